@@ -55,14 +55,15 @@ def mappo(args: argparse.Namespace) -> dict[str, object]:
         ours("ours, GRU", *work, *MEMORY, env="lbf"),
         loop("environment alone", "--env-steps", str(args.env_steps), program="lbf_alone"),
     ]
-    pairs = [("ours", "environment alone", "steps_per_s")]
+    rates = ("collecting_steps_per_s", "steps_per_s")
+    pairs = [(side, "environment alone", rate) for side in ("ours", "ours, GRU") for rate in rates]
     python, source = args.venvs / "epymarl" / "bin" / "python", Path(args.venvs) / "epymarl_src"
     if python.exists() and source.exists():
         command = (str(python), str(PEERS / "epymarl.py"), f"--source={source}", "--env-steps", "12000")
         sides.append(Side("EPyMARL", command))
         pairs += [("ours", "EPyMARL", "steps_per_s"), ("ours, GRU", "EPyMARL", "steps_per_s")]
     rounds = alternate(sides, args.repeats)
-    return report("mappo", rounds, ("steps_per_s", "seconds"), pairs)
+    return report("mappo", rounds, (*rates, "seconds"), pairs)
 
 
 MULTI_AGENT = {"multi_agent": multi_agent, "mappo": mappo}

@@ -108,18 +108,18 @@ def float_of(value: Any) -> Any:
         return value
 
 
-@pytest.mark.parametrize("env", group_options("env"))
-@pytest.mark.parametrize("name", POLICIES)
+# Each policy with every fifth environment; the others are slow.
+EVERY_PAIR = [
+    pytest.param(name, env, marks=[pytest.mark.slow] if (row - column) % 5 else [])
+    for row, name in enumerate(POLICIES)
+    for column, env in enumerate(group_options("env"))
+]
+
+
+@pytest.mark.parametrize(("name", "env"), EVERY_PAIR)
 def test_every_pair_composes_and_passes_the_check(name: str, env: str) -> None:
     overrides = ["env.id=CartPole-v1"] if env in ("atari", "custom", "pettingzoo") else []
     check_config(compose_config([f"policy={name}", f"env={env}", *overrides]))
-
-
-@pytest.mark.parametrize("experiment", group_options("experiment"))
-def test_every_experiment_composes_and_passes_the_check(experiment: str) -> None:
-    """With the policy that its name begins with."""
-    policies = [name for name in POLICIES if experiment.startswith(f"{name}_")]
-    check_config(compose_config([f"experiment={experiment}", *(f"policy={name}" for name in policies)]))
 
 
 @pytest.mark.parametrize(("name", "env"), sorted(REFUSED))

@@ -78,6 +78,7 @@ def test_a_run_whose_workers_are_killed_is_the_run_without(tmp_path: Path) -> No
     assert_equal(learned_state(tmp_path / "calm"), learned_state(tmp_path / "deadly"))
 
 
+@pytest.mark.slow
 def test_a_budget_that_was_spent_can_be_raised_in_the_resumed_run(tmp_path: Path) -> None:
     taken = config(tmp_path / "run", "total_env_steps=3000", "workers.num_workers=1", "workers.max_restarts=0")
     taken["callbacks"] = [{"callback": f"{__name__}:Kill", "at": [3]}]
@@ -151,6 +152,7 @@ def test_a_run_that_cannot_go_on_ends_with_the_worker_s_own_words(tmp_path: Path
     assert last_checkpoint(tmp_path / "run")["counters"]["env_steps"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> None:
     """Every environment sleeps from its 300th step on; nothing but the signal would end the run for minutes."""
     started = Started(

@@ -132,7 +132,7 @@ CLAIMS = {
         "training/test_populations_and_gradients.py::test_returns_alone_move_a_continuous_action_to_where_it_pays"
     ],
     "off-policy: dqn": ["training/test_probes.py::test_the_action_that_matches_the_observation_is_learned"],
-    "pip install -e '.[atari]'": ["test_contract.py::test_every_experiment_composes_and_passes_the_check"],
+    "pip install -e '.[atari]'": ["cli/test_config.py::test_every_experiment_composes_and_passes_the_check"],
     "two ranks, on GPUs": ["cli/test_ranks.py::test_trainer_devices_2_is_enough_to_train_on_two_ranks"],
     "or tensorboard, wandb, mlflow, none": [
         "cli/test_verbs.py::test_a_logger_is_a_choice",

@@ -255,15 +255,10 @@ def test_registrations_reach_actors_made_by_hand() -> None:
     import ray
 
     from lightning_rl.policies import PPO
-    from lightning_rl.rollouts.ray.worker_set import start_ray
 
-    start_ray(1)
-    try:
-        config = {"model": {"custom_model": "wide"}}
-        actor = RolloutWorker.as_remote().remote("corridor", PPO, policy_config=config, fragment_length=6)
-        assert ray.get(actor.sample.remote()).obs.shape[1] == 4
-    finally:
-        ray.shutdown()
+    config = {"model": {"custom_model": "wide"}}
+    actor = RolloutWorker.as_remote().remote("corridor", PPO, policy_config=config, fragment_length=6)
+    assert ray.get(actor.sample.remote()).obs.shape[1] == 4
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

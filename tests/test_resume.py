@@ -46,7 +46,8 @@ SMALL = [
     "checkpoint.keep=20",
 ]
 ITERATION = 64  # env steps: 2 workers × 2 environments × 16 steps
-WORKERS = [0, pytest.param(2, marks=pytest.mark.ray)]
+IN_PROCESSES = pytest.param(2, marks=pytest.mark.ray)
+IN_PROCESSES_SLOW = pytest.param(2, marks=[pytest.mark.ray, pytest.mark.slow])
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     return composed
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [0, IN_PROCESSES_SLOW])
 @pytest.mark.parametrize(
     ("iterations", "place", "model"),
     [
@@ -111,7 +112,7 @@ OFF_POLICY = {
 }
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [0, IN_PROCESSES_SLOW])
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path, name: str, workers: int) -> None:
     """The ring has wrapped by then, and 0.3 gradient steps per env step leave a remainder at every iteration."""
@@ -175,7 +176,7 @@ class Interrupt(RLCallback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [0, IN_PROCESSES])
 def test_a_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(tmp_path: Path, workers: int) -> None:
     """Ctrl-C in iteration 5 of 8; the other run writes a checkpoint there."""
     stop, whole = 5 * ITERATION, 8 * ITERATION

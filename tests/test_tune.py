@@ -145,7 +145,7 @@ def tune() -> Iterator[Any]:
         ray.shutdown()
 
 
-@pytest.mark.ray
+@pytest.mark.ray(own_session=True)
 def test_a_grid_of_rates_gives_a_result_for_each(tune: Any, tmp_path: Path):
     trial = trainable("ppo", env="cartpole", overrides=SHORT[2:-1], run_dir=tmp_path / "runs")
     tuner = tune.Tuner(
@@ -180,7 +180,8 @@ def tune_of(session: Any, folder: Path, trial: Any, rates: list[float], **option
     return results
 
 
-@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.ray(own_session=True)
 def test_early_stopping_ends_a_trial_that_learns_nothing_and_its_worker_processes(tune: Any, tmp_path: Path):
     """One after another: the first is judged by nobody, the second by the first. Each takes two cores."""
     given = [*SHORT[2:-1], "total_env_steps=6000", "evaluation.every_env_steps=2000", "workers.num_workers=1"]
@@ -194,8 +195,8 @@ def test_early_stopping_ends_a_trial_that_learns_nothing_and_its_worker_processe
     assert status["state"] == "interrupted" and status["env_steps"] < 6000
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("reuse_actors", [True, False])
+@pytest.mark.ray(own_session=True)
+@pytest.mark.parametrize("reuse_actors", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_population_based_training_replaces_a_trial_that_learns_nothing(reuse_actors: bool, tune: Any, tmp_path: Path):
     """The rate of the one that learns nothing, 0, becomes 0.8 or 1.2 times that of the other."""
     given = [*SHORT[2:-1], "total_env_steps=8000", "evaluation.every_env_steps=2000"]
@@ -240,7 +241,7 @@ def test_a_trial_takes_the_evaluation_that_tune_chose_though_a_later_one_was_sav
         each.stop()
 
 
-@pytest.mark.ray
+@pytest.mark.ray(own_session=True)
 def test_the_example_of_the_documentation_runs(tmp_path: Path):
     pytest.importorskip("ray.tune", exc_type=ImportError)
     (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "search.md").read_text(), flags=re.DOTALL)

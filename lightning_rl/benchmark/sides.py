@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -63,7 +65,7 @@ def run_dir_numbers(run_dir: Path) -> Numbers:
     """Env steps, return and rates of one of our runs.
 
     `steps_per_s` is of the whole loop (imports and start-up are not in it), `steady_steps_per_s` leaves the first
-    report out, in which worker processes start.
+    report out, in which worker processes start, and `collecting_steps_per_s` the time in which the policy learned.
     """
     status = json.loads((run_dir / "status.json").read_text())
     env_steps = status["env_steps"]
@@ -78,6 +80,12 @@ def run_dir_numbers(run_dir: Path) -> Numbers:
         steps, seconds = (float(rows[-1][column]) - float(rows[0][column]) for column in (axis, "time/total_s"))
         if seconds > 0:
             numbers["steady_steps_per_s"] = steps / seconds
+        iterations = [0.0, *(float(row.get("time/iterations") or 0) for row in rows)]
+        # Means of the iterations since the row before.
+        collecting = [float(row.get("time/collect_s") or 0) for row in rows]
+        counts = [after - before for before, after in pairwise(iterations)]
+        if (total := sum(map(operator.mul, counts, collecting))) > 0:
+            numbers["collecting_steps_per_s"] = env_steps / total
     return {**numbers, "steps_per_s": env_steps / numbers["seconds"]}
 
 

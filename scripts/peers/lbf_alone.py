@@ -30,7 +30,8 @@ def main() -> None:
         if terminated or truncated:
             env.reset()
     seconds = time.perf_counter() - started
-    print(json.dumps({"env_steps": args.env_steps, "seconds": seconds, "steps_per_s": args.env_steps / seconds}))
+    rate = args.env_steps / seconds
+    print(json.dumps({"seconds": seconds, "steps_per_s": rate, "collecting_steps_per_s": rate}))
 
 
 if __name__ == "__main__":

@@ -314,7 +314,7 @@ def test_running_intrinsic_returns_of_several_workers_are_refused(tmp_path: Path
         train(tmp_path / "run", "total_env_steps=64", "exploration=rnd", "workers.logical_workers=2")
 
 
-@pytest.mark.ray
+@pytest.mark.ray(own_session=True)
 def test_processes_act_and_replay_and_a_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     import ray
 
@@ -363,7 +363,7 @@ def test_observation_statistics_work_with_processes(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-@pytest.mark.parametrize("ending", ["success", "ctrl-c"])
+@pytest.mark.parametrize("ending", [pytest.param("success", marks=pytest.mark.slow), "ctrl-c"])
 def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
     group = time.monotonic_ns()
     steps = "300" if ending == "success" else "1000000000"

@@ -385,8 +385,8 @@ def test_bytes_in_flight_and_dropped_steps_are_reported() -> None:
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
-@pytest.mark.ray
-@pytest.mark.parametrize("aggregators", [0, 2])
+@pytest.mark.ray(own_session=True)
+@pytest.mark.parametrize("aggregators", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_processes_act_while_the_policy_learns_and_end_with_the_run(tmp_path: Path, aggregators: int) -> None:
     import ray
 
@@ -439,20 +439,14 @@ def test_the_learner_goes_on_while_a_worker_hangs(tmp_path: Path) -> None:
     assert policy.iterations > 25 and gate.exists()
 
 
-# -- one Ray session for several runs, from here on: equal runs, and checkpoints --------------------------------------
-@pytest.fixture(scope="module")
-def session() -> Iterator[None]:
-    """One Ray session for several runs."""
-    from lightning_rl.rollouts.ray.session import start_ray, stop_ray
-
-    start_ray(4)
-    yield
-    stop_ray()
-
-
+# -- equal runs, and checkpoints --------------------------------------------------------------------------------------
 @pytest.mark.ray
-@pytest.mark.parametrize("overrides", [[], ["data.num_aggregators=1", "data.replay_proportion=0.5"]], ids=str)
-def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, session: None, overrides: list[str]) -> None:
+@pytest.mark.parametrize(
+    "overrides",
+    [pytest.param([], marks=pytest.mark.slow), ["data.num_aggregators=1", "data.replay_proportion=0.5"]],
+    ids=str,
+)
+def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, overrides: list[str]) -> None:
     """Three logical workers in two processes, so that these are not equally fast."""
     runs = []
     for number in range(2):
@@ -481,21 +475,17 @@ RESUMED = {
     "lstm": ["model=lstm", "model.lstm_cell_size=8", "model.max_seq_len=5"],
 }
 RESUMES = [(name, 0) for name in RESUMED]
-RESUMES += [pytest.param(name, 2, marks=pytest.mark.ray) for name in ("joined", "ahead")]  # type: ignore[list-item]
+RESUMES += [
+    pytest.param("joined", 2, marks=[pytest.mark.ray, pytest.mark.slow]),
+    pytest.param("ahead", 2, marks=pytest.mark.ray),
+]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(("name", "workers"), RESUMES)
-def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(
-    tmp_path: Path, name: str, workers: int, request: pytest.FixtureRequest
-) -> None:
+def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, name: str, workers: int) -> None:
     """With processes in fixed order only; samples in flight at the checkpoint are discarded in both runs."""
-    if workers:
-        request.getfixturevalue("session")
-    overrides = [
-        *RESUMED[name],
-        "policy.lr=5e-4",
-        f"workers.num_workers={workers}",
-    ]  # the default rate falls with the run's length
+    # The default rate falls with the run's length.
+    overrides = [*RESUMED[name], "policy.lr=5e-4", f"workers.num_workers={workers}"]
     whole, its_data, _ = train(tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides)
     train(tmp_path / "parts", "total_env_steps=200", *overrides)
     parts, their_data, _ = train(tmp_path / "parts", "total_env_steps=400", *overrides, resume=True)

@@ -161,6 +161,7 @@ def test_parallel_evaluations_are_logged_at_the_steps_of_their_weights_which_bes
     assert found == pytest.approx(values)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(400)
 def test_early_stopping_uses_the_values_of_parallel_evaluations(tmp_path: Path) -> None:

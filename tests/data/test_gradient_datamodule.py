@@ -198,8 +198,8 @@ def test_several_ranks_and_scaled_losses_are_refused(trainer: dict[str, Any], me
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
-@pytest.mark.ray
-@pytest.mark.parametrize("more", [[], LSTM], ids=["plain", "lstm"])
+@pytest.mark.ray(own_session=True)
+@pytest.mark.parametrize("more", [[], pytest.param(LSTM, marks=pytest.mark.slow)], ids=["plain", "lstm"])
 def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_path: Path, more: list[str]) -> None:
     import ray
 

@@ -132,7 +132,7 @@ def test_policies_and_numbers_of_directions_that_do_not_fit_are_refused(
 
 
 @pytest.mark.ray
-@POLICIES
+@pytest.mark.parametrize("policy", ["es", pytest.param("ars", marks=pytest.mark.slow)])
 def test_processes_do_not_change_the_result(tmp_path: Path, policy: str) -> None:
     """Two logical workers in this process, in two others, and in one other: the same weights, bit for bit."""
     here, two, one = (

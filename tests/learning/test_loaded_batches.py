@@ -219,15 +219,9 @@ def test_learn_on_batch_from_replay_buffer_returns_td_errors_of_weighted_rows_on
 def test_learn_on_batch_from_replay_buffer_accepts_a_ray_actor() -> None:
     import ray
 
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(2)
-    try:
-        policy, worker = policy_and_worker(DQN)
-        actor = LocalReplayBuffer.as_remote(num_cpus=0).remote(learning_starts=10, replay_batch_size=8)
-        assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy") == {}
-        ray.get(actor.add_batch.remote(policy.learner.take_experience(worker.sample())))
-        assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy")["loss"] > 0
-        assert len(ray.get(actor.stats.remote())) == 2
-    finally:
-        ray.shutdown()
+    policy, worker = policy_and_worker(DQN)
+    actor = LocalReplayBuffer.as_remote(num_cpus=0).remote(learning_starts=10, replay_batch_size=8)
+    assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy") == {}
+    ray.get(actor.add_batch.remote(policy.learner.take_experience(worker.sample())))
+    assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy")["loss"] > 0
+    assert len(ray.get(actor.stats.remote())) == 2

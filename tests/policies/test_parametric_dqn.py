@@ -76,7 +76,7 @@ def are_legal(fragment: SampleBatch) -> Tensor:
     ],
     ids=["mask", "mask, dueling", "mask, rainbow", "−∞ of the model", "least number of the model"],
 )
-@pytest.mark.parametrize("record_logp", [True, False], ids=["", "no logp"])
+@pytest.mark.parametrize("record_logp", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["", "no logp"])
 def test_dqn_takes_legal_actions_only_at_random_greedily_and_after_gradient_steps(
     policy_class: type[DQN], env: Any, keywords: Any, exploration: Any, record_logp: bool
 ) -> None:

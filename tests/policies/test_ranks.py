@@ -50,12 +50,12 @@ REPLAYED = ("total_env_steps=120", "data.learning_starts=64", "data.batch_size=1
 @pytest.mark.parametrize(
     ("policy", "env", "overrides"),
     [
-        ("ppo", "cartpole", ON_POLICY),
         ("sac", "pendulum", REPLAYED),
-        ("es", "cartpole", POPULATION),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in [
+                ("ppo", "cartpole", ON_POLICY),
+                ("es", "cartpole", POPULATION),
                 ("pg", "cartpole", ("total_env_steps=600",)),  # its loss does not use the model's values
                 ("impala", "cartpole", ON_POLICY),
                 ("appo", "cartpole", (*ON_POLICY, "policy.kl_coef=0.1")),
@@ -81,7 +81,7 @@ def test_ranks_have_equal_weights_after_training(
     ("policy", "overrides"),
     [
         ("ppo", ("policy.minibatches=1", "policy.passes=3")),
-        ("a2c", ("policy.microbatches=3", "policy.standardise_advantages=true")),
+        pytest.param("a2c", ("policy.microbatches=3", "policy.standardise_advantages=true"), marks=pytest.mark.slow),
         pytest.param("a2c", ("policy.standardise_advantages=true",), marks=pytest.mark.slow),
         pytest.param("pg", (), marks=pytest.mark.slow),
     ],

@@ -402,23 +402,17 @@ def test_a_policy_with_a_model_may_override_learn_on_batch_without_a_loss(tmp_pa
 def test_the_classic_loop_with_remote_workers() -> None:
     import ray
 
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(2)
-    try:
-        env = gym.make("CartPole-v1")
-        policy = Scratch(env.observation_space, env.action_space, {})
-        workers = [RolloutWorker.as_remote().remote(lambda config: gym.make("CartPole-v1"), Scratch) for _ in range(2)]
-        for turn in range(2):
-            batch = SampleBatch.concat_samples(ray.get([worker.sample.remote() for worker in workers]))
-            assert batch.count > 200 and policy.learn_on_batch(batch)["rows"] == batch.count
-            weights = ray.put({"default_policy": policy.get_weights()})
-            for worker in workers:
-                worker.set_weights.remote(weights)
-            expected = {"default_policy": {"w": 2.0 + turn}}
-            assert ray.get([worker.get_weights.remote() for worker in workers]) == [expected] * 2
-    finally:
-        ray.shutdown()
+    env = gym.make("CartPole-v1")
+    policy = Scratch(env.observation_space, env.action_space, {})
+    workers = [RolloutWorker.as_remote().remote(lambda config: gym.make("CartPole-v1"), Scratch) for _ in range(2)]
+    for turn in range(2):
+        batch = SampleBatch.concat_samples(ray.get([worker.sample.remote() for worker in workers]))
+        assert batch.count > 200 and policy.learn_on_batch(batch)["rows"] == batch.count
+        weights = ray.put({"default_policy": policy.get_weights()})
+        for worker in workers:
+            worker.set_weights.remote(weights)
+        expected = {"default_policy": {"w": 2.0 + turn}}
+        assert ray.get([worker.get_weights.remote() for worker in workers]) == [expected] * 2
 
 
 @pytest.mark.ray

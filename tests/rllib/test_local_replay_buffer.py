@@ -312,17 +312,11 @@ def test_a_plan_stores_and_replays_in_turn() -> None:
 def test_a_replay_actor_has_the_same_verbs() -> None:
     import ray
 
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(1)
-    try:
-        actor = LocalReplayBuffer.as_remote(num_cpus=1).remote(num_shards=2, learning_starts=20, replay_batch_size=4)
-        ray.get(actor.add_batch.remote(rows(9)))
-        assert ray.get(actor.replay.remote()) is None
-        ray.get(actor.add_batch.remote(rows(9, 9)))
-        batch = ray.get(actor.replay.remote())
-        assert_close(batch.obs[:, 0], batch.rewards)
-        ray.get(actor.update_priorities.remote(batch.batch_indexes, torch.ones(4)))
-        assert ray.get(actor.stats.remote())["num_added"] == 18
-    finally:
-        ray.shutdown()
+    actor = LocalReplayBuffer.as_remote(num_cpus=1).remote(num_shards=2, learning_starts=20, replay_batch_size=4)
+    ray.get(actor.add_batch.remote(rows(9)))
+    assert ray.get(actor.replay.remote()) is None
+    ray.get(actor.add_batch.remote(rows(9, 9)))
+    batch = ray.get(actor.replay.remote())
+    assert_close(batch.obs[:, 0], batch.rewards)
+    ray.get(actor.update_priorities.remote(batch.batch_indexes, torch.ones(4)))
+    assert ray.get(actor.stats.remote())["num_added"] == 18

@@ -53,18 +53,11 @@ def test_sync_replay_optimizer_refuses_on_policy_algorithms_and_gradient_steps_o
 
 @pytest.mark.ray
 def test_remote_workers_fill_the_buffer() -> None:
-    import ray
 
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(2)
-    try:
-        remote = RolloutWorker.as_remote(num_cpus=0)
-        config = {"model": {"fcnet_hiddens": [8]}}
-        actors = [remote.remote("CartPole-v1", DQN, fragment_length=8, policy_config=config) for _ in range(2)]
-        optimizer = SyncReplayOptimizer(worker(), actors, learning_starts=32, train_batch_size=16)
-        results = [optimizer.step() for _ in range(5)]
-        assert results[-1]["loss"] > 0 and not results[0]
-        assert optimizer.stats()["num_steps_sampled"] == optimizer.local_worker.policy.env_steps > 64
-    finally:
-        ray.shutdown()
+    remote = RolloutWorker.as_remote(num_cpus=0)
+    config = {"model": {"fcnet_hiddens": [8]}}
+    actors = [remote.remote("CartPole-v1", DQN, fragment_length=8, policy_config=config) for _ in range(2)]
+    optimizer = SyncReplayOptimizer(worker(), actors, learning_starts=32, train_batch_size=16)
+    results = [optimizer.step() for _ in range(5)]
+    assert results[-1]["loss"] > 0 and not results[0]
+    assert optimizer.stats()["num_steps_sampled"] == optimizer.local_worker.policy.env_steps > 64

@@ -56,20 +56,13 @@ def test_policy_optimizers_learn_without_remote_workers(name: str) -> None:
 
 @pytest.mark.ray
 def test_policy_optimizers_learn_with_remote_workers() -> None:
-    import ray
 
-    from lightning_rl.rollouts.ray.session import start_ray
-
-    start_ray(2)
-    try:
-        remote, actors = RolloutWorker.as_remote(num_cpus=0), dict[Any, list[Any]]()
-        for name, (policy, keywords) in OPTIMIZERS.items():
-            if policy not in actors:
-                options = {"fragment_length": 12, "policy_config": SMALL}
-                actors[policy] = [remote.remote("CartPole-v1", policy, worker_index=i, **options) for i in range(2)]
-            take_three_steps(getattr(rllib, name)(worker(policy), actors[policy], **keywords))
-    finally:
-        ray.shutdown()
+    remote, actors = RolloutWorker.as_remote(num_cpus=0), dict[Any, list[Any]]()
+    for name, (policy, keywords) in OPTIMIZERS.items():
+        if policy not in actors:
+            options = {"fragment_length": 12, "policy_config": SMALL}
+            actors[policy] = [remote.remote("CartPole-v1", policy, worker_index=i, **options) for i in range(2)]
+        take_three_steps(getattr(rllib, name)(worker(policy), actors[policy], **keywords))
 
 
 def test_asynchronous_gradients_of_one_worker_are_synchronous_learning() -> None:

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,14 +64,10 @@ def in_its_own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture
-def ray() -> Iterator[Any]:
+def ray() -> Any:
     import ray
 
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(3)
-    yield ray
-    ray.shutdown()
+    return ray
 
 
 # -- (1) how to write a policy class ----------------------------------------------------------------------------------
@@ -470,7 +465,7 @@ class CustomTorchModel(nn.Module, TorchModelV2):
         return self.values(self._obs).squeeze(1)
 
 
-@pytest.mark.ray
+@pytest.mark.ray(own_session=True)
 def test_document_3_a_custom_model_trains_with_ray_started() -> None:
     import ray
 

@@ -28,17 +28,6 @@ CRASHING = "tests.rollouts.crashing:CrashingCartPole"
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 32, "seed": 3, "vectorization": "sync"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[None]:
-    import ray
-
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(4)
-    yield
-    ray.shutdown()
-
-
 @pytest.fixture
 def policy() -> PPO:
     return PPO(*CARTPOLE.spaces(), seed=1, passes=1)
@@ -74,7 +63,9 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV], ids=["killed", "crashed"])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.slow)], ids=["killed", "crashed"]
+)
 def test_killing_a_process_while_it_samples_changes_no_fragment(policy: PPO, make_workers: Any, sign: int) -> None:
     """Whole episodes; the signal comes 50 ms after the request, in the second of four rounds."""
     options: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 2000}
@@ -102,7 +93,7 @@ def test_a_dead_process_is_replaced_within_seconds(make_workers: Any, caplog: py
     assert "rollout process 0 (workers 0) died" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["hang", "hang in C"])
+@pytest.mark.parametrize("how", [pytest.param("hang", marks=pytest.mark.slow), "hang in C"])
 def test_a_step_beyond_step_timeout_s_ends_its_process_with_a_traceback(
     how: str, make_workers: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,7 +107,7 @@ def test_a_step_beyond_step_timeout_s_ends_its_process_with_a_traceback(
     assert "step_timeout_s=2" in caplog.text and "crashing.py" in caplog.text and "in fail" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["asleep", "stopped"])
+@pytest.mark.parametrize("how", [pytest.param("asleep", marks=pytest.mark.slow), "stopped"])
 def test_a_process_beyond_sample_timeout_s_is_killed(how: str, make_workers: Any, tmp_path: Path) -> None:
     """Without limits for single steps; also a process that the system has stopped, which cannot react at all."""
     crash = {"how": "hang", "at": 40, "once": str(tmp_path / "once")} if how == "asleep" else {}
@@ -134,7 +125,7 @@ def test_a_process_beyond_sample_timeout_s_is_killed(how: str, make_workers: Any
     assert sum(map(has_ended, before)) == 1
 
 
-@pytest.mark.parametrize("how", ["raise", "nan"])
+@pytest.mark.parametrize("how", ["raise", pytest.param("nan", marks=pytest.mark.slow)])
 def test_an_environment_that_fails_once_is_replaced_in_its_process(how: str, make_workers: Any, tmp_path: Path) -> None:
     workers = make_workers(crash={"how": how, "at": 40, "once": str(tmp_path / "once")})
     before = pids(workers)
@@ -161,6 +152,7 @@ def test_an_environment_that_keeps_failing_gets_another_process_and_then_the_run
     assert "max_restarts=1 are used up" in message
 
 
+@pytest.mark.slow
 def test_a_process_without_memory_is_replaced(make_workers: Any, tmp_path: Path) -> None:
     workers = make_workers(crash={"how": "oom", "at": 40, "once": str(tmp_path / "once")}, max_env_restarts=0)
     before = pids(workers)
@@ -170,6 +162,7 @@ def test_a_process_without_memory_is_replaced(make_workers: Any, tmp_path: Path)
     assert len(set(before) & set(pids(workers))) == 1
 
 
+@pytest.mark.slow
 def test_replacing_a_process_that_leaks_changes_no_whole_episode(policy: PPO, make_workers: Any) -> None:
     options: dict[str, Any] = {"batch_mode": "complete_episodes"}
     local = WorkerSet(CARTPOLE, policy, [0], **{**OPTIONS, **options})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -35,17 +34,8 @@ class Diary:
 
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.ray)], ids=["here", "ray"])
-def remote(request: pytest.FixtureRequest) -> Iterator[bool]:
-    if request.param:
-        import ray
-
-        from lightning_rl.rollouts.ray.worker_set import start_ray
-
-        start_ray(2)
-        yield True
-        ray.shutdown()
-    else:
-        yield False
+def remote(request: pytest.FixtureRequest) -> bool:
+    return request.param
 
 
 def test_an_object_does_submitted_calls_in_order(remote: bool) -> None:

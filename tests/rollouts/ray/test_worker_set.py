@@ -108,14 +108,8 @@ def test_an_environment_s_failure_comes_with_its_own_traceback(where: str, messa
 def test_a_worker_class_becomes_an_actor(policy: PPO) -> None:
     import ray
 
-    from lightning_rl.rollouts.ray.worker_set import start_ray
-
-    start_ray(1)
-    try:
-        actor = RolloutWorker.as_remote(num_cpus=1).remote(CARTPOLE, policy, num_envs=1, fragment_length=5)
-        assert len(ray.get(actor.sample.remote()).rewards) == 5
-    finally:
-        ray.shutdown()
+    actor = RolloutWorker.as_remote(num_cpus=1).remote(CARTPOLE, policy, num_envs=1, fragment_length=5)
+    assert len(ray.get(actor.sample.remote()).rewards) == 5
 
 
 HELD_UP = """
@@ -152,7 +146,7 @@ def test_processes_of_ray_end_with_the_session() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-@pytest.mark.parametrize("ending", ["success", "error", "ctrl-c"])
+@pytest.mark.parametrize("ending", [pytest.param("success", marks=pytest.mark.slow), "error", "ctrl-c"])
 def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
     group = time.monotonic_ns()
     steps = "1000" if ending == "success" else "1000000000"

@@ -1,0 +1,60 @@
+"""What takes seconds and is the same for many tests: composing configs, and starting Ray."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig
+
+from lightning_rl.config import compose
+from lightning_rl.config.groups import user_confs
+
+shares_ray = pytest.StashKey[bool]()  # whether Ray's session of this process is the one that tests share
+
+
+def needs_own_ray_session(test: pytest.Item) -> bool:
+    """Whether a test is marked `ray(own_session=True)`, as it starts or ends Ray's session itself."""
+    mark = test.get_closest_marker("ray")
+    return mark is not None and mark.kwargs.get("own_session", False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests with a Ray session of their own last, so that the shared one starts once."""
+    items.sort(key=needs_own_ray_session)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start Ray for the first test marked `ray`, and keep it for the next ones: a run uses a session that is there."""
+    if item.get_closest_marker("ray") is None:
+        return
+    from lightning_rl.rollouts.ray.session import start_ray, stop_ray
+
+    if not needs_own_ray_session(item):
+        start_ray(num_workers=4)
+        item.config.stash[shares_ray] = True
+    elif item.config.stash.get(shares_ray, False):
+        stop_ray()
+        item.config.stash[shares_ray] = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def composed_once() -> Iterator[None]:
+    """Keep what Hydra composed of the shipped groups, for which it needs 0.2 s; groups of a test's own are not kept."""
+    kept: dict[tuple[object, ...], bytes] = {}
+    composed = compose.composed
+
+    def composed_or_kept(overrides: Sequence[str]) -> DictConfig:
+        if user_confs():
+            return composed(overrides)
+        key = (*overrides, *ConfigStore.instance().repo.get("policy", {}))
+        if key not in kept:
+            kept[key] = pickle.dumps(composed(overrides))
+        return pickle.loads(kept[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "composed", composed_or_kept)
+        yield

@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=impala", "env=cartpole"], 450.0),
         (["policy=appo", "env=cartpole"], 450.0),
         (["policy=impala", "env=repeat_after_me"], 90.0),
+        (["policy=impala", "env=pendulum"], -300.0),  # with log σ as functions of the observation: -1,427
         (["policy=ppo", "env=acrobot"], -100.0),
         (["policy=impala", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -192
         (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # and -500

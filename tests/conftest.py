@@ -6,11 +6,10 @@ import pickle
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig
 
 from lightning_rl.config import compose
-from lightning_rl.config.groups import user_confs
+from lightning_rl.config.groups import is_path, user_confs
 
 shares_ray = pytest.StashKey[bool]()  # whether Ray's session of this process is the one that tests share
 
@@ -43,14 +42,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once() -> Iterator[None]:
-    """Keep what Hydra composed of the shipped groups, for which it needs 0.2 s; groups of a test's own are not kept."""
-    kept: dict[tuple[object, ...], bytes] = {}
+    """Keep what Hydra composed of the shipped groups, for which it needs 0.2 s; a test's own are not kept."""
+    kept: dict[tuple[str, ...], bytes] = {}
     composed = compose.composed
 
     def composed_or_kept(overrides: Sequence[str]) -> DictConfig:
-        if user_confs():
+        key = tuple(overrides)
+        policies = [override.removeprefix("policy=") for override in key if override.startswith("policy=")]
+        if user_confs() or any(map(is_path, policies)):
             return composed(overrides)
-        key = (*overrides, *ConfigStore.instance().repo.get("policy", {}))
         if key not in kept:
             kept[key] = pickle.dumps(composed(overrides))
         return pickle.loads(kept[key])

@@ -1,6 +1,6 @@
 """Who competes in a benchmark, in which order they run, and how their numbers are compared.
 
-The sides of a scenario run one after the other, A B A B, so that a machine whose speed drifts is unfair to nobody.
+The sides of a scenario run one after the other, A B A B, so that a machine whose speed drifts slows all sides.
 Ratios are taken pair by pair, within a round; their median says more than the ratio of medians.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import operator
 import os
 import subprocess
 import sys
@@ -16,9 +15,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
+
+from lightning_rl.reports.run_records import read_run
+from lightning_rl.reports.time_split import split_of
 
 __all__ = ["Numbers", "Round", "Side", "alternate", "best", "ours", "report", "torch_loop"]
 
@@ -65,7 +66,8 @@ def run_dir_numbers(run_dir: Path) -> Numbers:
     """Env steps, return and rates of one of our runs.
 
     `steps_per_s` is of the whole loop (imports and start-up are not in it), `steady_steps_per_s` leaves the first
-    report out, in which worker processes start, and `collecting_steps_per_s` the time in which the policy learned.
+    report out, in which worker processes start, and `collecting_steps_per_s`, of runs whose workers are in their own
+    process, is of the seconds of collecting alone.
     """
     status = json.loads((run_dir / "status.json").read_text())
     env_steps = status["env_steps"]
@@ -80,12 +82,8 @@ def run_dir_numbers(run_dir: Path) -> Numbers:
         steps, seconds = (float(rows[-1][column]) - float(rows[0][column]) for column in (axis, "time/total_s"))
         if seconds > 0:
             numbers["steady_steps_per_s"] = steps / seconds
-        iterations = [0.0, *(float(row.get("time/iterations") or 0) for row in rows)]
-        # Means of the iterations since the row before.
-        collecting = [float(row.get("time/collect_s") or 0) for row in rows]
-        counts = [after - before for before, after in pairwise(iterations)]
-        if (total := sum(map(operator.mul, counts, collecting))) > 0:
-            numbers["collecting_steps_per_s"] = env_steps / total
+    if collecting := split_of(read_run(run_dir)).get("collect"):
+        numbers["collecting_steps_per_s"] = env_steps / collecting
     return {**numbers, "steps_per_s": env_steps / numbers["seconds"]}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import traceback
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
@@ -144,7 +144,7 @@ def build(
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
     check_monitors(users, policy)
     if is_first_rank():
-        warn_if_nothing_is_learned(datamodule, config["total_env_steps"], config["policies"])
+        warn_if_nothing_is_learned(config, policy, datamodule)
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -168,19 +168,13 @@ def build(
     return policy, datamodule, trainer
 
 
-def warn_if_nothing_is_learned(
-    datamodule: RolloutDataModule, total_env_steps: int, policies: Container[str] = ()
-) -> None:
-    """Warn of policies that learn from replay in a run that ends before their first gradient step.
-
-    Args:
-        datamodule: with a buffer of its own, or one for each of several policies.
-        total_env_steps: of the run.
-        policies: ids of those with sections of their own in the config.
-    """
+def warn_if_nothing_is_learned(config: Mapping[str, Any], policy: Any, datamodule: RolloutDataModule) -> None:
+    """Warn of policies in training that learn from replay, if the run ends before their first gradient step."""
+    total_env_steps = config["total_env_steps"]
     ratios = {
-        f"policies.{name}.data" if name in policies else "data": replay.ratio
+        f"policies.{name}.data" if name in config["policies"] else "data": replay.ratio
         for name, replay in datamodule.policy_feeds.replays.items()
+        if name in policy.policies_to_train  # the others have a buffer for the case that they are trained later
     }
     if (own := getattr(datamodule, "ratio", None)) is not None:
         ratios["data"] = own

@@ -31,7 +31,8 @@ def main() -> None:
             env.reset()
     seconds = time.perf_counter() - started
     rate = args.env_steps / seconds
-    print(json.dumps({"seconds": seconds, "steps_per_s": rate, "collecting_steps_per_s": rate}))
+    rates = {"steps_per_s": rate, "collecting_steps_per_s": rate}  # it only collects
+    print(json.dumps({"env_steps": args.env_steps, "seconds": seconds, **rates}))
 
 
 if __name__ == "__main__":

@@ -475,10 +475,10 @@ RESUMED = {
     "lstm": ["model=lstm", "model.lstm_cell_size=8", "model.max_seq_len=5"],
 }
 RESUMES = [(name, 0) for name in RESUMED]
-RESUMES += [
+RESUMES += [  # type: ignore[list-item]
     pytest.param("joined", 2, marks=[pytest.mark.ray, pytest.mark.slow]),
     pytest.param("ahead", 2, marks=pytest.mark.ray),
-]  # type: ignore[list-item]
+]
 
 
 @pytest.mark.parametrize(("name", "workers"), RESUMES)

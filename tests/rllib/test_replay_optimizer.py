@@ -53,7 +53,6 @@ def test_sync_replay_optimizer_refuses_on_policy_algorithms_and_gradient_steps_o
 
 @pytest.mark.ray
 def test_remote_workers_fill_the_buffer() -> None:
-
     remote = RolloutWorker.as_remote(num_cpus=0)
     config = {"model": {"fcnet_hiddens": [8]}}
     actors = [remote.remote("CartPole-v1", DQN, fragment_length=8, policy_config=config) for _ in range(2)]

@@ -56,7 +56,6 @@ def test_policy_optimizers_learn_without_remote_workers(name: str) -> None:
 
 @pytest.mark.ray
 def test_policy_optimizers_learn_with_remote_workers() -> None:
-
     remote, actors = RolloutWorker.as_remote(num_cpus=0), dict[Any, list[Any]]()
     for name, (policy, keywords) in OPTIMIZERS.items():
         if policy not in actors:

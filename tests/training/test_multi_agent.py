@@ -278,6 +278,14 @@ def test_a_policy_whose_first_gradient_step_lies_beyond_the_run_is_named_before_
     assert f"it learns next to nothing; lower {key}.learning_starts, or raise total_env_steps" in message
 
 
+def test_a_policy_with_a_buffer_that_is_not_trained_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    overrides = [*CARTPOLES, TWO[0].replace("64", "300"), TWO[1], "policies_to_train=[a]"]
+    _, datamodule, _ = run.build(config(tmp_path, *overrides))
+    assert "b" in datamodule.policy_feeds.replays and caplog.messages == []
+
+
 # -- resumed, and in other processes ----------------------------------------------------------------------------------
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in RUNS_HERE), *IN_PROCESSES])
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: int) -> None:

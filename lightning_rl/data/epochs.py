@@ -65,7 +65,7 @@ class Epochs(Callback):
         self.done = self.put_off = 0
         self.seconds = 0.0
         self._passed = 0  # multiples
-        self._put_off_at = -1  # env steps
+        self._put_off_at = self._evaluated_at = -1  # env steps
         self._last: float | None = None  # seconds of the last evaluation
         self._seconds_before = 0.0
         self._started = self._evaluation_started = time.perf_counter()
@@ -103,7 +103,14 @@ class Epochs(Callback):
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._last = time.perf_counter() - self._evaluation_started
             self.done, self.seconds = self.done + 1, self.seconds + self._last
+            self._evaluated_at = pl_module.env_steps
             self.put_off -= self._put_off_at == pl_module.env_steps  # it was put off, but the run ended there
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Count in the file of a run's end the evaluation that follows it."""
+        follows = trainer.should_stop and trainer.limit_val_batches and self._evaluated_at != pl_module.env_steps
+        if follows and trainer.state.fn == TrainerFn.FITTING:
+            checkpoint["callbacks"][self.state_key]["done"] += 1
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the time, for a later fit of the same objects."""

@@ -24,7 +24,7 @@ __all__ = ["A2C"]
 
 
 class A2C(Policy):
-    """Advantage actor-critic: one gradient step per short rollout. Mnih et al. 2016, arXiv:1602.01783, synchronous.
+    """Advantage actor-critic: one gradient step per rollout. Mnih et al. 2016, arXiv:1602.01783, synchronous.
 
     Args:
         observation_space, action_space: of one environment.
@@ -53,14 +53,14 @@ class A2C(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        gae_lambda: Probability = 0.95,
+        gae_lambda: Probability = 1.0,
         microbatches: Count = 1,
         value_coef: Coefficient = 0.5,
         entropy_coef: CoefficientSchedule = 0.0,
-        standardise_advantages: bool = False,
+        standardise_advantages: bool = True,
         central_critic: bool = False,
         central_obs_size: Whole = 0,
-        lr: LearningRate = 2e-3,
+        lr: LearningRate = 4e-3,
         optimizer: str = "adam",
         max_grad_norm: Positive | None = 0.5,
         reward_filter: RewardFilterName = "return_std",

@@ -16,7 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.ranges import Coefficient, Count, LearningRate, NonNegativeSchedule, Portion, Positive
+from lightning_rl.ranges import Coefficient, Count, LearningRate, NonNegativeSchedule, Portion, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -32,7 +32,7 @@ class APPO(IMPALA):
     several policy versions share one reference. By default the target network is constant within a batch.
 
     Args:
-        observation_space, action_space, passes, standardise_advantages, lr, keywords: as `IMPALA`.
+        observation_space, action_space, vtrace_lambda, passes, minibatches, lr, keywords: as `IMPALA`.
         clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
         kl_coef: start of the adaptive penalty on KL(π_target‖π); 0 turns it off.
         kl_target: the KL(π_target‖π) aimed at; `kl_coef` grows by half above 2 × `kl_target`, and halves below ½ ×.
@@ -47,27 +47,30 @@ class APPO(IMPALA):
     kl_coef: Tensor
 
     uses_every_parameter = True
+    free_log_std = False
 
     def __init__(
         self,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
+        vtrace_lambda: Probability = 0.95,
         passes: Count = 10,
+        minibatches: Count | None = None,
         clip: NonNegativeSchedule = 0.2,
         kl_coef: Coefficient = 0.0,
         kl_target: Positive = 0.01,
         target_update_interval: Count | None = None,
         tau: Portion = 1.0,
-        standardise_advantages: bool = True,
         lr: LearningRate = 1e-3,
         **keywords: Any,
     ) -> None:
         super().__init__(
             observation_space,
             action_space,
+            vtrace_lambda=vtrace_lambda,
             passes=passes,
-            standardise_advantages=standardise_advantages,
+            minibatches=minibatches,
             lr=lr,
             **keywords,
         )

@@ -51,6 +51,8 @@ class IMPALA(Policy):
     data = "async"
     supports_recurrent = True
     uses_every_parameter = True
+    # No clip holds the policy near the one that acted: see `A2C`.
+    free_log_std = True
 
     def __init__(
         self,
@@ -60,13 +62,13 @@ class IMPALA(Policy):
         clip_rho: Positive = 1.0,
         clip_c: Positive = 1.0,
         clip_pg_rho: Positive = 1.0,
-        vtrace_lambda: Probability = 0.95,
-        passes: Count = 4,
-        minibatches: Count | None = None,
-        standardise_advantages: bool = False,
+        vtrace_lambda: Probability = 1.0,
+        passes: Count = 1,
+        minibatches: Count | None = 1,
+        standardise_advantages: bool = True,
         value_coef: Coefficient = 0.5,
         entropy_coef: CoefficientSchedule = 0.0,
-        lr: LearningRate = 7e-4,
+        lr: LearningRate = 4e-3,
         max_grad_norm: Positive | None = 0.5,
         reward_filter: RewardFilterName = "return_std",
         **keywords: Any,

@@ -40,7 +40,7 @@ def test_a_typed_group_is_set_by_its_own_file_alone():
     settings = settings_of("workers.fragment_length", ["policy=ppo", "env=cartpole", "workers=short"])
     assert [(setting.value, setting.reason) for setting in settings] == [
         ("128", "workers=short"),
-        ("16", "workers=short"),
+        ("64", "workers=short"),
     ]
     moved = changed_keys(["policy=ppo", "env=cartpole", "workers=short"])
     assert not {key for key in moved if key.startswith("workers.")} and "policy.lr" in moved

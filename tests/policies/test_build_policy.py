@@ -349,7 +349,7 @@ def test_with_updates_gives_the_base_s_signature_with_defaults_of_get_default_co
     assert set(after) - {*list(after)[:4]} == settings
     for name in settings:
         assert after[name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert after[name].default == (changed.get("lr", 2e-3) if name == "lr" else before[name].default)
+        assert after[name].default == changed.get(name, before[name].default)
     assert derived.__init__.__annotations__["gae_lambda"] == before["gae_lambda"].annotation
     with pytest.raises(ConfigError, match=r"policy\.gae_lambda=2\.0"):
         derived(*CARTPOLE.spaces(), gae_lambda=2.0)
@@ -557,7 +557,7 @@ def test_a_policy_derived_from_a2c_gets_a2c_s_config_groups() -> None:
     config, shipped = (
         compose_config([choice, "experiment=none"]) for choice in (f"policy._target_={__name__}:Derived", "policy=a2c")
     )
-    assert config["workers"]["fragment_length"] == shipped["workers"]["fragment_length"] == 16
+    assert config["workers"]["fragment_length"] == shipped["workers"]["fragment_length"] == 64
     assert config["policy"]["_target_"] == f"{__name__}:Derived" and config["policy"]["microbatches"] == 1
 
 

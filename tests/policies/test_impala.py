@@ -64,7 +64,8 @@ def test_impala_s_rows_have_the_v_trace_targets_and_advantages_of_their_fragment
     """Compared with vtrace on the grid `[T, B]`, under other weights than those that acted."""
     creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
     clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1}
-    policy = IMPALA(*creator.spaces(), model=model, gamma=0.9, reward_filter="none", vtrace_lambda=0.95, **clips)
+    plain = {"reward_filter": "none", "standardise_advantages": False}
+    policy = IMPALA(*creator.spaces(), model=model, gamma=0.9, vtrace_lambda=0.95, **plain, **clips)
     fragment = sample_fragment(policy, creator, mode=mode)
     perturb_weights(policy)
     assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
@@ -118,9 +119,8 @@ def test_impala_on_its_own_experience_equals_a2c() -> None:
         "seed": 4,
         "reward_filter": "none",
     }
-    whole = {"passes": 1, "minibatches": 1}
-    ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0)
-    theirs = A2C(*SHORT_CARTPOLE.spaces(), **shared, value_coef=0.5, gae_lambda=1.0)
+    ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, value_coef=1.0)
+    theirs = A2C(*SHORT_CARTPOLE.spaces(), **shared, value_coef=0.5)
     fragment = sample_fragment(ours)
     assert torch.equal(trainable_vector(ours), trainable_vector(theirs))
     for policy in (ours, theirs):
@@ -152,7 +152,7 @@ def test_impala_computes_targets_without_dropout(algorithm: type[IMPALA]) -> Non
 
 def test_impala_s_loss_is_the_sum_of_its_terms() -> None:
     """−mean w A log π + c₁ ½ mean (V − v)² − c₂ H, whose gradient takes w = min(1, π/μ) as a constant."""
-    policy = IMPALA(*SHORT_CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2)
+    policy = IMPALA(*SHORT_CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2, standardise_advantages=False)
     fragment = sample_fragment(policy)
     perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
@@ -236,14 +236,11 @@ def test_impala_recomputes_targets_at_each_sweep_and_appo_does_not(algorithm: ty
     assert (ratios.min() < 0.9) != stay and ratios.max() <= 1.0 + 1e-5
 
 
-@pytest.mark.parametrize(("algorithm", "standardises"), [(IMPALA, False), (APPO, True)])
-def test_appo_standardises_advantages_after_weighting_and_impala_does_not_by_default(
-    algorithm: type[IMPALA], standardises: bool
-) -> None:
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA]) -> None:
     ours, other = (
-        algorithm(*SHORT_CARTPOLE.spaces(), seed=3, **change) for change in ({}, {"standardise_advantages": True})
+        algorithm(*SHORT_CARTPOLE.spaces(), seed=3, **change) for change in ({"standardise_advantages": False}, {})
     )
-    assert ours.standardise_advantages == standardises
     fragment = sample_fragment(ours)
     for policy in (ours, other):
         perturb_weights(policy)
@@ -257,8 +254,7 @@ def test_appo_standardises_advantages_after_weighting_and_impala_does_not_by_def
     assert_close(
         other.weight_advantages(rows, logp), (plain - plain.mean()) / plain.std(unbiased=False), atol=1e-4, rtol=1e-3
     )
-    if not standardises:
-        assert_close(ours.weight_advantages(rows, logp), plain)
+    assert_close(ours.weight_advantages(rows, logp), plain)
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [(IMPALA, 1.0), (APPO, 1.0), (A2C, 0.0)])
@@ -301,7 +297,7 @@ def test_impala_does_not_count_replayed_rows_again() -> None:
 def test_appo_s_first_step_on_its_own_experience_equals_impala_s() -> None:
     """Target, acting and learning policy are equal: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
     shared: dict[str, Any] = {"passes": 1, "minibatches": 1, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None}
-    shared["standardise_advantages"] = False
+    shared |= {"standardise_advantages": False, "vtrace_lambda": 1.0}
     ours, theirs = (cls(*SHORT_CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
     fragment = sample_fragment(ours)
     for policy in (ours, theirs):

@@ -1,8 +1,8 @@
 """Acts with several policies in environments with several agents, and records a fragment for each policy.
 
-At each step of the environments every policy is asked once for all its lanes (agent, environment), whoever acts; lanes
-that wait get an action that nothing reads. The records become rows in each agent's own time at the fragment's end
-(`lanes.py`, `own_time.py`), so a step costs the same for any number of agents of a policy.
+At each step of the environments a policy is asked once for all its lanes (agent, environment), or for those whose turn
+it is where few are; lanes that wait get an action that nothing reads. The records become rows in each agent's own time
+at the fragment's end (`lanes.py`, `own_time.py`), so a step costs the same for any number of agents of a policy.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class OwnTime:
 
         Args:
             acting: bool `[K, L]`, whether the lane's agent acts in the step.
-            rewards: `[K, L]`, of each step, whoever acted.
-            terminated, truncated: bool `[K, L]`, whether the agent ended in the step, whoever acted.
+            rewards: `[K, L]`, of each step, also of those in which the agent did not act.
+            terminated, truncated: bool `[K, L]`, whether the agent ended in the step, with or without acting.
             acting_next: bool `[L]`, whether the agent acts in the step after the last.
         """
         count, lanes = acting.shape

@@ -33,13 +33,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=impala", "env=repeat_after_me"], 90.0),
         (["policy=impala", "env=pendulum"], -300.0),  # with log σ as functions of the observation: -1,427
         (["policy=ppo", "env=acrobot"], -100.0),
-        (["policy=impala", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -192
-        (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # and -500
+        (["policy=impala", "env=acrobot", "experiment=none"], -110.0),
+        (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -500
         (["policy=ppo", "env=pendulum"], -250.0),
         (["policy=appo", "env=pendulum", "experiment=none"], -250.0),  # with minibatches of whole fragments: -1,410
         (["policy=appo", "env=lunarlander", "experiment=none", "total_env_steps=200_000"], 100.0),  # -41
-        # With log σ as functions of the observation: -1,189.
-        (["policy=a2c", "env=pendulum", "experiment=none", "total_env_steps=300_000"], -350.0),
+        (["policy=a2c", "env=pendulum"], -300.0),  # with log σ as functions of the observation: -1,189
+        # With short rollouts and λ = 0.95: -108 and -92 in the mean of five seeds.
+        (["policy=a2c", "env=lunarlander", "experiment=none", "total_env_steps=1_000_000"], 50.0),
+        (["policy=a2c", "env=lunarlander_continuous", "experiment=none", "total_env_steps=300_000"], 50.0),
         (["policy=sac", "env=mountaincar_continuous"], 90.0),
         (["experiment=cartpole_throughput"], 475.0),
     ],

@@ -36,7 +36,10 @@ PIPELINES = {
     "on_policy": ("policy=ppo", "workers.envs_per_worker=2", "workers.fragment_length=16"),
     "replay": ("policy=dqn", *TINY_REPLAY),
     "async": ("policy=impala", "policy.minibatches=1", "workers.envs_per_worker=2", "workers.fragment_length=16"),
-    "gradients": ("policy=a3c", "data.gradients_per_iteration=1"),
+    "gradients": (
+        *("policy=a3c", "data.gradients_per_iteration=1"),
+        *("workers.envs_per_worker=2", "workers.fragment_length=16"),
+    ),
     "population": ("policy=es", "data.directions=2", "env.max_episode_steps=10", "workers.logical_workers=1"),
     "apex": (
         *("policy=apex", *TINY_REPLAY, "data.num_shards=2", "data.fragments_per_iteration=1"),

@@ -24,7 +24,8 @@ KINDS: dict[str, tuple[type[EvolutionStrategy], dict[str, Any]]] = {
 def train_by_gradients(probe: type[probes.Probe], rounds: int) -> Policy:
     """Three workers with copies of the policy; each steps the learner once a round, then gets its weights."""
     env = EnvCreator(probe)
-    how: dict[str, Any] = {"model": {"fcnet_hiddens": [32]}, "lr": 5e-3, "gamma": 0.5, "reward_filter": "none"}
+    how: dict[str, Any] = {"model": {"fcnet_hiddens": [32]}, "lr": 5e-3, "gamma": 0.5}
+    how |= {"reward_filter": "none", "max_grad_norm": None}
     learner = A3C(*env.spaces(), seed=1, **how)
     workers = [
         RolloutWorker(env, learner.copy_for_acting(), num_envs=4, fragment_length=16, worker_index=index, seed=1)

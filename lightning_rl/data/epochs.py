@@ -110,7 +110,9 @@ class Epochs(Callback):
         """Count in the file of a run's end the evaluation that follows it."""
         follows = trainer.should_stop and trainer.limit_val_batches and self._evaluated_at != pl_module.env_steps
         if follows and trainer.state.fn == TrainerFn.FITTING:
-            checkpoint["callbacks"][self.state_key]["done"] += 1
+            state = checkpoint["callbacks"][self.state_key]
+            state["done"] += 1
+            state["put_off"] -= self._put_off_at == pl_module.env_steps
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the time, for a later fit of the same objects."""

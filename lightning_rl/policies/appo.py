@@ -47,7 +47,7 @@ class APPO(IMPALA):
     kl_coef: Tensor
 
     uses_every_parameter = True
-    free_log_std = False
+    free_log_std = False  # the clip bounds what a step does to them, as in PPO
 
     def __init__(
         self,

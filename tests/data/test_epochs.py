@@ -178,7 +178,7 @@ def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: 
     run_with_clock(monkeypatch, tmp_path, 2800, **how)
     diary, epochs = run_with_clock(monkeypatch, tmp_path, 4900, resume=True, **how)
     assert diary.evaluations == [3600, 4800, 4900]
-    assert (epochs.done, epochs.seconds) == (6, 15.0)
+    assert (epochs.done, epochs.put_off, epochs.seconds) == (6, 7, 15.0)
 
 
 def test_the_first_evaluation_waits_until_a_training_episode_has_ended(

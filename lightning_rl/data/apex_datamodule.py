@@ -72,9 +72,9 @@ class ApexDataModule(ReplayDataModule):
         requests_per_shard: Count = 2,
         max_staleness: Count = 400,
         capacity: Count = 1_000_000,
-        batch_size: Count = 512,
+        batch_size: Count = 256,
         learning_starts: WholeEnvSteps = "5%",  # type: ignore[assignment]  # pyright: ignore
-        training_intensity: Intensity = 0.002,
+        training_intensity: Intensity = 0.25,
         fragments_per_iteration: Count = 10,
         n_step: Count = 3,
         prioritized: bool = True,

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.dqn import DQN
-from lightning_rl.ranges import Count, LearningRate, Positive
+from lightning_rl.ranges import Positive
 
 __all__ = ["ApexDQN"]
 
@@ -19,7 +19,7 @@ class ApexDQN(DQN):
     `exploration=per_worker_epsilon_greedy`; other off-policy algorithms can use `data=apex` as well.
 
     Args:
-        observation_space, action_space, dueling, target_update_interval, lr, max_grad_norm, keywords: as `DQN`.
+        observation_space, action_space, dueling, max_grad_norm, keywords: as `DQN`.
     """
 
     data = "apex"
@@ -30,8 +30,6 @@ class ApexDQN(DQN):
         action_space: gym.Space[Any],
         *,
         dueling: bool = True,
-        target_update_interval: Count = 2500,
-        lr: LearningRate = 1e-4,
         max_grad_norm: Positive | None = 40.0,
         **keywords: Any,
     ) -> None:
@@ -39,8 +37,6 @@ class ApexDQN(DQN):
             observation_space,
             action_space,
             dueling=dueling,
-            target_update_interval=target_update_interval,
-            lr=lr,
             max_grad_norm=max_grad_norm,
             **keywords,
         )

@@ -58,11 +58,11 @@ def train(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, An
 
 
 def test_the_warm_up_is_a_share_of_the_run() -> None:
-    """5% of 100,000 env steps, then 500 for the first of 0.002 gradient steps each."""
+    """5% of 100,000 env steps, then 4 for the first of 0.25 gradient steps each."""
     whole = compose_config(["policy=apex", "env=cartpole", "experiment=none", "logger=none"])
     check_config(whole)
-    assert run.build(whole)[1].ratio.first_step == 5500  # type: ignore[attr-defined]
-    assert ApexDataModule(CARTPOLE).ratio.first_step == 5500
+    assert run.build(whole)[1].ratio.first_step == 5004  # type: ignore[attr-defined]
+    assert ApexDataModule(CARTPOLE).ratio.first_step == 5004
 
 
 class Diary:

@@ -210,7 +210,8 @@ RECURRENT += ["data.n_step=1", "data.sequence_stride=8"]
 def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
     """32 steps make 5 or so; the gradient steps due meanwhile are made up for."""
     Diary.events = []
-    run.train(config(tmp_path / "run", *RECURRENT, "total_env_steps=200", f"data.plan={__name__}:recording_plan"))
+    overrides = [*RECURRENT, "total_env_steps=200", "data.training_intensity=1.0"]
+    run.train(config(tmp_path / "run", *overrides, f"data.plan={__name__}:recording_plan"))
     drawn = [(env_steps, done) for steps, env_steps, done in Diary.events if steps]
     assert drawn[0][0] > 40 and drawn[0][1] == 0
     assert drawn[-1][1] + 1 == Diary.events[-1][1] - 32

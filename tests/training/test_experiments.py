@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=ars", "env=cartpole"], 450.0),
         (["policy=pg", "env=cartpole"], 150.0),
         (["policy=apex", "env=cartpole"], 150.0),
+        (["policy=apex", "env=cartpole", "experiment=none", "total_env_steps=50_000"], 150.0),  # the paper's numbers: 9
         (["policy=impala", "env=cartpole"], 450.0),
         (["policy=appo", "env=cartpole"], 450.0),
         (["policy=impala", "env=repeat_after_me"], 90.0),

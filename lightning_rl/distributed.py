@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["all_gather_objects", "gather_objects_on_first", "mean_over_ranks", "moments_over_ranks", "sum_over_ranks"]
+__all__ = [
+    "all_gather_objects",
+    "gather_objects_on_first",
+    "mean_over_ranks",
+    "moments_over_ranks",
+    "sum_over_ranks",
+    "total_over_ranks",
+]
 
 _plain: tuple[Any, Any] | None = None  # the default group, and a group of the same ranks for CPU memory
 
@@ -37,6 +44,15 @@ def sum_over_ranks(number: int) -> int:
     total = torch.tensor(number, dtype=torch.int64)
     torch.distributed.all_reduce(total, group=_objects())
     return int(total)
+
+
+def total_over_ranks(values: torch.Tensor) -> torch.Tensor:
+    """The elementwise sum of a tensor over all ranks; every rank has to call this, with the same shape."""
+    if not _several():
+        return values
+    total = values.detach().clone()
+    torch.distributed.all_reduce(total)
+    return total
 
 
 def mean_over_ranks(value: torch.Tensor) -> float:

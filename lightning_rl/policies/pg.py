@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
+import torch
 from torch import Tensor
 
+from lightning_rl.distributed import total_over_ranks
 from lightning_rl.learning.metrics import Metrics
+from lightning_rl.losses.baseline import baseline_features, fit_linear, squares_and_products
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.returns import discounted_returns
+from lightning_rl.losses.value import explained_variance
 from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import LearningRate
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["PG"]
+
+WIDEST = 128  # observations of more numbers, such as images, have no part in the baseline
 
 
 class PG(Policy):
@@ -27,23 +33,29 @@ class PG(Policy):
 
     Args:
         observation_space, action_space: of one environment.
-        standardise_returns: over the batch, to mean 0 and deviation 1 (a constant baseline).
+        baseline: what a return is compared with. "linear": its least-squares fit over the batch by a polynomial in the
+            step of the episode and by observations of at most 128 numbers and their squares, if the batch has ten rows
+            for each feature (Duan et al. 2016, arXiv:1604.06778); "none": nothing.
+        standardise_returns: returns less the baseline, over the batch, to mean 0 and deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
 
     supports_recurrent = True
+    free_log_std = True
 
     def __init__(
         self,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
+        baseline: Literal["linear", "none"] = "linear",
         standardise_returns: bool = True,
         lr: LearningRate = 3e-3,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, lr=lr, **keywords)
+        self.baseline = baseline
         self.standardise_returns = standardise_returns
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
@@ -54,8 +66,22 @@ class PG(Policy):
         return self.flatten_fragment(batch)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """−mean log π(a|s) · return."""
+        """−mean log π(a|s) · (return − baseline)."""
         dist = self.distribution_of(batch)
-        advantages = standardise_over_ranks(self, batch.advantages) if self.standardise_returns else batch.advantages
+        advantages, metrics = batch.advantages, Metrics()
+        if self.baseline == "linear":
+            expected = self._linear_baseline(batch)
+            metrics["explained_variance"] = explained_variance(expected, advantages)
+            advantages = advantages - expected
+        if self.standardise_returns:
+            advantages = standardise_over_ranks(self, advantages)
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
-        return policy_loss, {"policy_loss": policy_loss, "entropy": dist.entropy().mean()}
+        return policy_loss, {"policy_loss": policy_loss, "entropy": dist.entropy().mean(), **metrics}
+
+    def _linear_baseline(self, batch: SampleBatch) -> Tensor:
+        """The fit of the returns `[N]`, over the rows of all ranks inside a Trainer."""
+        steps = batch.t if "t" in batch else torch.zeros_like(batch.rewards)  # rows of a fragment that has no steps
+        wide = self.preprocessor.size > WIDEST
+        features = baseline_features(steps, None if wide else self.input_dict(batch.obs)["obs_flat"])
+        sums = squares_and_products(features, batch.advantages)
+        return fit_linear(features, total_over_ranks(sums) if self.in_trainer else sums)

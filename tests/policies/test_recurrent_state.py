@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from lightning_rl.models import Model
 from lightning_rl.models.recurrent import RecurrentModel
-from lightning_rl.policies import A2C, PG, PPO
+from lightning_rl.policies import A2C, PG, PPO, Policy
 from lightning_rl.policies.advantages import all_values
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -114,8 +114,9 @@ def test_a_window_of_prev_actions_ends_with_the_newest() -> None:
 def test_padding_of_sequences_changes_neither_loss_nor_gradients(algorithm: type[PPO], memory: str) -> None:
     """The loss of sequences padded together is the mean of the losses of each alone."""
     env = gym.make("CartPole-v1")
-    standardise = {PPO: "standardise_advantages", A2C: "standardise_advantages", PG: "standardise_returns"}[algorithm]
-    policy = algorithm(env.observation_space, env.action_space, model=MEMORIES[memory], **{standardise: False})
+    over_the_batch: dict[type[Policy], dict[str, Any]] = {PG: {"standardise_returns": False, "baseline": "none"}}
+    alone_too = over_the_batch.get(algorithm, {"standardise_advantages": False})
+    policy = algorithm(env.observation_space, env.action_space, model=MEMORIES[memory], **alone_too)
     rows = policy.postprocess_trajectory(RolloutWorker("CartPole-v1", policy, num_envs=3, fragment_length=33).sample())
     assert len(set(rows.seq_lens.tolist())) > 1
 

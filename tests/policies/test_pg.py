@@ -1,0 +1,87 @@
+"""REINFORCE with its baseline, against numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch.testing import assert_close
+
+from lightning_rl import RolloutWorker, SampleBatch
+from lightning_rl.policies import PG
+from tests.envs.classic_control import PENDULUM
+
+
+def pg_and_rows(**keywords: Any) -> tuple[PG, SampleBatch]:
+    """800 rows: an episode of each of four environments."""
+    policy = PG(*PENDULUM.spaces(), seed=0, **keywords)
+    worker = RolloutWorker(PENDULUM, policy, num_envs=4, fragment_length=200, batch_mode="complete_episodes")
+    return policy, policy.postprocess_trajectory(worker.sample())
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+@pytest.mark.parametrize("baseline", ["linear", "none"])
+def test_the_loss_weighs_log_probabilities_by_what_the_baseline_leaves(baseline: str, standardise: bool) -> None:
+    policy, rows = pg_and_rows(baseline=baseline, standardise_returns=standardise)
+    left = rows.advantages.double().numpy()
+    if baseline == "linear":
+        time, seen = rows.t.double().numpy()[:, None] / 100, rows.obs.double().numpy()
+        columns = np.concatenate([time**0, time, time**2, time**3, seen, seen**2], axis=1)
+        left = left - columns @ np.linalg.lstsq(columns, left, rcond=1e-6)[0]  # cos² + sin² = 1 but for rounding
+    unexplained = left.var() / rows.advantages.double().numpy().var()
+    if standardise:
+        left = (left - left.mean()) / left.std()
+
+    loss, metrics = policy.loss(rows)
+    logp = policy.distribution_of(rows).logp(rows.actions)
+    assert rows.count == 800 and abs(float(loss.detach())) > 1e-4
+    assert_close(loss, -(logp * torch.from_numpy(left).float()).mean(), rtol=1e-3, atol=1e-5)
+    if baseline == "linear":
+        assert float(metrics["explained_variance"]) == pytest.approx(1.0 - unexplained, abs=1e-3)
+        assert 0.0 < unexplained < 0.5
+    else:
+        assert "explained_variance" not in metrics
+
+
+def test_returns_that_the_step_explains_move_nothing() -> None:
+    """What remains in any state is what actions are compared by."""
+    policy, rows = pg_and_rows(standardise_returns=False)
+    rows["advantages"] = -300.0 + 2.0 * rows.t - rows.obs[:, 2].square()
+    gradients = torch.autograd.grad(policy.loss(rows)[0], list(policy.parameters()), allow_unused=True)
+    assert max(float(each.abs().max()) for each in gradients if each is not None) < 1e-2
+
+
+def test_rows_without_steps_are_compared_by_their_observations() -> None:
+    policy, rows = pg_and_rows()
+    del rows["t"]
+    assert float(policy.loss(rows)[1]["explained_variance"]) > 0.05
+
+
+def test_images_are_compared_by_the_step_alone() -> None:
+    """Their hundreds of numbers are no features."""
+    policy = PG(spaces.Box(0, 255, (12, 12, 3), np.uint8), spaces.Discrete(2), seed=0)
+    rows = SampleBatch(
+        obs=torch.randint(0, 255, (100, 12, 12, 3), dtype=torch.uint8),
+        actions=torch.randint(0, 2, (100,)),
+        rewards=torch.zeros(100),
+        advantages=torch.arange(100) * -3.0,
+        t=torch.arange(100),
+    )
+    assert float(policy.loss(rows)[1]["explained_variance"]) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_nested_observations_are_compared_by_all_their_parts() -> None:
+    space = spaces.Dict({"kind": spaces.Discrete(3), "place": spaces.Box(-1.0, 1.0, (2,))})
+    policy = PG(space, spaces.Discrete(2), seed=0)
+    kinds, places = torch.arange(300) % 3, torch.rand(300, 2)
+    rows = SampleBatch(
+        obs=SampleBatch(kind=kinds, place=places),
+        actions=torch.randint(0, 2, (300,)),
+        rewards=torch.zeros(300),
+        advantages=torch.tensor([5.0, -7.0, 100.0])[kinds] - 20 * places[:, 1],
+        t=torch.zeros(300, dtype=torch.int32),
+    )
+    assert float(policy.loss(rows)[1]["explained_variance"]) == pytest.approx(1.0, abs=1e-4)

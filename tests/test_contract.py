@@ -84,7 +84,8 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
     for key, value in written.items():
         default = keywords[key]
         same = value == (list(default) if isinstance(default, tuple) else default) or float_of(value) == default
-        same = same or [[at, float_of(rate)] for at, rate in falling(value)] == [[0, default], ["100%", 0.0]]
+        points = [[at, float_of(rate)] for at, rate in schedule(value)]
+        same = same or (points[:1], points[-1:]) == ([[0, default]], [["100%", 0.0]])
         assert same or value == FROM_ELSEWHERE.get(key), f"{key}: {value!r} in the YAML, {default!r} in the constructor"
 
 
@@ -95,7 +96,7 @@ def test_the_class_is_a_public_name_of_the_package(name: str) -> None:
     assert getattr(lightning_rl, found.__name__) is found and found.__name__ in lightning_rl.__all__
 
 
-def falling(value: Any) -> Any:
+def schedule(value: Any) -> Any:
     """A schedule; a constructor, which knows of no run, has the first value of one that ends with the run."""
     return value if isinstance(value, list) and all(isinstance(point, list) for point in value) else []
 

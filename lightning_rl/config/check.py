@@ -112,9 +112,14 @@ def _check_run_dir(run_dir: str) -> None:
 
 
 def _check_env(config: Config, section: str = "env") -> None:
-    """Refuse an id without a registered environment."""
+    """Refuse an id without a registered environment, and one whose package is not installed."""
     name = value_at(config, f"{section}.id")
-    if not isinstance(name, str) or ":" in name or is_module(name):
+    if not isinstance(name, str):
+        return
+    from lightning_rl.envs.creator import check_installed
+
+    check_installed(name)
+    if ":" in name or is_module(name):
         return  # an import path is imported when the environment is created, which shows its own errors
     import gymnasium
 

@@ -47,7 +47,7 @@ from lightning_rl.errors import (
 from lightning_rl.ranges import Agents, Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
-__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "suggest_id"]
+__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "check_installed", "suggest_id"]
 
 VECTORIZATIONS = ("auto", "sync", "async", "native")
 
@@ -134,6 +134,7 @@ class EnvCreator(LayoutSlot):
             EnvError: the id is unknown, the environment cannot be imported or constructed (its own error is chained),
                 or it has another number of agents than `agents` and `group_agents` need.
         """
+        check_installed(self.name)
         try:
             env = self._make_with_wrappers(context, extra)
             return env if isinstance(env, gym.Env) else self._pack(env)
@@ -465,6 +466,23 @@ PLUG_INS = {
     "rware": ("rware-",),
     "highway_env": ("highway-", "merge-", "roundabout-", "parking-", "intersection-", "racetrack-"),
 }
+
+
+MULTI_AGENT_PACKAGES = ("lbforaging", "mpe2", "pettingzoo", "rware")  # what the extra `multiagent` brings
+
+
+def check_installed(name: str) -> None:
+    """Refuse an environment of a package that the extra `multiagent` brings and that is not installed.
+
+    Args:
+        name: such as "mpe2.simple_spread_v3" or "lbforaging:Foraging-8x8-2p-2f-coop-v3".
+
+    Raises:
+        EnvError: says what to install.
+    """
+    package = name.partition(":")[0].partition(".")[0]
+    if package in MULTI_AGENT_PACKAGES and importlib.util.find_spec(package) is None:
+        raise EnvError(f'environment {name!r} needs {package}: pip install -e ".[multiagent]"')
 
 
 def suggest_id(name: str) -> str:

@@ -1,6 +1,6 @@
 """A baseline for returns without a network: their least-squares fit over a batch by features of step and observation.
 
-Duan et al. 2016, arXiv:1604.06778, section 4 (the linear baseline). The sums of squares and products are all that the
+Duan et al. 2016, arXiv:1604.06778 (its linear baseline). The sums of squares and products are all that the
 fit needs of a batch, so those of several ranks can be added.
 """
 

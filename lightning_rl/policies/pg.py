@@ -51,7 +51,7 @@ class PG(Policy):
         *,
         baseline: Literal["linear", "none"] = "linear",
         standardise_returns: bool = True,
-        lr: LearningRate = 3e-3,
+        lr: LearningRate = 4e-3,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, lr=lr, **keywords)

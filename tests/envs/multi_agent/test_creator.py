@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator, register_env
 from lightning_rl.envs.multi_agent import AECAdapter, PackedEnv, PackedVectorEnv, ParallelAdapter
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
@@ -20,6 +23,27 @@ from lightning_rl.trust import FileTrust
 
 GAME = "lightning_rl.envs.multi_agent.toy_games:TwoStepGame"
 NEEDED = 'needs pip install -e ".[multiagent]"'
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("mpe2.simple_spread_v3", "mpe2"),
+        ("pettingzoo.classic.connect_four_v3", "pettingzoo"),
+        ("lbforaging:Foraging-8x8-2p-2f-coop-v3", "lbforaging"),
+    ],
+)
+def test_an_environment_of_a_missing_package_says_what_to_install(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Python, and by the check of a config, before anything starts."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module, *_: None if module == package else find(module))
+    expected = re.escape(f'environment {name!r} needs {package}: pip install -e ".[multiagent]"')
+    with pytest.raises(EnvError, match=f"^{expected}$"):
+        EnvCreator(name).make_single()
+    with pytest.raises(EnvError, match=f"^{expected}$"):
+        check_config(compose_config([f"env.id={name}"]))
 
 
 def test_a_class_a_function_a_path_and_a_registered_name_make_the_same_environment() -> None:

@@ -26,7 +26,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=ddppo", "env=cartpole", "trainer=ddp", "trainer.accelerator=cpu"], 450.0),
         (["policy=es", "env=cartpole"], 450.0),
         (["policy=ars", "env=cartpole"], 450.0),
-        (["policy=pg", "env=cartpole"], 150.0),
+        (["policy=pg", "env=cartpole"], 450.0),
+        (["policy=pg", "env=pendulum"], -400.0),  # with a constant baseline: -1,584
+        (["policy=es", "env=pendulum"], -400.0),  # with the policy's own values: -1,023
+        (["policy=ars", "env=pendulum"], -400.0),  # with the policy's own values: -971
         (["policy=apex", "env=cartpole"], 150.0),
         (["policy=apex", "env=cartpole", "experiment=none", "total_env_steps=50_000"], 150.0),  # the paper's numbers: 9
         (["policy=impala", "env=cartpole"], 450.0),

@@ -13,7 +13,7 @@ from lightning_rl.losses.actor_critic import (
     soft_values,
     temperature_loss,
 )
-from lightning_rl.losses.baseline import baseline_features, fit_linear, squares_and_products
+from lightning_rl.losses.baseline import batch_baseline
 from lightning_rl.losses.evolution import centred_ranks, evolution_weights, random_search_weights
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
@@ -42,7 +42,7 @@ from lightning_rl.losses.value import (
 
 __all__ = [
     "approx_kl",
-    "baseline_features",
+    "batch_baseline",
     "c51_clip_fraction",
     "c51_projection",
     "centred_ranks",
@@ -58,7 +58,6 @@ __all__ = [
     "evolution_weights",
     "expectile",
     "explained_variance",
-    "fit_linear",
     "gae",
     "huber",
     "lambda_returns",
@@ -69,7 +68,6 @@ __all__ = [
     "random_search_weights",
     "soft_policy_loss",
     "soft_values",
-    "squares_and_products",
     "standardise",
     "td_targets",
     "temperature_loss",

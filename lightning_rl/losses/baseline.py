@@ -1,59 +1,84 @@
-"""A baseline for returns without a network: their least-squares fit over a batch by features of step and observation.
+"""A baseline for returns without a network: their fit over a batch by step and observation.
 
-Duan et al. 2016, arXiv:1604.06778 (its linear baseline). The sums of squares and products are all that the
-fit needs of a batch, so those of several ranks can be added.
+Any function of step and observation leaves the policy gradient's mean as it is (Williams 1992); a good one takes most
+of its variance. Duan et al. 2016, arXiv:1604.06778, fit returns by observations, their squares and powers of the step.
+Where the episodes of a batch all went alike, the mean at each step takes the place of the powers, which are never
+exact: nothing is left then, and the policy stays as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-__all__ = ["baseline_features", "fit_linear", "squares_and_products"]
+__all__ = ["batch_baseline"]
 
-OF_TIME = 4  # features that are a polynomial in the step
-ROWS_PER_FEATURE = 10  # with fewer the fit would follow the noise of the returns, and take it from the advantages
+EPISODES = 4  # at the same step have a mean
+AGREEMENT = 0.01  # the share of chance in the means below which episodes went alike
+ROWS_PER_FEATURE = 10  # with fewer, a fit would follow the noise of the returns
 RIDGE = 1e-9  # relative to the square of each feature: features that always agree share their weight
 
+Total = Callable[[Tensor], Tensor]  # the sum of a tensor over the ranks whose rows are one batch
 
-def baseline_features(steps: Tensor, observations: Tensor | None = None) -> Tensor:
-    """Columns 1, t, t², t³ with t in hundreds of steps, then observations and their squares.
+
+def batch_baseline(
+    returns: Tensor,
+    steps: Tensor,
+    observations: Tensor | None = None,
+    *,
+    total: Total = lambda own: own,
+    longest: int | None = None,
+) -> Tensor:
+    """What rows at the same step, with such an observation, returned.
 
     Args:
-        steps: step within the episode, `[N]`.
-        observations: `[N, D]`, preprocessed; `None` leaves the four of the step.
+        returns: from each row on, `[N]`.
+        steps: integers ≥ 0 `[N]`, the step of the row within its episode.
+        observations: `[N, D]`, preprocessed; they and their squares are features if the batch has ten rows for each.
+            `None`: only the step counts.
+        total: of several ranks; each calls this function with its own rows.
+        longest: with `total`, above the highest step of any rank.
 
     Returns:
-        `[N, 4 + 2D]` in double precision.
+        `[N]`, without a gradient.
     """
-    time = steps.double().unsqueeze(1) / 100.0
-    columns = [torch.ones_like(time), time, time.square(), time**3]
+    exact, steps = returns.detach().double(), steps.long()
+    features = (steps / 100.0).double().unsqueeze(1) ** torch.arange(4, device=steps.device)
+    expected = _fit(features, exact, total)
+    expected = expected + _shared_rest(exact - expected, steps, total, longest or int(steps.max()) + 1)
     if observations is not None:
-        exact = observations.detach().double()
-        columns += [exact, exact.square()]
-    return torch.cat(columns, dim=1)
+        seen = observations.detach().double()
+        expected = expected + _fit(torch.cat([features, seen, seen.square()], dim=1), exact - expected, total)
+    return expected.to(returns.dtype)
 
 
-def squares_and_products(features: Tensor, returns: Tensor) -> Tensor:
-    """ZᵀZ `[F + 1, F + 1]` of the columns Z: features `[N, F]`, and returns `[N]`."""
-    columns = torch.cat([features, returns.detach().double().unsqueeze(1)], dim=1)
-    return columns.T @ columns
+def _shared_rest(rest: Tensor, steps: Tensor, total: Total, longest: int) -> Tensor:
+    """The mean at each step `[N]` of what a fit left, where episodes agree on it; else 0.
 
-
-def fit_linear(features: Tensor, sums: Tensor) -> Tensor:
-    """The fitted returns `[N]` of rows with these features.
-
-    As many features are used as have ten rows each: all, the four of the step, or the constant (the mean return).
-
-    Args:
-        features: `[N, F]` of `baseline_features`.
-        sums: `squares_and_products` of the rows to fit, among them these.
+    The means of n episodes vary by σ²/n by chance, with σ² the variance at a step: they agree if that is less than a
+    hundredth of what their means do vary by.
     """
-    rows = float(sums[0, 0])
-    used = next((size for size in (features.shape[1], OF_TIME) if rows >= ROWS_PER_FEATURE * size), 1)
-    products, targets = sums[:used, :used], sums[:used, -1]
+    rows = torch.stack([torch.ones_like(rest), rest, rest.square()])
+    counts, sums, squares = total(rows.new_zeros(3, longest).index_add_(1, steps, rows)).unbind()
+    several = counts >= EPISODES
+    means = torch.where(several, sums / counts.clamp(min=1.0), 0.0)
+    of_means = counts * means.square()
+    within = torch.where(several, squares - of_means, 0.0).sum()
+    chance = within / (counts[several] - 1.0).sum().clamp(min=1.0) * several.sum()
+    return torch.where(chance < AGREEMENT * of_means.sum(), means, 0.0)[steps]
+
+
+def _fit(features: Tensor, targets: Tensor, total: Total) -> Tensor:
+    """The least-squares fit `[N]` of targets by features `[N, F]`, the first of which is 1; the mean, for few rows."""
+    columns = torch.cat([features, targets.unsqueeze(1)], dim=1)
+    sums = total(columns.T @ columns)
+    size = features.shape[1]
+    used = size if float(sums[0, 0]) >= ROWS_PER_FEATURE * size else 1
+    products = sums[:used, :used]
     scale = products.diagonal().sqrt()
     scale = torch.where(scale > 0.0, scale, 1.0)
     ridge = RIDGE * torch.eye(used, dtype=sums.dtype, device=sums.device)
-    weights = torch.linalg.solve(products / scale.outer(scale) + ridge, targets / scale) / scale
-    return (features[:, :used] @ weights).to(torch.get_default_dtype())
+    weights = torch.linalg.solve(products / scale.outer(scale) + ridge, sums[:used, -1] / scale) / scale
+    return features[:, :used] @ weights

@@ -8,9 +8,9 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from lightning_rl.distributed import total_over_ranks
+from lightning_rl.distributed import all_gather_objects, total_over_ranks
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.losses.baseline import baseline_features, fit_linear, squares_and_products
+from lightning_rl.losses.baseline import batch_baseline
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.returns import discounted_returns
 from lightning_rl.losses.value import explained_variance
@@ -33,9 +33,8 @@ class PG(Policy):
 
     Args:
         observation_space, action_space: of one environment.
-        baseline: what a return is compared with. "linear": its least-squares fit over the batch by a polynomial in the
-            step of the episode and by observations of at most 128 numbers and their squares, if the batch has ten rows
-            for each feature (Duan et al. 2016, arXiv:1604.06778); "none": nothing.
+        baseline: what a return is compared with. "batch": the mean of the batch's episodes from the same step on, and a
+            fit of the rest by observations of at most 128 numbers (`losses.batch_baseline`); "none": nothing.
         standardise_returns: returns less the baseline, over the batch, to mean 0 and deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
@@ -49,7 +48,7 @@ class PG(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        baseline: Literal["linear", "none"] = "linear",
+        baseline: Literal["batch", "none"] = "batch",
         standardise_returns: bool = True,
         lr: LearningRate = 4e-3,
         **keywords: Any,
@@ -69,8 +68,8 @@ class PG(Policy):
         """−mean log π(a|s) · (return − baseline)."""
         dist = self.distribution_of(batch)
         advantages, metrics = batch.advantages, Metrics()
-        if self.baseline == "linear":
-            expected = self._linear_baseline(batch)
+        if self.baseline == "batch":
+            expected = self._batch_baseline(batch)
             metrics["explained_variance"] = explained_variance(expected, advantages)
             advantages = advantages - expected
         if self.standardise_returns:
@@ -78,10 +77,11 @@ class PG(Policy):
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
         return policy_loss, {"policy_loss": policy_loss, "entropy": dist.entropy().mean(), **metrics}
 
-    def _linear_baseline(self, batch: SampleBatch) -> Tensor:
-        """The fit of the returns `[N]`, over the rows of all ranks inside a Trainer."""
-        steps = batch.t if "t" in batch else torch.zeros_like(batch.rewards)  # rows of a fragment that has no steps
-        wide = self.preprocessor.size > WIDEST
-        features = baseline_features(steps, None if wide else self.input_dict(batch.obs)["obs_flat"])
-        sums = squares_and_products(features, batch.advantages)
-        return fit_linear(features, total_over_ranks(sums) if self.in_trainer else sums)
+    def _batch_baseline(self, batch: SampleBatch) -> Tensor:
+        """The baseline `[N]` of the rows, from those of all ranks inside a Trainer."""
+        steps = batch.t if "t" in batch else torch.zeros_like(batch.rewards)  # of a fragment without steps
+        observations = None if self.preprocessor.size > WIDEST else self.input_dict(batch.obs)["obs_flat"]
+        if not self.in_trainer:
+            return batch_baseline(batch.advantages, steps, observations)
+        longest = max(all_gather_objects(int(steps.max()) + 1))
+        return batch_baseline(batch.advantages, steps, observations, total=total_over_ranks, longest=longest)

@@ -83,7 +83,7 @@ def test_ranks_have_equal_weights_after_training(
         ("ppo", ("policy.minibatches=1", "policy.passes=3")),
         pytest.param("a2c", ("policy.microbatches=3", "policy.standardise_advantages=true"), marks=pytest.mark.slow),
         pytest.param("a2c", ("policy.standardise_advantages=true",), marks=pytest.mark.slow),
-        pytest.param("pg", (), marks=pytest.mark.slow),
+        pytest.param("pg", ("policy.lr=3e-3",), marks=pytest.mark.slow),
     ],
 )
 def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(

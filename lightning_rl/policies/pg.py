@@ -33,8 +33,9 @@ class PG(Policy):
 
     Args:
         observation_space, action_space: of one environment.
-        baseline: what a return is compared with. "batch": the mean of the batch's episodes from the same step on, and a
-            fit of the rest by observations of at most 128 numbers (`losses.batch_baseline`); "none": nothing.
+        baseline: what a return is compared with. "batch": what the batch returned from such a step and observation on,
+            by a fit (`losses.batch_baseline`); observations of more than 128 numbers have no part in it. "none":
+            nothing.
         standardise_returns: returns less the baseline, over the batch, to mean 0 and deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.

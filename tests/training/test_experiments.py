@@ -27,6 +27,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=es", "env=cartpole"], 450.0),
         (["policy=ars", "env=cartpole"], 450.0),
         (["policy=pg", "env=cartpole"], 450.0),
+        (
+            ["policy=pg", "env=acrobot", "experiment=none", "total_env_steps=100_000"],
+            -130.0,
+        ),  # without a baseline: -500
         (["policy=pg", "env=pendulum"], -400.0),  # with a constant baseline: -1,584
         (["policy=es", "env=pendulum"], -400.0),  # with the policy's own values: -1,023
         (["policy=ars", "env=pendulum"], -400.0),  # with the policy's own values: -971

@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=impala", "env=acrobot", "experiment=none"], -110.0),
         (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -500
         (["policy=ppo", "env=pendulum"], -250.0),
-        (["policy=appo", "env=pendulum", "experiment=none"], -250.0),  # with minibatches of whole fragments: -1,410
+        (["policy=appo", "env=pendulum", "experiment=none"], -600.0),  # with minibatches of whole fragments: -1,410
         (["policy=appo", "env=lunarlander", "experiment=none", "total_env_steps=200_000"], 100.0),  # -41
         (["policy=a2c", "env=pendulum"], -300.0),  # with log σ as functions of the observation: -1,189
         # With short rollouts and λ = 0.95: -108 and -92 in the mean of five seeds.

@@ -57,11 +57,8 @@ def total_over_ranks(values: torch.Tensor) -> torch.Tensor:
 
 def mean_over_ranks(value: torch.Tensor) -> float:
     """The mean of a scalar over all ranks, so that every rank takes the same decision."""
-    value = value.detach().clone()
-    if _several():
-        torch.distributed.all_reduce(value)
-        value = value / torch.distributed.get_world_size()
-    return float(value)
+    total = total_over_ranks(value.detach())
+    return float(total / torch.distributed.get_world_size() if _several() else total)
 
 
 def moments_over_ranks(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -69,8 +66,7 @@ def moments_over_ranks(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     if not _several():
         return None
     exact = values.detach().double()
-    sums = torch.stack((exact.new_tensor(exact.numel()), exact.sum(), exact.square().sum()))
-    torch.distributed.all_reduce(sums)
+    sums = total_over_ranks(torch.stack((exact.new_tensor(exact.numel()), exact.sum(), exact.square().sum())))
     mean, square = sums[1] / sums[0], sums[2] / sums[0]
     return mean.to(values.dtype), (square - mean.square()).clamp(min=0.0).sqrt().to(values.dtype)
 

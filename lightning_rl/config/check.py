@@ -116,7 +116,7 @@ def _check_env(config: Config, section: str = "env") -> None:
     name = value_at(config, f"{section}.id")
     if not isinstance(name, str):
         return
-    from lightning_rl.envs.creator import check_installed
+    from lightning_rl.envs.creator import check_installed, suggest_id
 
     check_installed(name)
     if ":" in name or is_module(name):
@@ -124,7 +124,6 @@ def _check_env(config: Config, section: str = "env") -> None:
     import gymnasium
 
     from lightning_rl.envs.atari import is_atari, register
-    from lightning_rl.envs.creator import suggest_id
     from lightning_rl.envs.registry import registered_envs
 
     if is_atari(name) and not register():

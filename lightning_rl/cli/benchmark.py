@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_rl.benchmark.cartpole import SCENARIOS, measure
-from lightning_rl.cli.parser import Parser
+from lightning_rl.cli.parser import Parser, whole_number
 from lightning_rl.errors import check_at_least_one
 
 __all__ = ["benchmark"]
@@ -16,8 +16,10 @@ def benchmark(arguments: Sequence[str]) -> int:
     """Measure runs beside plain torch on this machine: benchmark [solve|same_work|throughput|all] [--repeats 3]."""
     parser = Parser(prog="lightning-rl benchmark", description=benchmark.__doc__)
     parser.add_argument("scenario", nargs="?", choices=[*SCENARIOS, "all"], default="same_work")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds, with seeds 0, 1, …")
-    parser.add_argument("--env-steps", type=int, default=30_000, help="of each run; throughput: ten times as many")
+    parser.add_argument("--repeats", type=whole_number, default=3, help="rounds, with seeds 0, 1, …")
+    parser.add_argument(
+        "--env-steps", type=whole_number, default=30_000, help="of each run; throughput: ten times as many"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
     options = parser.parse_args(arguments)
     check_at_least_one("--", repeats=options.repeats, **{"env-steps": options.env_steps})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lightning_rl.cli.parser import Parser
+from lightning_rl.cli.parser import Parser, whole_number
 from lightning_rl.config import compose_config
 from lightning_rl.config.compose import key_of
 from lightning_rl.config.groups import group_options
@@ -19,7 +19,7 @@ def check_env(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl check-env", description=check_env.__doc__)
     parser.add_argument("env", help="a choice of `lightning-rl list envs`, an environment id, or an import path")
     parser.add_argument("overrides", nargs="*", help="keys of env, as env.kwargs.size=5 env.agents=2")
-    parser.add_argument("--steps", type=int, default=1000, help="of the longest random walk, of at most 10 s")
+    parser.add_argument("--steps", type=whole_number, default=1000, help="of the longest random walk, of at most 10 s")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     check_at_least_one("--", steps=options.steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lightning_rl.cli.parser import Parser, add_policy_arguments
+from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.errors import printable
 from lightning_rl.runs import evaluation
@@ -18,6 +18,9 @@ def evaluate(arguments: Sequence[str]) -> int:
     """Play whole episodes with a checkpoint: evaluate RUN_DIR [--best] [--episodes 100] [--json]."""
     parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
     add_policy_arguments(parser, episodes=100)
+    parser.add_argument(
+        "--max-steps", type=whole_number, default=30_000, help="longer episodes are cut there; default 30000"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")

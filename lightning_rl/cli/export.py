@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.cli.parser import TRUST, Parser, seed
+from lightning_rl.cli.parser import TRUST, Parser, whole_number
 
 __all__ = ["export"]
 
@@ -21,7 +21,7 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, help="directory for the files; default: RUN_DIR/export")
     parser.add_argument("--policy-id", help="of several agents' policies, the one to export; default: all")
     parser.add_argument("--env", help="environment id or import path to check the file in; default: the run's own")
-    parser.add_argument("--seed", type=seed, default=0, help="of the episodes that the file is checked on")
+    parser.add_argument("--seed", type=whole_number, default=0, help="of the episodes that the file is checked on")
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object per policy")
     options = parser.parse_args(arguments)

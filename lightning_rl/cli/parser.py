@@ -15,7 +15,7 @@ from lightning_rl.errors import (
     UnsupportedSpaceError,
 )
 
-__all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "add_policy_arguments", "one_line", "seed"]
+__all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "add_policy_arguments", "one_line", "whole_number"]
 
 USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # reported in one line
 TRUST: dict[str, Any] = {
@@ -44,22 +44,23 @@ def add_policy_arguments(parser: Parser, episodes: int) -> None:
     """
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
     parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
-    parser.add_argument("--episodes", type=int, default=episodes, help=f"default {episodes}")
-    parser.add_argument("--seed", type=seed, default=0)
+    parser.add_argument("--episodes", type=whole_number, default=episodes, help=f"default {episodes}")
+    parser.add_argument("--seed", type=whole_number, default=0)
     parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
     parser.add_argument("--env", help="environment id or import path; default: the run's own")
     parser.add_argument("--trust", **TRUST)
 
 
-def seed(text: str) -> int:
-    """The value of --seed.
+def whole_number(text: str) -> int:
+    """The value of --seed, --episodes and other options that count; as in a config, 1e3 is one.
 
     Raises:
         ArgumentTypeError: it is no whole number, or below 0.
     """
     try:
-        if (number := int(text)) >= 0:
-            return number
+        number = float(text)
+        if number >= 0 and number.is_integer():
+            return int(text) if text.strip().replace("_", "").isdigit() else int(number)
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number, at least 0")

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
+from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line, whole_number
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
 from lightning_rl.config.schema import RunKeys
@@ -46,7 +46,9 @@ def train(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="run every combination of seed=1,2,3 and the like"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="with -m: train N at a time, in own processes")
+    parser.add_argument(
+        "--jobs", type=whole_number, default=1, metavar="N", help="with -m: train N at a time, in own processes"
+    )
     parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
     parser.add_argument("--seeds", metavar="0..9", help="a run for each of these seeds (also seeds=0..9), as -m seed=…")
     options = parser.parse_intermixed_args(arguments)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from lightning_rl.cli.parser import EXIT_CODES, Parser
+from lightning_rl.cli.parser import EXIT_CODES, Parser, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.config.compose import check_choices, parse_overrides
 from lightning_rl.errors import ConfigError
@@ -28,9 +28,11 @@ def tune(arguments: Sequence[str]) -> int:
         epilog="The same command with the same run_dir=… or --study continues a search; docs/search.md",
     )
     parser.add_argument("overrides", nargs="*", help="as of train; a key with several values is searched")
-    parser.add_argument("--trials", type=int, default=50, help="of the study, those before a continuation included")
-    parser.add_argument("--jobs", type=int, default=1, help="trials at a time, each in a process of its own")
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each trial; its value is their mean")
+    parser.add_argument(
+        "--trials", type=whole_number, default=50, help="of the study, those before a continuation included"
+    )
+    parser.add_argument("--jobs", type=whole_number, default=1, help="trials at a time, each in a process of its own")
+    parser.add_argument("--seeds", type=whole_number, default=1, help="runs of each trial; its value is their mean")
     parser.add_argument("--sampler", choices=SAMPLERS, default="tpe")
     parser.add_argument("--pruner", choices=PRUNERS, default="median", help="ends trials that do badly early")
     parser.add_argument("--study", metavar="FILE.db", help="SQLite file (or Optuna's URL); default RUN_DIR/study.db")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_rl.cli.parser import Parser, add_policy_arguments
+from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
 from lightning_rl.config import descriptions
 
 __all__ = ["video"]
@@ -19,7 +19,7 @@ def video(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, help="default: RUN_DIR/videos/CHECKPOINT_seedN.mp4, or .gif without ffmpeg")
     parser.add_argument("--grid", action="store_true", help="the episodes side by side instead of one after the other")
     parser.add_argument("--fps", type=float, help="frames per second; default: the environment's own")
-    parser.add_argument("--max-steps", type=int, default=5000, help="longer episodes are cut; default 5000")
+    parser.add_argument("--max-steps", type=whole_number, default=5000, help="longer episodes are cut; default 5000")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")

@@ -292,12 +292,15 @@ def outcome(status: Mapping[str, Any], evaluated: str) -> str:
 def evaluation(result: Mapping[str, Any]) -> str:
     """Describe an evaluation in two lines, with several agents in three."""
     interval, lengths = result["ci95"], result["lengths"]
+    cut = f"; {result['cut']} longer ones were cut (--max-steps), and count as they are" if result["cut"] else ""
     if interval is None:
-        return f"return {result['mean']:.2f}, length {lengths[0]} steps of one episode, which says nothing of others"
+        return (
+            f"return {result['mean']:.2f}, length {lengths[0]} steps of one episode, which says nothing of others{cut}"
+        )
     return (
         f"return {result['mean']:.2f} ± {result['std']:.2f} over {result['episodes']} episodes "
         f"(95 % confidence interval of the mean: {interval[0]:.2f} … {interval[1]:.2f})\n"
-        f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps"
+        f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps{cut}"
         f"{of_policies(result.get('policies', {}))}"
     )
 

@@ -114,7 +114,8 @@ class RolloutDataModule(LightningDataModule):
             a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
             never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is
             put off to the next multiple, and the epoch goes on; `None`, unlike in a run: no bound), episodes per
-            evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
+            evaluation, explore, max_episode_steps (at which an episode that goes on is cut, with its return so far;
+            `None`: never), env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
             processes for evaluation only; 0: in this process), parallel (whether training goes on meanwhile).
         dataset: import path or class of the training dataset, called with (datamodule, policy).
         fragments_per_batch: fragments that each environment gives to a training batch, one after the other; a batch is
@@ -347,7 +348,7 @@ class RolloutDataModule(LightningDataModule):
         self.policy_feeds.force_reset()
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
-        """Raise `KeyboardInterrupt` in any call that still waits for workers some seconds after `stopping()`."""
+        """Raise `KeyboardInterrupt` once `stopping()`: in evaluations at once, in waits for processes after seconds."""
         for workers in (self.workers, self.evaluation_workers):
             if workers is not None:
                 workers.stop_when(stopping)
@@ -400,7 +401,8 @@ class RolloutDataModule(LightningDataModule):
         workers, episodes = evaluation_workers(
             self.evaluation_env, self.acting_policy(policy), self.evaluation, self.worker_options, **place
         )
-        return Evaluator(workers, episodes, parallel=bool(self.evaluation["parallel"]))
+        limit = self.evaluation["max_episode_steps"]
+        return Evaluator(workers, episodes, parallel=bool(self.evaluation["parallel"]), max_episode_steps=limit)
 
     def acting_policy(self, policy: Any) -> Any:
         """The policy that acts in this process: the learner itself, or a copy of it on the CPU, in float32."""

@@ -7,6 +7,7 @@ of the initial weights, and training waits only if an evaluation takes longer th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Probability, Range
+from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import Processes
@@ -29,6 +30,7 @@ __all__ = [
     "EvaluationOptions",
     "Evaluator",
     "Snapshot",
+    "describe_cut",
     "evaluation_workers",
     "take_snapshot",
 ]
@@ -48,6 +50,7 @@ class EvaluationKeys:
     max_share: Probability | None = None
     episodes: Annotated[int, Range(1, 10_000)] = 10
     explore: bool = False
+    max_episode_steps: Count | None = 30_000
     env: Any = None
     num_workers: Processes = 0
     parallel: bool = False
@@ -89,15 +92,20 @@ class Evaluator:
         workers: of this rank; `None` if only other ranks play.
         episodes: how many this rank plays.
         parallel: whether training goes on meanwhile; needs workers in other processes.
+        max_episode_steps: at which the workers cut episodes, which a warning says once.
 
     Attributes:
         reported: the policy whose episodes were returned last; `None`: the present one.
     """
 
-    def __init__(self, workers: Any, episodes: int, parallel: bool = False) -> None:
+    def __init__(
+        self, workers: Any, episodes: int, parallel: bool = False, max_episode_steps: int | None = None
+    ) -> None:
         self.workers, self.episodes, self.parallel = workers, episodes, parallel
+        self.max_episode_steps = max_episode_steps
         self.reported: Snapshot | None = None
         self._playing: Snapshot | None = None
+        self._warned = False
         self._seconds_per_length: float | None = None  # of an evaluation, for each step of its longest episode
 
     def expected_seconds(self, policy: Any, length: float) -> float:
@@ -124,7 +132,7 @@ class Evaluator:
         if self.workers is not None and self.episodes:
             self.workers.sync_weights(policy)
             played = self.workers.run_episodes(self.episodes)
-        return [episode for part in all_gather_objects(played) for episode in part]
+        return self._gather(played)
 
     def begin(self, policy: Any) -> None:
         """Let the processes begin to play with the present weights; nothing if they are still playing."""
@@ -147,12 +155,15 @@ class Evaluator:
         results = [] if self.workers is None else list(iter(self.workers.next_result, None))
         results.sort(key=lambda result: result.worker_index)
         self.reported, self._playing = self._playing, None
-        return [
-            episode
-            for part in all_gather_objects([each.value for each in results])
-            for value in part
-            for episode in value
-        ]
+        return self._gather([episode for each in results for episode in each.value])
+
+    def _gather(self, played: Episodes) -> Episodes:
+        """The episodes of all ranks; warns of those that were cut, for the first time."""
+        episodes = [episode for part in all_gather_objects(played) for episode in part]
+        if not self._warned and (cut := describe_cut(episodes, self.max_episode_steps)):
+            self._warned = True
+            warnings.warn(f"evaluation: {cut}", stacklevel=2)
+        return episodes
 
     @contextmanager
     def reported_policy(self, policy: Any) -> Iterator[None]:
@@ -166,6 +177,18 @@ class Evaluator:
             yield
         finally:
             now.restore(policy)
+
+
+def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:
+    """Say how many episodes were cut at that length, and what to do; "" if none was."""
+    cut = 0 if max_episode_steps is None else sum(length > max_episode_steps for _, length in episodes)
+    if not cut:
+        return ""
+    return (
+        f"{cut} of {len(episodes)} episodes went on after {max_episode_steps:,} steps; they were cut there, and count "
+        "with their return so far: set env.max_episode_steps=1000, say, for a time limit in training and evaluation, "
+        "or a larger evaluation.max_episode_steps"
+    )
 
 
 def play_episodes(worker: Any, count: int) -> Episodes:
@@ -183,7 +206,7 @@ def evaluation_workers(
     Args:
         env: the `EnvCreator` of their environments.
         actor: the policy that acts if the workers are in this process.
-        options: of evaluation: episodes, num_workers, explore.
+        options: of evaluation: episodes, num_workers, explore, max_episode_steps.
         workers: those of the training workers; vectorization, ray and limits are taken from them.
         seed, rank, ranks: of this process.
 
@@ -196,6 +219,7 @@ def evaluation_workers(
         "seed": seed,
         "stream": "evaluation",
         "explore": bool(options["explore"]),
+        "max_episode_steps": options["max_episode_steps"],
     }
     if processes == 0:
         if options["parallel"]:

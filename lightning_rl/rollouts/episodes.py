@@ -205,6 +205,10 @@ class AgentEpisodeTracker(EpisodeTracker):
         self._ending = iter(ending)
         return self.count(rewards.sum(axis=2), ended, ended)
 
+    def agents_of(self, env: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the running episode of an environment: each agent's return so far, and whether it acted, `[A]`."""
+        return self._gains[env], self._acted[env]
+
     def _finished_episode(self, episode_return: float, length: int) -> MultiAgentEpisode:
         return MultiAgentEpisode(episode_return, length, next(self._ending))
 

@@ -487,6 +487,10 @@ class MultiAgentRolloutWorker(RolloutWorker):
         self.episodes.count_agents(packed["rewards"][None], acts[None], ended[None], self._agent_returns_now)
         self._begin_episodes(ended)
 
+    def _running_episode(self, env: int) -> MultiAgentEpisode:
+        by_agent = self._agent_returns_now(0, env, *self.episodes.agents_of(env))
+        return MultiAgentEpisode(*super()._running_episode(env), by_agent)
+
 
 def zeros(space: Any) -> Any:
     """Zeros of a space of arrays, nested as the space is."""

@@ -68,6 +68,7 @@ class RolloutWorker:
             with `compute_actions` of its own decides by itself).
         max_env_restarts: how often one fragment is begun again, with new environments, when one of them has raised or
             given values that are not finite.
+        max_episode_steps: longest episode of `run_episodes`; `None`: it waits until the environment ends one.
         wrap_env: wraps every new vector environment.
         postprocess: whether samples are what `policy.postprocess_trajectory` makes of a fragment, rows `[N, …]`;
             `None`: where the policy is given as a class, for loops written by hand.
@@ -100,6 +101,7 @@ class RolloutWorker:
         postprocess: bool | None = None,
         record_logp: bool = True,
         max_env_restarts: int = 3,
+        max_episode_steps: int | None = None,
         wrap_env: Callable[[VectorEnv[Any, Any, Any]], VectorEnv[Any, Any, Any]] | None = None,
     ) -> None:
         if num_envs < 1 or fragment_length < 1:
@@ -111,6 +113,8 @@ class RolloutWorker:
         self.policy = policy = instantiate_policy(policy, self.env_creator, policy_config)
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
+        self.max_episode_steps = max_episode_steps
+        self.stopping: Callable[[], bool] | None = None  # `WorkerSet.stop_when` sets it
         self._unread = {} if record_logp else {"logp": False}
         make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
@@ -177,6 +181,8 @@ class RolloutWorker:
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
 
+        An episode longer than `max_episode_steps` is cut and counts as it is; it is the last one of its environment.
+
         Returns:
             (return, length) of each, in order of environment and then of time.
         """
@@ -205,11 +211,24 @@ class RolloutWorker:
 
     def _play_episodes(self, quota: Sequence[int]) -> list[tuple[float, int]]:
         played: list[list[Episode]] = [[] for _ in quota]
-        while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
+        left = np.array(quota)  # episodes of each environment
+        while np.count_nonzero(left):
+            if self.stopping is not None and self.stopping():
+                raise KeyboardInterrupt("stopped while episodes were played")
             self._play_step()
             for env, episode in self.episodes.pop_finished():
-                played[env].append(episode)
-        return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
+                if left[env]:
+                    played[env].append(episode)
+                    left[env] -= 1
+            if self.max_episode_steps is not None:
+                for env in np.flatnonzero((self.episodes.lengths > self.max_episode_steps) & (left > 0)).tolist():
+                    played[env].append(self._running_episode(env))
+                    left[env] = 0
+        return [episode for episodes in played for episode in episodes]
+
+    def _running_episode(self, env: int) -> Episode:
+        """Return and length, so far, of the episode that is running in an environment."""
+        return float(self.episodes.returns[env]), int(self.episodes.lengths[env])
 
     def _play_step(self) -> None:
         """Step all environments once, recording nothing but their episodes' returns and lengths."""

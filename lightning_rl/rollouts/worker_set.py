@@ -185,7 +185,9 @@ class WorkerSet:
                 worker.load_state_dict(state[str(worker.worker_index)])
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
-        """Nothing: no call waits for another process."""
+        """Raise `KeyboardInterrupt` in `run_episodes` when `stopping()` is true; a fragment is always completed."""
+        for worker in self.workers:
+            worker.stopping = stopping
 
     def stop(self) -> None:
         """Close all environments."""

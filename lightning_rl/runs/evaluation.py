@@ -39,6 +39,7 @@ def evaluate(
     episodes: int = 100,
     seed: int = 0,
     explore: bool = False,
+    max_steps: int = 30_000,
     trust: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Play `episodes` whole episodes with the policy of a checkpoint.
@@ -50,29 +51,41 @@ def evaluate(
         episodes: number of episodes, at least 1.
         seed: seed of environments and sampled actions.
         explore: sample actions as in training instead of the best ones.
+        max_steps: an episode that goes on after so many steps is cut, and is the last one of its environment.
         trust: import prefixes that the files may name, as `Policy.load`.
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
-        lengths; with several agents "policies", the mean return of each policy's agents.
+        lengths; "cut", how many episodes were longer than `max_steps`; with several agents "policies", the mean return
+        of each policy's agents.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
             the environment's.
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
-    check_at_least_one(episodes=episodes)
+    check_at_least_one(episodes=episodes, max_steps=max_steps)
     from lightning_rl.rollouts.worker_set import WorkerSet
 
     file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
     workers = WorkerSet(
-        creator, policy, num_envs=min(episodes, ENVIRONMENTS), seed=seed, stream="evaluation", explore=explore
+        creator,
+        policy,
+        num_envs=min(episodes, ENVIRONMENTS),
+        seed=seed,
+        stream="evaluation",
+        explore=explore,
+        max_episode_steps=max_steps,
     )
     try:
         played = workers.run_episodes(episodes)
     finally:
         workers.stop()
-    return {"checkpoint": str(file), "env": creator.name, "episodes": episodes, **episode_statistics(played)}
+    return {
+        **{"checkpoint": str(file), "env": creator.name, "episodes": len(played)},
+        **episode_statistics(played),
+        "cut": sum(length > max_steps for _, length in played),
+    }
 
 
 def load_policy_and_environment(

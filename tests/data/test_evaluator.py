@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import torch
 import lightning_rl.data.evaluator as evaluator_module
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.runs import run
 from tests.callbacks.log_files import csv_rows
 from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.counting import Counter
 
 SHORT = (
     "policy=ppo",
@@ -37,7 +40,7 @@ SHORT = (
     "trainer.enable_progress_bar=false",
 )
 BESIDE = ("evaluation.num_workers=2", "evaluation.parallel=true")
-OPTIONS = {"episodes": 5, "num_workers": 0, "parallel": False, "explore": False}
+OPTIONS = {"episodes": 5, "num_workers": 0, "parallel": False, "explore": False, "max_episode_steps": None}
 
 
 def cartpole_policy() -> Policy:
@@ -173,3 +176,24 @@ def test_early_stopping_uses_the_values_of_parallel_evaluations(tmp_path: Path) 
     status = train(tmp_path / "run", *BESIDE, stopper, "total_env_steps=100_000")
     assert status["state"] == "ok"
     assert status["env_steps"] < 1000
+
+
+def test_an_evaluation_of_episodes_that_do_not_end_is_cut_and_says_so_once() -> None:
+    """Each of two environments plays 51 steps: 1 + 2 + … + 51 = 1326."""
+    env, options = EnvCreator(Counter, {"length": 1000}), {**OPTIONS, "episodes": 2, "max_episode_steps": 50}
+    policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]})
+    workers, episodes = evaluation_workers(env, policy, options, {}, seed=0, rank=0, ranks=1)
+    evaluator = Evaluator(workers, episodes, max_episode_steps=50)
+    with pytest.warns(UserWarning, match=r"2 of 2 episodes went on after 50 steps.*set env.max_episode_steps=1000"):
+        assert evaluator.evaluate(policy) == [(1326.0, 51)] * 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluator.evaluate(policy)
+    workers.stop()
+
+
+def test_a_run_whose_policy_never_ends_an_episode_ends(tmp_path: Path) -> None:
+    overrides = ["policy=ppo", "env.id=tests.rollouts.counting:Counter", "env.kwargs={length: 1000000}"]
+    with pytest.warns(UserWarning, match=r"went on after 40 steps"):
+        status = train(tmp_path, *overrides, "env=custom", "evaluation.max_episode_steps=40")
+    assert (status["state"], status["evaluation"]) == ("ok", 41 * 42 / 2)

@@ -189,6 +189,10 @@ def test_policies_with_different_spaces_act_in_one_environment() -> None:
     assert batch["ppo"].actions.shape == (16, 2, 2) and batch.env_steps == 28 and batch.agent_steps == 56
     assert source.get_metrics()["policy_returns"] == {"dqn": [7.0] * 4, "ppo": [14.0] * 4}
     assert [episode.by_policy for episode in source.run_episodes(2)] == [{"dqn": 7.0, "ppo": 14.0}] * 2
+    source.max_episode_steps = 3  # an episode is cut after its fourth step
+    assert [(*episode, episode.by_policy) for episode in source.run_episodes(2)] == [
+        (12.0, 4, {"dqn": 4.0, "ppo": 8.0})
+    ] * 2
 
 
 # -- a mapping that changes ------------------------------------------------------------------------------------------

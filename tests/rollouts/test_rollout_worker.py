@@ -123,6 +123,26 @@ def test_run_episodes_plays_the_given_number_of_whole_episodes() -> None:
     assert played == [(10.0, 4)] * 7
 
 
+def test_an_environment_whose_episode_is_cut_plays_no_more() -> None:
+    """Environment 0 of three would play 2 of 4 episodes; all are cut in their first one."""
+    cut = worker(EnvCreator(Counter, {"length": 40}), num_envs=3, max_episode_steps=4)
+    assert cut.run_episodes(4) == [(15.0, 5)] * 3
+    assert [length for _, length in cut.run_episodes(4)] == [5, 5, 5]
+
+
+def test_an_episode_of_the_longest_length_is_not_cut() -> None:
+    whole = worker(EnvCreator(Counter, {"length": 4}), num_envs=2, max_episode_steps=4)
+    assert whole.run_episodes(4) == [(10.0, 4)] * 4
+
+
+def test_a_request_to_stop_ends_episodes_at_once() -> None:
+    playing = worker(EnvCreator(Counter, {"length": 1_000_000}), num_envs=2)
+    WorkerSet.from_workers([playing]).stop_when(lambda: int(playing.episodes.lengths[0]) >= 7)
+    with pytest.raises(KeyboardInterrupt, match="stopped while episodes were played"):
+        playing.run_episodes(2)
+    assert playing.episodes.lengths.tolist() == [7, 7]
+
+
 def test_native_and_sync_cartpole_have_the_same_length_statistics() -> None:
     for vectorization in ("sync", "native"):
         source = worker(

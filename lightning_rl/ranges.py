@@ -25,6 +25,7 @@ __all__ = [
     "LogStd",
     "NonNegative",
     "NonNegativeSchedule",
+    "Passes",
     "Portion",
     "Positive",
     "PositiveSchedule",
@@ -66,6 +67,7 @@ class Range:
         return " and ".join(ends)
 
 
+Passes = Annotated[int, Range(1, 10_000)]  # sweeps over an iteration's rows, which no signal interrupts
 Probability = Annotated[float, Range(0, 1)]
 Portion = Annotated[float, Range(0, 1, above_low=True)]
 NonNegative = Annotated[float, Range(0)]

@@ -466,7 +466,8 @@ def spell_type(hint: Any) -> str:
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         names = [name for mark in marks if isinstance(mark, OneOf) for name in mark.names]
-        words = ", ".join(names) or spell_type(inner)
+        path = "import path" if any(isinstance(mark, Importable) for mark in marks) else ""
+        words = ", ".join(names) or path or spell_type(inner)
         ranges = map(str, _ranges(marks))
         return " ".join([words, *(f"of {each}" if each.startswith("at ") else each for each in ranges)])
     if get_origin(hint) in UNIONS:

@@ -190,7 +190,9 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_trainer(config, Trainer)
     launcher = _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER))
     config["launcher"] = _coerce_to_constructor("launcher", config["launcher"], launcher, config)
-    _check_callbacks(config["callbacks"])
+    config["callbacks"] = [
+        _coerce_callback(f"callbacks[{index}]", entry, config) for index, entry in enumerate(config["callbacks"])
+    ]
     config["logger"] = {name: _coerce_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
 
     _check_processes(config)
@@ -327,36 +329,57 @@ def _check_processes(config: Config) -> None:
         )
 
 
-def _check_callbacks(callbacks: Iterable[Any]) -> None:
-    """Refuse entries that are neither callbacks nor import paths of callbacks."""
-    for index, entry in enumerate(callbacks):
-        named = entry.get("callback", entry.get("_target_")) if isinstance(entry, Mapping) else entry
-        if isinstance(named, str):
-            coerce(f"callbacks[{index}]", named, ImportPath)
-        elif type(named) in (int, float, bool, list, dict, type(None)):
-            raise ConfigError(
-                f"callbacks[{index}]={short_repr(entry)}; expected an import path, or {{callback: path, **keywords}}"
-            )
+def _coerce_callback(key: str, entry: Any, config: Config) -> Any:
+    """Coerce an entry of `callbacks` to the constructor of its class."""
+    from lightning.pytorch import Callback
+
+    named = entry.get("callback", entry.get("_target_")) if isinstance(entry, Mapping) else entry
+    if type(named) in (int, float, bool, list, dict, type(None)):
+        raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{callback: path, **keywords}}")
+    found = _class_or_maker(key, named, Callback)
+    if not isinstance(entry, Mapping) or not isinstance(found, type):
+        return entry
+    hints = hints_of(found)
+    given = section_to_env_steps(entry, hints, config["total_env_steps"])
+    coerced = {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in given.items()}
+    return {name: coerced[name] if given[name] is value else value for name, value in entry.items()}
 
 
 def _coerce_logger(key: str, entry: Any) -> Any:
     """Coerce an entry of `logger` to the constructor of its class, which may also take further keywords."""
-    if isinstance(entry, str):
-        return coerce(key, entry, ImportPath)
-    if not isinstance(entry, Mapping):
-        if type(entry) in (int, float, bool, list, type(None)):
-            raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{_target_: path, **keywords}}")
-        return entry
-    target = entry.get("_target_")
+    from lightning.pytorch.loggers import Logger
+
+    if type(entry) in (int, float, bool, list, type(None)):
+        raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{_target_: path, **keywords}}")
+    target = entry.get("_target_") if isinstance(entry, Mapping) else entry
     if target is None:
         raise ConfigError(
             f"{key}._target_ is not there: expected {{_target_: path, **keywords}}, got {short_repr(entry)}"
         )
     try:
-        hints = hints_of(_target_class(key, target))
+        found = _class_or_maker(key if target is entry else f"{key}._target_", target, Logger)
+        hints = hints_of(found) if isinstance(entry, Mapping) else {}
     except ModuleNotFoundError as error:
         raise ConfigError(f"{key} needs a package that is not installed: {error}") from error
+    if not isinstance(entry, Mapping):
+        return entry
     return {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in entry.items()}
+
+
+def _class_or_maker(key: str, named: Any, base: type) -> Any:
+    """The subclass of `base` at an import path, or the function there that makes an object; an object stays as it is.
+
+    Raises:
+        ConfigError: it is a class of another kind, or neither a class nor a function nor such an object.
+    """
+    found = import_object(coerce(key, named, ImportPath)) if isinstance(named, str) else named
+    fits = issubclass(found, base) if isinstance(found, type) else callable(found) or isinstance(found, base)
+    if not fits:
+        raise ConfigError(
+            f"{key}={short_repr(named)} is {short_repr(found)}; expected a subclass of "
+            f"{base.__module__}.{base.__name__}"
+        )
+    return found
 
 
 def _target_class(section: str, target: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,7 +91,10 @@ def plain(config: DictConfig) -> dict[str, Any]:
         example = "; for example env.id=CartPole-v1 or env.id=my_pkg.envs:MyEnv" if error.full_key == "env.id" else ""
         raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…{example}") from error
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
+        # run_dir holds the overrides as they were typed, so that a wrong reference in one is met there, too.
+        wrong = re.fullmatch(r"hydra\.overrides\.task\[(\d+)\]", error.full_key or "")
+        place = typed_overrides(config.hydra)[int(wrong[1])] if wrong else error.full_key
+        raise ConfigError(f"{place}: {first_line(error)}") from error
     return plain_keys(container)
 
 
@@ -112,7 +116,7 @@ def protected_groups(hydra: Any) -> set[str]:
     Args:
         hydra: the config's section `hydra`.
     """
-    groups, name = typed_groups(hydra.overrides.task), hydra.runtime.choices.get("experiment")
+    groups, name = typed_groups(typed_overrides(hydra)), hydra.runtime.choices.get("experiment")
     if not groups or not name:
         return set()
     with hydra_ready() as ready:
@@ -122,13 +126,19 @@ def protected_groups(hydra: Any) -> set[str]:
     return groups if tuned.defaults_list else {key for key in groups if key in tuned.config}
 
 
+def typed_overrides(hydra: Any) -> list[str]:
+    """The overrides as they were typed: a reference such as ${policy.lr} in one of them is not resolved."""
+    typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+    return typed
+
+
 def restore_typed_choices(config: DictConfig) -> None:
     """Give the typed groups of a composed config the values that they have without the experiment taken by itself."""
     hydra = HydraConfig.get()
     groups = protected_groups(hydra)
     if groups:
         with hydra_ready():
-            choices = composed([*hydra.overrides.task, "experiment=none"])
+            choices = composed([*typed_overrides(hydra), "experiment=none"])
         for group in groups:
             config[group] = choices[group]
 

@@ -25,7 +25,7 @@ from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
+from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file, short_repr
 from lightning_rl.ranges import Count, Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
@@ -176,10 +176,20 @@ class RolloutDataModule(LightningDataModule):
         every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
+        if not callable(self.dataset) or (isinstance(self.dataset, type) and not issubclass(self.dataset, Iterable)):
+            raise ConfigError(
+                f"data.dataset={short_repr(dataset)}; expected the import path of a subclass of torch's "
+                "IterableDataset, called with (datamodule, policy)"
+            )
         self.fragments_per_batch = fragments_per_batch
         self._has_own_plan = plan is not None  # which may give any kind of data
         chosen = self.default_plan if plan is None else plan
         self.plan: Any = import_object(chosen) if isinstance(chosen, str) else chosen
+        if not callable(self.plan) or isinstance(self.plan, type):
+            raise ConfigError(
+                f"data.plan={short_repr(chosen)}; expected the import path of a generator function "
+                "plan(workers, policy)"
+            )
         if fragments_per_batch > 1:
             if plan is not None:
                 raise ConfigError(

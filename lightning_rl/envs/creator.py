@@ -145,7 +145,11 @@ class EnvCreator(LayoutSlot):
         except (gym.error.Error, ModuleNotFoundError) as error:
             raise EnvError(f"environment {self.name!r} cannot be made: {error}{suggest_id(self.name)}") from error
         except Exception as error:
-            raise EnvError(f"environment {self.name!r} failed to start with {type(error).__name__}: {error}") from error
+            given = {**self.kwargs, **extra} if isinstance(error, TypeError) else {}
+            keywords = f"; its keywords are env.kwargs={short_repr(given)}" if given else ""
+            raise EnvError(
+                f"environment {self.name!r} failed to start with {type(error).__name__}: {error}{keywords}"
+            ) from error
 
     def _make_with_wrappers(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
         """A `gym.Env` or a `MultiAgentEnv`."""
@@ -409,9 +413,23 @@ def _wrap(env: Any, wrappers: Sequence[Callable[[Any], Any]]) -> Any:
     """Apply wrappers; each receives a `MultiAgentEnv` if the environment has several agents."""
     for wrapper in wrappers:
         several = as_multi_agent(env)
-        env = wrapper(env if several is None else several)
+        try:
+            env = wrapper(env if several is None else several)
+        except (ConfigError, EnvError):
+            raise
+        except Exception as error:
+            raise EnvError(f"env.wrappers: {_describe(wrapper)} failed with {type(error).__name__}: {error}") from error
     several = as_multi_agent(env)
     return env if several is None else several
+
+
+def _describe(wrapper: Callable[[Any], Any]) -> str:
+    """The name of a wrapper, with its keywords."""
+    keywords: dict[str, Any] = {}
+    while isinstance(wrapper, partial):
+        keywords, wrapper = {**wrapper.keywords, **keywords}, wrapper.func
+    name = getattr(wrapper, "__name__", repr(wrapper))
+    return f"{name} with {short_repr(keywords)}" if keywords else name
 
 
 def _is_multi_agent_wrapper(wrapper: Any) -> bool:

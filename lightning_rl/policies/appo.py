@@ -16,7 +16,16 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.ranges import Coefficient, Count, LearningRate, NonNegativeSchedule, Portion, Positive, Probability
+from lightning_rl.ranges import (
+    Coefficient,
+    Count,
+    LearningRate,
+    NonNegativeSchedule,
+    Passes,
+    Portion,
+    Positive,
+    Probability,
+)
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -55,7 +64,7 @@ class APPO(IMPALA):
         action_space: gym.Space[Any],
         *,
         vtrace_lambda: Probability = 0.95,
-        passes: Count = 10,
+        passes: Passes = 10,
         minibatches: Count | None = None,
         clip: NonNegativeSchedule = 0.2,
         kl_coef: Coefficient = 0.0,

@@ -16,7 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import correct_by_vtrace, standardise_over_ranks, vtrace_rows
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Coefficient, CoefficientSchedule, Count, LearningRate, Positive, Probability
+from lightning_rl.ranges import Coefficient, CoefficientSchedule, Count, LearningRate, Passes, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -63,7 +63,7 @@ class IMPALA(Policy):
         clip_c: Positive = 1.0,
         clip_pg_rho: Positive = 1.0,
         vtrace_lambda: Probability = 1.0,
-        passes: Count = 1,
+        passes: Passes = 1,
         minibatches: Count | None = 1,
         standardise_advantages: bool = True,
         value_coef: Coefficient = 0.5,

@@ -25,8 +25,10 @@ from lightning_rl.errors import (
     NonFiniteError,
     RankError,
     UnsupportedSpaceError,
+    first_line,
     import_object,
     no_such_key,
+    short_repr,
 )
 from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.checkpoints import has_checkpoint
@@ -119,7 +121,7 @@ def build(
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
     """
     import torch
-    from lightning.pytorch import seed_everything
+    from lightning.pytorch import Callback, seed_everything
 
     from lightning_rl.callbacks import ConfigInCheckpoint, RunDescription, filter_lightning_messages
     from lightning_rl.callbacks.hooks import worker_hooks
@@ -132,7 +134,10 @@ def build(
     env = EnvCreator(**config["env"])
     spaces = env.spaces()
     layout = env.layout()
-    users = [instantiate(entry, "callback") for entry in config["callbacks"]]
+    users = [
+        instantiate(entry, "callback", expected=Callback, place=f"callbacks[{index}]")
+        for index, entry in enumerate(config["callbacks"])
+    ]
     shared = {"seed": config["seed"], "callbacks": worker_hooks(users)}
     datamodule: RolloutDataModule
     if layout is None:
@@ -188,20 +193,40 @@ def warn_if_nothing_is_learned(config: Mapping[str, Any], policy: Any, datamodul
             )
 
 
-def instantiate(entry: Any, key: str, *arguments: Any) -> Any:
-    """Create an object from its config: an import path, a class, an object, or a mapping with `key` and keywords."""
+def instantiate(entry: Any, key: str, *arguments: Any, expected: type = object, place: str = "") -> Any:
+    """Create an object from its config: an import path, a class, an object, or a mapping with `key` and keywords.
+
+    Args:
+        entry, key: the config, and its key for the import path; "_target_" is one, too.
+        arguments: of the constructor, before the keywords in the config.
+        expected: class of the object.
+        place: dotted key of the config, for messages on objects of other classes and refused keywords.
+
+    Raises:
+        ConfigError: the config names nothing, its keywords do not fit, or the object is of another class.
+    """
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
     keywords = dict(entry) if isinstance(entry, Mapping) else {key: entry}
     target = keywords.pop(key, None) or keywords.pop("_target_", None)
     if target is None:
         raise ConfigError(f"{entry!r} has no {key!r}; expected an import path, or {{{key}: path, **keywords}}")
     found = import_object(target) if isinstance(target, str) else target
-    if not callable(found):
-        return found
-    try:
-        inspect.signature(found).bind(*arguments, **keywords)
-    except TypeError as error:
-        raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
-    return found(*arguments, **keywords)
+    if callable(found):
+        try:
+            inspect.signature(found).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
+        try:
+            found = found(*arguments, **keywords)
+        except MisconfigurationException as error:
+            raise ConfigError(f"{place or target}={short_repr(entry)}: {first_line(error)}") from error
+    if not isinstance(found, expected):
+        raise ConfigError(
+            f"{place}={short_repr(entry)} gives {short_repr(found)}; expected a "
+            f"{expected.__module__}.{expected.__name__}"
+        )
+    return found
 
 
 def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
@@ -227,10 +252,12 @@ def loggers(config: Mapping[str, Any]) -> list[Logger]:
     Raises:
         ConfigError: the package of one is not installed.
     """
+    from lightning.pytorch.loggers import Logger
+
     found = []
     for name, entry in config["logger"].items():
         try:
-            found.append(instantiate(entry, "_target_"))
+            found.append(instantiate(entry, "_target_", expected=Logger, place=f"logger.{name}"))
         except ModuleNotFoundError as error:
             raise ConfigError(f"logger.{name} needs a package that is not installed: {error}") from error
     return found

@@ -38,6 +38,7 @@ MUTATIONS: dict[str, Any] = {
     "unicode": "ünï ✓ 漢字 \U0001f600 \x00 \n",
     "long text": 50_000 * "x",
     "path": "nowhere.at_all:Thing",
+    "path of a class of another kind": "fractions:Fraction",
     "true": True,
     "null": None,
     "zero": 0,

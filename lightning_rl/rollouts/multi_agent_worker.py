@@ -154,8 +154,15 @@ class MultiAgentRolloutWorker(RolloutWorker):
     def _check_bounds(self) -> None:
         for lanes, check in zip(self.lanes, self._bounds_checks, strict=True):
             if self.env_steps >= check.due:
-                acting = lanes.acting(self._obs["acts"].view(np.bool_), self._owners)
-                check.check(lanes.observe(self._obs, None)[0], self.env_steps, acting)
+                check.check(*self._observed(lanes), env_steps=self.env_steps)
+
+    def _describe_outside(self) -> str:
+        checks = zip(self.lanes, self._bounds_checks, strict=True)
+        return next((problem for lanes, check in checks if (problem := check.describe(*self._observed(lanes)))), "")
+
+    def _observed(self, lanes: PolicyLanes) -> tuple[Any, np.ndarray]:
+        """The latest observations of lanes, and which of them act."""
+        return lanes.observe(self._obs, None)[0], lanes.acting(self._obs["acts"].view(np.bool_), self._owners)
 
     def _add_running_returns(self, fragment: MultiAgentBatch) -> None:
         for lanes in self.lanes:

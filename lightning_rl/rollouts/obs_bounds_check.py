@@ -1,4 +1,4 @@
-"""Warns about observations out of bounds, also after the check before the run, which takes 20 steps only."""
+"""Finds observations that are out of bounds, also after the check before the run, which takes 20 steps only."""
 
 from __future__ import annotations
 
@@ -40,15 +40,21 @@ class ObsBoundsCheck:
         self.bounds = [(place, path, *found) for place, (path, found) in enumerate(bounds) if found is not None]
         self.due = 0.0 if self.bounds else float("inf")
 
-    def check(self, obs: Any, env_steps: int, rows: np.ndarray | None = None) -> None:
+    def check(self, obs: Any, rows: np.ndarray | None = None, *, env_steps: int) -> None:
         """Warn if an observation of `[B, *]` is out of bounds.
 
         Args:
             obs: nested as the space.
-            env_steps: of the worker so far.
             rows: bool `[B]`, which rows are observations; `None`: all.
+            env_steps: of the worker so far.
         """
         self.due = env_steps + CHECK_EVERY
+        if problem := self.describe(obs, rows):
+            self.due = float("inf")
+            log.warning("%s; mend the space or the environment (said once)", problem)
+
+    def describe(self, obs: Any, rows: np.ndarray | None = None) -> str:
+        """Say which observation of `[B, *]` is out of bounds; "" if none is. Arguments as those of `check`."""
         leaves = leaf_values(self.space, obs)
         for place, path, low, high in self.bounds:
             values = np.asarray(leaves[place])
@@ -56,20 +62,14 @@ class ObsBoundsCheck:
             if rows is not None:
                 outside[~rows] = False
             if outside.any():
-                self.due = float("inf")
                 env, *index = np.argwhere(outside)[0].tolist()
-                within = f"[{limit(low, index)}, {limit(high, index)}]"
-                log.warning(
-                    "%s left its observation_space: %s of %s is %s%s, outside %s; mend the space or "
-                    "the environment (said once)",
-                    self.where,
-                    f"observation {path!r}" if path else "the observation",
-                    self.name_row(env),
-                    values[(env, *index)],
-                    f" at index {index}" if index else "",
-                    within,
+                what = f"observation {path!r}" if path else "the observation"
+                at = f" at index {index}" if index else ""
+                return (
+                    f"{self.where} left its observation_space: {what} of {self.name_row(env)} is "
+                    f"{values[(env, *index)]}{at}, outside [{limit(low, index)}, {limit(high, index)}]"
                 )
-                return
+        return ""
 
 
 def bounds_of(space: Space[Any]) -> tuple[np.ndarray, np.ndarray] | None:

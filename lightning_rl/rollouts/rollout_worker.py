@@ -155,7 +155,7 @@ class RolloutWorker:
             EnvError: an environment raised, or gave values that are not finite, in each attempt; names the worker, the
                 step and the environment.
         """
-        fragment = self.restarts.retry(self._begin_fragment, self._collect)
+        fragment = self.restarts.retry(self._begin_fragment, lambda: self._blame_env(self._collect))
         self.fragment += 1
         self.env_steps += env_steps(fragment)
         self._check_bounds()
@@ -164,9 +164,24 @@ class RolloutWorker:
         self._add_running_returns(fragment)
         return self._postprocess(fragment) if self.postprocess else fragment
 
+    def _blame_env(self, collect: Callable[[], Any]) -> Any:
+        """Call `collect`; if the policy fails on an observation outside of its space, the environment is at fault."""
+        try:
+            return collect()
+        except EnvError:
+            raise
+        except (IndexError, RuntimeError, ValueError) as error:
+            if problem := self._describe_outside():
+                raise EnvApiError(f"{problem}; the policy failed on it with {type(error).__name__}: {error}") from error
+            raise
+
+    def _describe_outside(self) -> str:
+        """Say which of the latest observations is outside of its space; "" if none is."""
+        return self._bounds_check.describe(self._obs)
+
     def _check_bounds(self) -> None:
         if self.env_steps >= self._bounds_check.due:
-            self._bounds_check.check(self._obs, self.env_steps)
+            self._bounds_check.check(self._obs, env_steps=self.env_steps)
 
     def _add_running_returns(self, fragment: Any) -> None:
         """Add the column here, where fragments continue each other; learners get them in any order."""
@@ -188,7 +203,7 @@ class RolloutWorker:
         """
         self.force_reset()
         quota = split_evenly(count, self.num_envs)
-        played = self.restarts.retry(self._begin_fragment, lambda: self._play_episodes(quota))
+        played = self.restarts.retry(self._begin_fragment, lambda: self._blame_env(lambda: self._play_episodes(quota)))
         self.force_reset()
         self.fragment += 1
         return played

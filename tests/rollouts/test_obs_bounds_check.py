@@ -12,8 +12,9 @@ from gymnasium import spaces
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.check import check_env
-from lightning_rl.policies import PPO
-from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.errors import EnvApiError
+from lightning_rl.policies import PPO, MultiAgentPolicy
+from lightning_rl.rollouts import RolloutWorker, make_rollout_worker
 from lightning_rl.rollouts.obs_bounds_check import CHECK_EVERY, ObsBoundsCheck
 
 
@@ -66,12 +67,46 @@ def test_bounds_of_every_kind_of_space_are_checked(
     space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = ObsBoundsCheck(space, "it")
-    watch.check(inside, 10)
+    watch.check(inside, env_steps=10)
     assert watch.due == 10 + CHECK_EVERY and not caplog.records
-    watch.check(outside, 10)
+    watch.check(outside, env_steps=10)
     assert watch.due == float("inf") and len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (2, 2), np.uint8), spaces.Box(-np.inf, np.inf, (3,))])
 def test_a_space_without_bounds_is_never_checked(space: Any) -> None:
     assert ObsBoundsCheck(space, "it").due == float("inf")
+
+
+class LeavesDiscrete(Leaves):
+    """Its observation is the number of its steps, of which the space holds 0 to 3."""
+
+    observation_space = spaces.Discrete(4)  # type: ignore[assignment]  # pyright: ignore
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(**keywords)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, *rest = super().step(action)
+        return int(obs[0]), *rest
+
+
+OUTSIDE = r"worker 0 left its observation_space: the observation of .* is 4, outside \[0, 3\]; the policy failed on it"
+
+
+@pytest.mark.parametrize("calls", [lambda worker: worker.sample(), lambda worker: worker.run_episodes(1)])
+def test_an_observation_that_the_policy_cannot_read_is_the_environments_fault(calls: Any) -> None:
+    creator = EnvCreator(LeavesDiscrete, check=False)
+    worker = RolloutWorker(creator, PPO(*creator.spaces()), num_envs=2, fragment_length=64)
+    with pytest.raises(EnvApiError, match=OUTSIDE):
+        calls(worker)
+
+
+def test_of_several_agents_the_one_is_named_whose_observation_the_policy_cannot_read() -> None:
+    creator = EnvCreator(LeavesDiscrete, agents=2, check=False)
+    agents, acted = (space.spaces for space in creator.spaces())
+    policy = PPO(agents["agent_0"], acted["agent_0"])
+    both = MultiAgentPolicy(*creator.spaces(), policies={"shared": policy}, policy_mapping={"*": "shared"})
+    with pytest.raises(EnvApiError, match=OUTSIDE):
+        make_rollout_worker(creator, both, num_envs=2, fragment_length=64).sample()

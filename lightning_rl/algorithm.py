@@ -18,6 +18,7 @@ from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoi
 from lightning_rl.run_directory.config_file import CONFIG_FILE, relocate
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.runs import run
+from lightning_rl.signatures import coerce
 from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = ["Algorithm", "policy_choice"]
@@ -61,7 +62,7 @@ class Algorithm:
             composed["policy"]["_target_"] = policy
         if env is not None and not any(choice.startswith("env=") and choice != "env=custom" for choice in choices):
             composed["env"]["id"] = env
-        given = config or {}
+        given = coerce("config", {} if config is None else config, Mapping)
         shared = {name: given[name] for name in SHARED if name in given and name in composed["policy"]}
         _override(composed["policy"], shared, "policy.")
         _override(composed, given)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lightning_rl.errors import CheckpointError
+from lightning_rl.errors import CheckpointError, short_repr
 from lightning_rl.renamed_paths import current_path, with_current_paths
 from lightning_rl.trust import check_bounded
 from lightning_rl.version import __version__
@@ -44,7 +44,11 @@ def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
     """
     checkpoint = read_checkpoint_file(path, checksums=False)
     counters = checkpoint.get("counters") if isinstance(checkpoint, dict) else None
-    if not isinstance(counters, dict) or not isinstance(counters.get("env_steps"), int):
+    if isinstance(counters, dict) and not isinstance(steps := counters.get("env_steps"), int):
+        raise CheckpointError(
+            f"checkpoint {path} is damaged: its counters.env_steps is {short_repr(steps)}; expected a whole number"
+        )
+    if not isinstance(counters, dict):
         raise CheckpointError(
             f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lightning_rl import Algorithm
+from lightning_rl.errors import ConfigError
 
 
 def test_a_config_s_model_exploration_and_seed_reach_the_policy() -> None:
@@ -28,3 +31,8 @@ def test_a_policy_class_takes_them_too() -> None:
     algorithm = Algorithm(PPO, env="CartPole-v1", config={"model": {"fcnet_hiddens": [7]}})
     assert algorithm.policy.model.trunk.size == 7
     algorithm.stop()
+
+
+def test_a_config_that_is_no_mapping_is_refused() -> None:
+    with pytest.raises(ConfigError, match="config=7 is integer; expected mapping"):
+        Algorithm("ppo", "cartpole", config=7)  # type: ignore[arg-type]  # pyright: ignore

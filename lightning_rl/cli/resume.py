@@ -11,7 +11,8 @@ from lightning_rl.config import check_config
 from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError, printable
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
-from lightning_rl.run_directory.config_file import read_config
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
 from lightning_rl.trust import FileTrust
 from lightning_rl.version import __version__
@@ -35,9 +36,8 @@ def resume(arguments: Sequence[str]) -> int:
     changed = parse_overrides(options.overrides)
     # The imports of torch and Lightning that follow may take seconds.
     print(f"lightning_rl {__version__}: resume {printable(str(options.run_dir))}", flush=True)
+    check_checkpoint(options.run_dir, options.checkpoint)
     config = run.resumed_config(options.run_dir, changed, options.trust)
-    if options.checkpoint is None and not has_checkpoint(options.run_dir):
-        raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best, how=OTHER)
     given = FileTrust(options.run_dir / "config.yaml", options.trust)
     with given.restrict_imports(), naming_others(checkpoint, OTHER):
@@ -45,9 +45,28 @@ def resume(arguments: Sequence[str]) -> int:
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
         notes = run.changed_workers(read_config(options.run_dir), config)
-        for line in [*notes, *run.standing_still(config, env_steps_in(checkpoint))]:
+        steps, taken = env_steps_in(checkpoint), read_status_or_empty(options.run_dir / STATUS_FILE).get("env_steps")
+        if isinstance(taken, int) and steps < taken:
+            notes.append(f"it goes on from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped")
+        for line in [*notes, *run.standing_still(config, steps)]:
             print(f"note: {line}", flush=True)
         return report_outcome(run.train(config, ckpt_path=checkpoint), config)
+
+
+def check_checkpoint(run_dir: Path, file: Path | None) -> None:
+    """Check that a run has a checkpoint to go on from; a directory without a run is left to `resumed_config`.
+
+    Raises:
+        CheckpointError: the named file is missing; names the other ones.
+        ConfigError: the run has none.
+    """
+    if not (run_dir / CONFIG_FILE).is_file():
+        return
+    if file is not None and not file.is_file():
+        with naming_others(file, OTHER):
+            env_steps_in(file)
+    if file is None and not has_checkpoint(run_dir):
+        raise ConfigError(f"{run_dir} has no checkpoint to go on from: {run.AFRESH}")
 
 
 def env_steps_in(checkpoint: Path) -> int:

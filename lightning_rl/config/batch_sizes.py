@@ -9,7 +9,7 @@ from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.logical_workers import logical_workers
 
-__all__ = ["check_iteration", "check_minibatches", "check_population"]
+__all__ = ["check_iteration", "check_minibatches", "check_population", "longer_than_run"]
 
 LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
 FEW = 1000  # fragments or gradients; iterations of up to so many are never refused, however short the run is
@@ -36,6 +36,26 @@ def check_iteration(config: Config) -> None:
             )
 
 
+def longer_than_run(config: Config) -> str:
+    """A warning if one iteration takes at least twice the env steps of the whole run; "" if none does."""
+    if not _is_of_rollout_rows(config):
+        return ""
+    fragments, _ = _fragments(config)
+    environments, steps, total = (
+        config["workers"]["envs_per_worker"],
+        config["workers"]["fragment_length"],
+        config["total_env_steps"],
+    )
+    rows = fragments * environments * steps * ranks_of(config)
+    if rows < 2 * total:
+        return ""
+    return (
+        f"an iteration takes about {rows:,} env steps ({environments} environments × {steps} steps each), and the run "
+        f"ends after its first one, with more than total_env_steps={total}: lower workers.fragment_length or "
+        "workers.envs_per_worker, or raise total_env_steps"
+    )
+
+
 def check_minibatches(config: Config) -> None:
     """Check that every minibatch has at least two rows, even if half of the rows are resets (episodes of one step).
 
@@ -43,8 +63,7 @@ def check_minibatches(config: Config) -> None:
         ConfigError: there may be too few.
     """
     key, count = _minibatches(config)
-    made_of = ("batch_size", "directions")  # keys of batches that do not consist of a rollout's rows
-    if count is None or any(name in config["data"] for name in made_of) or config["data"].get("plan") is not None:
+    if count is None or not _is_of_rollout_rows(config):
         return
     fragments, what = _fragments(config)
     environments, steps = config["workers"]["envs_per_worker"], config["workers"]["fragment_length"]
@@ -54,6 +73,11 @@ def check_minibatches(config: Config) -> None:
             f"rollout has {rows} rows ({fragments} {what} × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
         )
+
+
+def _is_of_rollout_rows(config: Config) -> bool:
+    """Whether a training batch consists of a rollout's rows, and not of draws, populations or a plan's own choice."""
+    return config["data"].get("plan") is None and not {"batch_size", "directions"} & config["data"].keys()
 
 
 def _minibatches(config: Config) -> tuple[str, int | None]:

@@ -38,7 +38,10 @@ def explanation(error: HydraException, overrides: Sequence[str]) -> str:
             advice += "; names in a mapping stand without quotes, as in {adversary_*: hunter, *: prey}"
         if written.startswith("policy_mapping="):
             advice += ", and ? fits any one character"
-        return f"override {written!r} cannot be read ({first_line(error)}): {advice}"
+        reason = re.sub(
+            r"^LexerNoViableAltException: .*", "it holds a character that stands only in quotes", first_line(error)
+        )
+        return f"override {written!r} cannot be read ({reason}): {advice}"
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
     if ambiguous:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"

@@ -14,6 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_rl.config.batch_sizes import longer_than_run
 from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
@@ -150,6 +151,8 @@ def build(
     check_monitors(users, policy)
     if is_first_rank():
         warn_if_nothing_is_learned(config, policy, datamodule)
+        if warning := longer_than_run(config):
+            log.warning(warning)
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from lightning_rl.callbacks import RLCheckpoint
+from lightning_rl.config.batch_sizes import longer_than_run
 from lightning_rl.config.check import NOT_DATA, check_config
 from lightning_rl.config.compose import compose_config, parse_overrides
 from lightning_rl.config.groups import group_options, shipped_conf
@@ -101,6 +102,23 @@ def test_impossible_numbers_of_minibatches_or_directions_are_refused(overrides: 
     rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
     with pytest.raises(ConfigError, match=message):
         check_config(compose_config([*rows, *overrides]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rows"),
+    [
+        (["policy=ppo", "total_env_steps=25"], "50"),
+        (["policy=ppo", "total_env_steps=26"], None),
+        (["policy=ppo", "total_env_steps=50", "workers.logical_workers=2"], "100"),
+        (["policy=dqn", "total_env_steps=2"], None),  # replay learns from draws
+        (["policy=es", "total_env_steps=2"], None),
+    ],
+    ids=str,
+)
+def test_an_iteration_of_twice_the_run_is_warned_of(overrides: list[str], rows: str | None):
+    warning = longer_than_run(compose_config([*ONE_ENV, *overrides]))
+    assert (f"an iteration takes about {rows} env steps (1 environments × 50 steps each)" in warning) == bool(rows)
+    assert bool(warning) == bool(rows)
 
 
 @pytest.mark.parametrize(

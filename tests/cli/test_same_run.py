@@ -179,6 +179,16 @@ def test_a_checkpoint_of_another_run_is_refused_unless_it_is_forced(
     assert command("resume", str(run_dir), LONGER, "--checkpoint", other, "--force").code == 0
 
 
+def test_a_missing_checkpoint_is_reported_before_the_length_of_the_run(run_dir: Path, command: Command) -> None:
+    """The run has all its env steps, so that it would also need more of them."""
+    outcome = command("resume", str(run_dir), "--checkpoint", "nowhere.ckpt")
+    assert outcome.code == 2 and outcome.err.startswith("error: checkpoint nowhere.ckpt does not exist")
+    for file in (run_dir / "checkpoints").iterdir():
+        file.unlink()
+    outcome = command("resume", str(run_dir))
+    assert outcome.code == 2 and outcome.err.startswith(f"error: {run_dir} has no checkpoint to go on from")
+
+
 def test_a_link_to_a_run_is_the_run(run_dir: Path, tmp_path: Path, command: Command) -> None:
     (tmp_path / "link").symlink_to(run_dir)
     last = str(run_dir / "checkpoints" / "last.ckpt")
@@ -217,7 +227,9 @@ def test_the_error_for_a_damaged_last_checkpoint_names_an_undamaged_one(
         ({"callbacks": ["stranger"]}, "cannot be restored"),
         ({"RolloutDataModule": {}}, "cannot be restored"),
         ({"RolloutDataModule": {"episode_window": 1}}, "cannot be restored"),
-        ({"counters": {}}, "holds no policy"),
+        ({"counters": ...}, "holds no policy"),
+        ({"counters": {}}, "is damaged: its counters.env_steps is None; expected a whole number"),
+        ({"counters": {"env_steps": "many"}}, "is damaged: its counters.env_steps is 'many'"),
         ({"counters": {"env_steps": 64}}, "cannot be restored"),
         ({"policy": {"class": "stranger:Evil"}}, "the checkpoint holds a stranger:Evil"),
         ({"policy": "stranger"}, "cannot be restored"),

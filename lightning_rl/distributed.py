@@ -9,6 +9,7 @@ import torch
 __all__ = [
     "all_gather_objects",
     "gather_objects_on_first",
+    "least_over_ranks",
     "mean_over_ranks",
     "moments_over_ranks",
     "sum_over_ranks",
@@ -44,6 +45,15 @@ def sum_over_ranks(number: int) -> int:
     total = torch.tensor(number, dtype=torch.int64)
     torch.distributed.all_reduce(total, group=_objects())
     return int(total)
+
+
+def least_over_ranks(number: int) -> int:
+    """The smallest of a number over all ranks; every rank has to call this."""
+    if not _several():
+        return number
+    least = torch.tensor(number, dtype=torch.int64)
+    torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN, group=_objects())
+    return int(least)
 
 
 def total_over_ranks(values: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from lightning_rl.version import __version__
 
 __all__ = ["RankConfigCheck", "differences"]
 
+ORDERED = ("policies", "policy_mapping")  # sections in which another order of the same keys is another configuration
 VERSIONS = {"lightning_rl": __version__, "lightning": lightning.__version__, "torch": str(torch.__version__)}
 SHOWN = 5  # differing keys in the message
 
@@ -40,6 +41,7 @@ class RankConfigCheck(Callback):
             return
         own = {
             **dict(leaves(self.config)),
+            **{f"order of {key}": order for key in ORDERED if (order := order_of(self.config.get(key)))},
             **{f"version of {package}": version for package, version in VERSIONS.items()},
         }
         digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
@@ -67,6 +69,11 @@ def by_rank(configs: Sequence[Mapping[str, str]], key: str) -> list[str]:
     for rank, config in enumerate(configs):
         ranks.setdefault(config.get(key, "missing"), []).append(str(rank))
     return [f"{value} (rank {' '.join(those)})" for value, those in ranks.items()]
+
+
+def order_of(section: Any) -> str:
+    """The keys of a section in their order; "" if it is no mapping."""
+    return ", ".join(map(str, section)) if isinstance(section, Mapping) else ""
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import torch
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.plans import NOT_READY, Draw
+from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, is_fragment
 
@@ -100,7 +101,7 @@ class PolicyFeeds:
             if name not in replaying:
                 self._check_learns_from(name, part)
                 parts[name] = part
-            elif bool(part.valid.any()):
+            elif sum_over_ranks(int(part.valid.any())):  # the same on every rank, as all take the same steps
                 self.replays[name].begin_iteration()
                 parts[name] = FragmentDraws(self.replays[name], part)
         return FedBatch(parts, batch) if replaying else batch
@@ -113,6 +114,7 @@ class PolicyFeeds:
         """Make a policy's buffer, if it has none yet; go on without the env steps in which it was not trained."""
         replay = self.replays[name]
         replay.trainer, replay.learner_policy = self._trainer, self._policy.policies[name]
+        replay.rows_differ_by_rank = True  # an agent may act on one rank, and not on another
         if replay.replay is None:
             replay.replay = replay.make_buffer(replay.learner_policy)
             if name in self._saved:

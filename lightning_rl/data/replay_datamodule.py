@@ -13,7 +13,7 @@ from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import NOT_READY, Draw, concurrently, for_each, parallel_rollouts, record_times
 from lightning_rl.data.update_ratio import UpdateRatio
-from lightning_rl.distributed import gather_objects_on_first
+from lightning_rl.distributed import gather_objects_on_first, least_over_ranks
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.ranges import Count, Positive, Probability, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
@@ -168,6 +168,7 @@ class ReplayDataModule(RolloutDataModule):
         self.replay: Any = None  # a ReplayBuffer, or ReplayShards
         self._counting = False  # whether the ratio has its offset; not before an empty buffer is filled
         self._ratio_just_loaded = False  # from a checkpoint
+        self.rows_differ_by_rank = False  # so that ranks have to agree on how many gradient steps they have rows for
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -320,8 +321,12 @@ class ReplayDataModule(RolloutDataModule):
         # Rows with priorities are drawn step by step, as each step changes the priorities; sequences differ in length.
         most = STEPS_AT_ONCE if type(self.replay) is ReplayBuffer else 1
         while True:
-            steps = min(self.due, most, len(self.replay) * self.ranks // self.batch_size)
+            enough_for = len(self.replay) * self.ranks // self.batch_size
+            if self.rows_differ_by_rank:
+                enough_for = least_over_ranks(enough_for)
+            steps = min(self.due, most, enough_for)
             # There are fewer sequences than a batch has: wait for more, unless the buffer is full or there are ranks.
-            if steps == 0 and self.due > 0 and (self.ranks > 1 or self.replay.added >= self.replay.capacity):
+            waits = self.rows_differ_by_rank or self.ranks == 1
+            if steps == 0 and self.due > 0 and not (waits and self.replay.added < self.replay.capacity):
                 steps = 1  # the draw raises an error that says what is wrong
             yield Draw(self.draw(steps), steps) if steps > 0 else NOT_READY

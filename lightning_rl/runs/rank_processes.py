@@ -63,7 +63,7 @@ class RankProcesses:
 
     def start(self, config: Mapping[str, Any], ckpt_path: Path | None, store: Store) -> None:
         """Start the processes, and wait until all have built their policy, data and Trainer."""
-        text = yaml.safe_dump(dict(config)).encode()
+        text = yaml.safe_dump(dict(config), sort_keys=False).encode()  # the order of policies and of patterns counts
         for rank in range(1, self.ranks):
             # A process group of its own: Ctrl-C in a terminal reaches only the first rank, which stops
             # the others; and processes that a rank has started can be killed with it.

@@ -83,3 +83,65 @@ def test_a_policy_without_rows_on_one_rank_learns_on_neither(ranks: list[Any]) -
     """DQN takes one step with each batch but batch 1; PPO four with each, of which batch 2 has too few rows: two."""
     assert ranks[0]["steps"] == ranks[1]["steps"] == {"first": 4 + 4 + 2, "second": 2, "third": 0, "fourth": 0}
     assert ranks[0]["env_steps"] == ranks[1]["env_steps"] == 3 * 2 * 16
+
+
+SELDOM = """
+import numpy as np
+import torch
+from gymnasium import spaces
+from lightning.pytorch import Callback
+from lightning_rl import MultiAgentEnv
+
+
+class Seldom(MultiAgentEnv):
+    "`often` acts in each of 40 steps, `seldom` in two of them."
+
+    possible_agents = ["often", "seldom"]
+    observation_spaces = {"often": spaces.Box(-1, 1, (3,)), "seldom": spaces.Box(-1, 1, (4,))}
+    action_spaces = {"often": spaces.Discrete(2), "seldom": spaces.Discrete(2)}
+
+    def observe(self):
+        agents = self.possible_agents if self.count % 20 == 19 else ["often"]
+        return {agent: np.full(self.observation_spaces[agent].shape, self.count / 40, np.float32) for agent in agents}
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return self.observe(), {}
+
+    def step(self, actions):
+        self.count += 1
+        return self.observe(), {agent: 1.0 for agent in actions}, {"__all__": self.count == 40}, {"__all__": False}, {}
+
+
+class Save(Callback):
+    def on_train_end(self, trainer, policy):
+        steps = {name: each.gradient_steps for name, each in policy.policies.items()}
+        torch.save({"weights": dict(policy.state_dict()), "steps": steps}, f"rank{trainer.global_rank}.pt")
+"""
+
+
+def test_ranks_of_one_command_train_the_same_policies_in_the_order_of_the_config(tmp_path: Path) -> None:
+    """Rank 1 gets the config as a file; rows of an agent that acts seldom are enough on one rank before the other."""
+    (tmp_path / "seldom.py").write_text(SELDOM)
+    policies = "policies={z: {policy: ppo}, y: {policy: dqn, data: {learning_starts: 16, batch_size: 16}}}"
+    command = f"-m lightning_rl train policy=ppo env=custom env.id=seldom:Seldom {SMALL} run_dir=out"
+    done = subprocess.run(
+        [sys.executable, *command.split(), policies, "policy_mapping={often: z, '*': y}".replace("'", "")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}", "OMP_NUM_THREADS": "1"},
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2))
+    assert [*first["steps"]] == [*second["steps"]] == ["z", "y"]
+    assert first["steps"] == second["steps"] and min(first["steps"].values()) > 0
+    for name, value in first["weights"].items():
+        torch.testing.assert_close(value, second["weights"][name], rtol=0, atol=0, msg=name)
+
+
+SMALL = (
+    "evaluation=none model.fcnet_hiddens=[8] total_env_steps=800 workers.envs_per_worker=2 workers.fragment_length=20 "
+    "policy.minibatches=1 trainer=ddp trainer.accelerator=cpu trainer.enable_progress_bar=false callbacks=[seldom:Save]"
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -167,6 +168,8 @@ class Algorithm:
                         f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to "
                         "restore"
                     )
+            if config.get("policies") and config.get("policy_mapping") is None:  # it was a function without a path
+                config["policy_mapping"] = checkpoint["policy"]["kwargs"].get("policy_mapping")
             place = Path(path).absolute().parent
             if place.name == "checkpoints" and (place.parent / CONFIG_FILE).is_file():
                 config = relocate(config, place.parent)  # a run may have been moved
@@ -206,6 +209,10 @@ class Algorithm:
         kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
         self.trainer.callbacks = [*kept, ConfigInCheckpoint(config)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
+        try:
+            self.policy.spec()
+        except CheckpointError as error:
+            warnings.warn(f"save() will not work: {error}", stacklevel=3)
 
     def _fit(self, iterations: int) -> None:
         """Run this many more epochs of the Trainer, of one iteration each."""

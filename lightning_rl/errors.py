@@ -24,6 +24,7 @@ __all__ = [
     "count_in_file",
     "did_you_mean",
     "first_line",
+    "has_import_path",
     "import_object",
     "import_path",
     "is_dotted_path",
@@ -292,6 +293,11 @@ def object_at(path: str) -> Any:
             )
         found, owner = getattr(found, name), repr(name)
     return found
+
+
+def has_import_path(found: Any) -> bool:
+    """Whether another process finds a class or function by a path: not a lambda, a local function, or an object."""
+    return hasattr(found, "__qualname__") and "<" not in found.__qualname__ and found.__module__ != "__main__"
 
 
 def import_path(found: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lightning_rl.errors import import_path
+from lightning_rl.errors import has_import_path, import_path
 
 __all__ = ["ConfigInCheckpoint", "to_plain"]
 
@@ -35,6 +35,4 @@ def to_plain(value: Any) -> Any:
         return [to_plain(child) for child in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if not hasattr(value, "__qualname__") or "<" in value.__qualname__ or value.__module__ == "__main__":
-        return None
-    return import_path(value)
+    return import_path(value) if has_import_path(value) else None

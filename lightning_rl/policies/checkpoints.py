@@ -19,6 +19,7 @@ from lightning_rl.errors import (
     UntrustedError,
     count_in_file,
     did_you_mean,
+    has_import_path,
     import_object,
     import_path,
 )
@@ -460,7 +461,7 @@ def _plain(name: str, value: Any) -> Any:
         return {str(key): _plain(f"{name}.{key}", child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(f"{name}[{index}]", child) for index, child in enumerate(value)]
-    if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
+    if has_import_path(value):
         return import_path(value)
     raise CheckpointError(
         f"{name}={value!r} cannot be written into a checkpoint: give it as an import path ('my_pkg.module:Name')"

@@ -572,7 +572,7 @@ class MultiAgentPolicy(Policy):
         """The spaces and keywords with which another such policy is built, policies that were added included."""
         return (self.observation_space, self.action_space), {
             "policies": {policy_id: self.entry_of(policy_id) for policy_id in self.policies},
-            "policy_mapping": self.mapping.given,
+            "policy_mapping": self.mapping.portable,
             "policies_to_train": list(self.policies_to_train),
             "count_steps_by": self.count_steps_by,
             "central_size": self.central_size,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
+from lightning_rl.errors import ConfigError, did_you_mean, has_import_path, import_object, short_repr
 from lightning_rl.policies.matches import Matches
 
 __all__ = ["EpisodeStart", "PolicyMapping"]
@@ -87,6 +87,16 @@ class PolicyMapping:
         else:
             self._choices = self._try_function(mapping)
         self.static = self._function is None and all(len(ids) == 1 for ids in self._choices.values())
+
+    @property
+    def portable(self) -> Any:
+        """`given`; in place of a function without an import path, such as a lambda, the policy of each agent.
+
+        A function that depends on the episode stays: no mapping stands for it.
+        """
+        if not self.static or not callable(self.given) or has_import_path(self.given):
+            return self.given
+        return {glob.escape(agent): ids[0] for agent, ids in self._choices.items()}
 
     def policy_of(self, agent: str) -> str:
         """The policy of an agent in every episode.

@@ -226,6 +226,37 @@ def test_an_added_policy_that_replays_needs_a_buffer_before_it_learns(algorithm:
     assert result["replay/c/updates"] == added.gradient_steps == result["env_steps"] - before - 40 > 0
 
 
+def test_a_mapping_by_a_lambda_is_saved_as_the_policy_of_each_agent(tmp_path: Path) -> None:
+    """RLlib's usual form; no file can name a lambda."""
+    settings: dict[str, Any] = {
+        "env": {"agents": 2},
+        "policies": {"x": {}, "y": {}},
+        "policy_mapping": lambda agent: "x" if agent.endswith("0") else "y",
+        "workers": {"envs_per_worker": 2, "fragment_length": 16},
+        "run_dir": str(tmp_path / "run"),
+    }
+    first: Any = Algorithm("ppo", "cartpole", config=settings, overrides=["experiment=none"])
+    first.train()
+    again: Any = Algorithm.restore(first.save(tmp_path / "two.ckpt"))
+    for algorithm in (first, again):
+        assert {agent: algorithm.policy.mapping.policy_of(agent) for agent in ("agent_0", "agent_1")} == {
+            "agent_0": "x",
+            "agent_1": "y",
+        }
+        assert algorithm.train()["env_steps"] > 0
+        algorithm.stop()
+
+
+def test_a_policy_that_no_file_can_name_is_warned_of_before_training() -> None:
+    settings: dict[str, Any] = {
+        "env": {"agents": 2},
+        "policies": {"x": {}, "y": {"policy": lambda obs: 0}},
+        "policy_mapping": {"agent_0": "x", "agent_1": "y"},
+    }
+    with pytest.warns(UserWarning, match=r"save\(\) will not work: policies.y.function=<function .*import path"):
+        Algorithm("ppo", "cartpole", config=settings, overrides=["experiment=none"]).stop()
+
+
 def test_a_buffer_that_is_made_late_is_restored_from_a_checkpoint(algorithm: Any, tmp_path: Path) -> None:
     algorithm.policy.set_policies_to_train(["a", "b"])
     algorithm.train()

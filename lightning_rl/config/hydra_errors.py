@@ -26,6 +26,17 @@ NUMBER_MEANS = {
 }
 
 
+# What is a flag of a policy here, and a name of its own elsewhere.
+VARIANTS = {
+    "mappo": "policy=ppo policy.central_critic=true",
+    "ippo": "policy=ppo policy.central_critic=false",
+    "maa2c": "policy=a2c policy.central_critic=true",
+    "ia2c": "policy=a2c policy.central_critic=false",
+    "iql": "policy=independent_q",
+    "ddqn": "policy=dqn",
+}
+
+
 def explanation(error: HydraException, overrides: Sequence[str]) -> str:
     """Explain an error in one line: the user's text, what is expected, and what to write instead."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
@@ -62,6 +73,8 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
         suggestion = f" Did you mean {NUMBER_MEANS[group].format(name)}?"
     elif name in ("null", "false") and "none" in known:
         suggestion = " Did you mean 'none'?"
+    elif group == "policy" and name.lower() in VARIANTS:
+        suggestion = f" Did you mean {VARIANTS[name.lower()]}?"
     else:
         suggestion = did_you_mean(name, known)
     return f"{group}={name}: no such {group}.{suggestion} Choices: {', '.join(known)}{advice}"

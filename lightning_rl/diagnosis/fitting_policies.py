@@ -16,6 +16,9 @@ from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, im
 
 __all__ = ["examine_policies", "refusals"]
 
+ONE_AGENT_DATA = ("apex", "population")  # choices of `data`
+FOR_ONE_AGENT = "learns from experience of one agent: use dqn, ppo or another policy for several"
+
 
 def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
     """One finding with the policies that fit, and one for each reason of others.
@@ -28,6 +31,8 @@ def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
     if any(spaces) and (grouped := grouped_spaces(creator)) is not None:
         of_groups = refusals([grouped], names=[name for name, reason in found.items() if "env.group_agents" in reason])
         found |= {name: reason and f"as a group: {reason}" for name, reason in of_groups.items()}
+    if any(spaces):
+        found |= {name: FOR_ONE_AGENT for name, reason in found.items() if not reason and learns_from_one_agent(name)}
     fitting = [name for name, reason in found.items() if not reason]
     findings = [
         Finding("policies that fit", "ok", ", ".join(fitting))
@@ -42,6 +47,14 @@ def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
         text, _, fix = reason.rpartition(": ")
         findings.append(Finding(f"not {', '.join(names)}", "ok", text or reason, fix if text else ""))
     return findings
+
+
+def learns_from_one_agent(name: str) -> bool:
+    """Whether the pipeline of a policy's option serves environments with one agent only."""
+    for entry in (yaml.safe_load(option_text("policy", name)) or {}).get("defaults", ()):
+        if isinstance(entry, dict) and "override /data@_global_.data" in entry:
+            return entry["override /data@_global_.data"] in ONE_AGENT_DATA
+    return False
 
 
 def refusals(pairs: Sequence[tuple[Any, Any]], names: Sequence[str] | None = None) -> dict[str, str]:

@@ -285,9 +285,9 @@ class EnvCreator(LayoutSlot):
 
     @property
     def reward_threshold(self) -> float | None:
-        """The return at which Gymnasium considers the environment solved; `None` if it has no threshold."""
+        """The return at which Gymnasium considers the environment solved; `None` without one, or with copies of it."""
         spec = self._spec()
-        return spec.reward_threshold if spec is not None else None
+        return spec.reward_threshold if spec is not None and self.agents is None else None
 
     def _creator(self) -> str | Callable[..., gym.Env[Any, Any]]:
         """A Gymnasium id ("module:Name-v0" registers it first), or the class or function behind an import path."""
@@ -459,7 +459,7 @@ def _creator_in_module(found: Any) -> Callable[..., Any]:
     Raises:
         EnvError: the module has no such function.
     """
-    if not isinstance(found, ModuleType):
+    if not isinstance(found, ModuleType) and type(found).__name__ != "DeprecatedModule":  # of PettingZoo
         return found
     creator = getattr(found, "parallel_env", None) or getattr(found, "env", None)
     if not callable(creator):

@@ -232,6 +232,8 @@ def target_of(arm: Arm, metric: str) -> Target | None:
     stop = value_at(arm.config, "stop.return")
     if isinstance(stop, int | float) and math.isfinite(stop):
         return Target(float(stop), "stop.return", str(value_at(arm.config, "stop.metric") or metric))
+    if value_at(arm.config, "env.agents") is not None:
+        return None  # returns are sums over the agents, and the environment's threshold is for one
     from gymnasium import registry  # a look-up: an id of the form "module:Name" would import the module
 
     spec = registry.get(arm.runs[0].env)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.errors import ConfigError, import_object, import_path
+from lightning_rl.errors import ConfigError, import_object, import_path, short_repr
 
 if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
@@ -29,6 +29,12 @@ def check_one_agent(config: Config, env: EnvCreator) -> None:
         ConfigError: names the key.
     """
     for key in ("policies", "policy_mapping", "policies_to_train"):
+        if config.get(key) and env.group_agents is not None:
+            raise ConfigError(
+                f"{key} is for environments with several agents, and env.group_agents={short_repr(env.group_agents)} "
+                f"makes one of those of {env.name!r}: set env.group_agents=null, and give each policy its algorithm, "
+                f"or leave {key} out"
+            )
         if config.get(key):
             raise ConfigError(
                 f"{key} is for environments with several agents, and {env.name!r} has one: leave it out, or set "

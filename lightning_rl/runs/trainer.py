@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,10 @@ def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     try:
         return Trainer(**keywords, **options, plugins=plugins)
     except (ImportError, ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+        if twice := re.search(r"more than one stateful callback of type `(\w+)`", str(error)):
+            raise ConfigError(
+                f"callbacks: {twice[1]} is there twice, and only the state of one can be saved: leave one out"
+            ) from error
         given = config["trainer"]
         settings = " ".join(
             f"trainer.{key}={plain_text(given.get(key))}" for key in {**dict.fromkeys(SETTINGS), **given}

@@ -19,6 +19,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ("policy=pppo", "policy=pppo: no such policy. Did you mean 'ppo'? Choices: ", ("a2c", "pg")),
     ("policy=PPO", "policy=PPO: no such policy. Did you mean 'ppo'? Choices: ", ()),
     ("policy.lr=ünï", "override 'policy.lr=ünï' cannot be read (it holds a character that stands only in quotes)", ()),
+    ("policy=mappo", "policy=mappo: no such policy. Did you mean policy=ppo policy.central_critic=true? ", ()),
     ("env=cartpol", "env=cartpol: no such env. Did you mean 'cartpole'? Choices: ", ("env.id=my_pkg.envs:MyEnv",)),
     ("experiment=ppo_cartpol", "experiment=ppo_cartpol: no such experiment. Did you mean 'ppo_cartpole'?", ()),
     ("polcy=a2c", "no key 'polcy'. Did you mean 'policy'?", ()),

@@ -41,6 +41,7 @@ SMALL = [
     "logger=csv",
 ]
 CARTPOLES = ["env.id=CartPole-v1", "env.agents=3", "env.max_episode_steps=20"]
+SELF_PLAY = "{callback: lightning_rl.callbacks.SelfPlay, policy: shared}"
 COMMON = "lightning_rl.envs.multi_agent.wrappers:CommonReward"
 TWO = ["policies={a: {policy: ppo, model: {fcnet_hiddens: [8]}}, b: {policy: dqn, data: {learning_starts: 64}}}"]
 TWO += ["policy_mapping={agent_0: a, *: b}"]
@@ -452,6 +453,18 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
             r"policy.central_critic=true: in 50 random steps of .*connect_four.* no two agents acted at the same time",
         ),
         (["env=simple_speaker_listener", "policies={a: {}}"], "spaces"),
+        (
+            ["policy=maddpg", "env=simple_tag", "policies={h: {}, p: random}", "policy_mapping={agent_*: p, *: h}"],
+            "env.group_agents='all' makes one of those of 'mpe2.simple_tag_v3': set env.group_agents=null",
+        ),
+        (
+            ["env=pettingzoo", "env.id=pettingzoo.sisl.pursuit_v4"],
+            "pursuit_v4 is now deprecated, use pursuit_v5 instead",
+        ),
+        (
+            ["env=rock_paper_scissors", f"callbacks=[{SELF_PLAY},{SELF_PLAY}]"],
+            "callbacks: SelfPlay is there twice, and only the state of one can be saved",
+        ),
         (["env=multi_agent_cartpole", "count_steps_by=steps"], "count_steps_by"),
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS, WORKER_HOOKS, RolloutWorker
 
 if TYPE_CHECKING:
@@ -102,12 +104,38 @@ def overridden_hooks(callback: Any, names: Iterable[str] = (*EPISODE_HOOKS, *LEA
     return found
 
 
+def check_arguments(name: str, hook: Callable[..., None]) -> None:
+    """Refuse a hook that cannot be called with the arguments of `RLCallback`'s.
+
+    Raises:
+        ConfigError: names the arguments that it needs, and those that it gets.
+    """
+    given = [each for each in inspect.signature(getattr(RLCallback, name)).parameters if each != "self"]
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [
+        each.name
+        for each in inspect.signature(hook).parameters.values()
+        if each.kind in kinds and each.default is each.empty and each.name not in given
+    ]
+    if needed:
+        raise ConfigError(
+            f"callbacks: {getattr(hook, '__qualname__', name)} needs the arguments {', '.join(needed)}; it gets "
+            f"{', '.join(given)}, by keyword: take those, and **kwargs"
+        )
+
+
 def worker_hooks(callbacks: Iterable[Any]) -> list[SimpleNamespace]:
     """Objects with the worker hooks that callbacks override, and nothing else, to send to rollout workers.
 
     A hook that does nothing still costs a call per environment step, so workers only get overridden ones.
+
+    Raises:
+        ConfigError: a hook needs arguments that it does not get, such as those of RLlib.
     """
-    found = (
+    found = [
         {name: getattr(callback, name) for name in overridden_hooks(callback, WORKER_HOOKS)} for callback in callbacks
-    )
+    ]
+    for hooks in found:
+        for name, hook in hooks.items():
+            check_arguments(name, hook)
     return [SimpleNamespace(**hooks) for hooks in found if hooks]

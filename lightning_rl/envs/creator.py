@@ -195,7 +195,10 @@ class EnvCreator(LayoutSlot):
         return gym.wrappers.TimeLimit(env, limit) if several is None else EpisodeLimit(several, limit)
 
     def _pack(self, env: MultiAgentEnv) -> gym.Env[Any, Any]:
-        if self.group_agents is not None:
+        one_group = len(env.possible_agents) == 1 and isinstance(
+            env.action_spaces[env.possible_agents[0]], gym.spaces.Tuple
+        )  # as from `with_agent_groups`
+        if self.group_agents is not None and not (self.group_agents == "all" and one_group):
             env = GroupedAgents(env, self.group_agents, check=self.check)
         return SingleAgentEnv(env) if self.group_agents == "all" else PackedEnv(env, self.name, self.check)
 

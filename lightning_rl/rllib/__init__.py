@@ -15,12 +15,14 @@ from lightning_rl import policies
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
 from lightning_rl.config.groups import group_options
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
+from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
 from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.models import ClassicActionDistribution as ActionDistribution  # noqa: F401
 from lightning_rl.rllib.models import TorchModelV2  # noqa: F401
+from lightning_rl.rllib.multi_agent_keys import PolicySpec  # noqa: F401
 from lightning_rl.rllib.plans import (  # noqa: F401
     ConcatBatches,
     Concurrently,
@@ -39,7 +41,7 @@ from lightning_rl.rllib.samples_optimizer import (  # noqa: F401
 )
 from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of  # noqa: F401
 from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
-from lightning_rl.sample_batch import SampleBatch, concat_samples  # noqa: F401
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: F401
 
 Policy, TorchPolicy = policies.ScratchPolicy, policies.Policy  # the abstract class there has no model either
 PolicyEvaluator = RolloutWorker

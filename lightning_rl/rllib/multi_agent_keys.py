@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lightning_rl.errors import ConfigError, did_you_mean, short_repr
 from lightning_rl.signatures import call_with_accepted_args
 from lightning_rl.spaces import space_difference
 
-__all__ = ["check_policy_spaces", "multi_agent_keys"]
+__all__ = ["PolicySpec", "check_policy_spaces", "multi_agent_keys"]
 
 SECTION = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by", "replay_mode")
 NO_EFFECT = ("policy_map_capacity", "policy_map_cache", "observation_fn")
+
+
+class PolicySpec(NamedTuple):
+    """A policy of the section `multiagent`, as RLlib's class of that name; `None`: what trainer and environment say."""
+
+    policy_class: Any = None
+    observation_space: Any = None
+    action_space: Any = None
+    config: Any = None
+
 
 Translate = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 

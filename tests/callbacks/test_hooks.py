@@ -6,10 +6,12 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lightning.pytorch import Callback
 
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.callbacks.hooks import LEARNER_HOOKS, WORKER_HOOKS, overridden_hooks, worker_hooks
+from lightning_rl.errors import ConfigError
 from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer, stop
 
 
@@ -41,6 +43,18 @@ def test_workers_get_the_overridden_worker_hooks_only():
     assert [sorted(vars(entry)) for entry in hooks] == [["on_episode_end"], ["on_sample_end"]]
     hooks[0].on_episode_end(worker=None, env_index=0, episode_return=1.0, episode_length=1)
     assert counts.episodes == 1  # in the same process it is the same callback
+
+
+class Classic(RLCallback):
+    def on_episode_start(self, *, worker: Any, base_env: Any, episode: Any = None, **arguments: Any) -> None:  # type: ignore[override]  # pyright: ignore
+        pass
+
+
+def test_a_hook_that_needs_arguments_of_rllib_is_refused_before_a_worker_starts():
+    with pytest.raises(
+        ConfigError, match=r"Classic.on_episode_start needs the arguments base_env; it gets worker, env_"
+    ):
+        worker_hooks([Classic()])
 
 
 def test_a_callback_attached_to_a_trainer_goes_to_a_worker_without_policy_and_trainer(tmp_path: Path):

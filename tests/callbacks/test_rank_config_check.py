@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_rl.callbacks.rank_config_check import differences, leaves
+from lightning_rl.callbacks.rank_config_check import differences, leaves, order_of
 
 
 def test_only_the_keys_that_differ_are_named_with_the_ranks_of_each_value() -> None:
@@ -21,3 +21,11 @@ def test_many_differences_are_counted() -> None:
 
 def test_an_empty_section_is_a_value() -> None:
     assert dict(leaves({"workers": {"ray": {}}})) == {"workers.ray": "{}"}
+
+
+def test_the_order_of_patterns_is_compared() -> None:
+    """The first pattern that fits an agent counts."""
+    mappings = [{"hunter_0": "y", "hunter_*": "x"}, {"hunter_*": "x", "hunter_0": "y"}]
+    found = differences([{"order of policy_mapping": order_of(mapping)} for mapping in mappings])
+    assert found == "order of policy_mapping is hunter_0, hunter_* (rank 0), hunter_*, hunter_0 (rank 1)"
+    assert order_of(None) == order_of("my_pkg:mapping") == ""

@@ -11,6 +11,7 @@ import torch
 
 from lightning_rl import rllib
 from lightning_rl.envs.multi_agent import make_multi_agent
+from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, PPO
 
@@ -172,3 +173,32 @@ def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mo
 def test_what_has_no_meaning_is_refused(section: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         trainer(**section)
+
+
+def test_an_environment_that_groups_its_agents_is_not_grouped_again() -> None:
+    """`with_agent_groups` with the spaces of the groups, as in RLlib's example; QMIX has `group_agents=all`."""
+    game = TwoStepGame()
+    observed = gym.spaces.Tuple([*game.observation_spaces.values()])
+    acted = gym.spaces.Tuple([*game.action_spaces.values()])
+
+    def create(config: dict[str, Any]) -> rllib.MultiAgentEnv:
+        return TwoStepGame().with_agent_groups({"both": game.possible_agents}, obs_space=observed, act_space=acted)
+
+    rllib.register_env("grouped_game", create)
+    made = rllib.QMixTrainer(env="grouped_game", config=SMALL)
+    try:
+        assert made.train()["timesteps_total"] > 0
+        assert acted.contains(made.compute_single_action(observed.sample()))
+    finally:
+        made.stop()
+
+
+def test_a_policy_spec_is_a_tuple_with_names() -> None:
+    spec = rllib.PolicySpec(config={"gamma": 0.9})
+    made = trainer(
+        policies={"a": spec, "b": rllib.PolicySpec(DQN)}, policy_mapping_fn=lambda agent: "ab"[agent == "agent_1"]
+    )
+    try:
+        assert made.get_policy("a").gamma == 0.9 and isinstance(made.get_policy("b"), DQN)
+    finally:
+        made.stop()

@@ -904,15 +904,18 @@ class Policy(FastAttributes, LightningModule):
         """
         return export_policy(self, export_dir, rows, format=format)
 
-    @staticmethod
+    @classmethod
     def load(
+        cls,
         path: str | Path,
         policy_class: type[Policy] | None = None,
         *,
         trust: str | Sequence[str] = (),
         policy_id: str | None = None,
-    ) -> Policy:
+    ) -> Self:
         """The policy in a checkpoint, ready to act; needs neither Ray nor Hydra nor a Trainer.
+
+        `Policy.load` takes a policy of any class, `PPO.load` one of that class or a subclass.
 
         Args:
             path: the file.
@@ -923,9 +926,19 @@ class Policy(FastAttributes, LightningModule):
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version or not a checkpoint of this package, or
-                it holds no such policy, or it names a class that is not trusted or no longer exists.
+                it holds no such policy or one of another class, or it names a class that is not trusted or no longer
+                exists.
         """
-        return load_policy(path, policy_class, trust, policy_id)
+        found: Any = load_policy(path, policy_class, trust, policy_id)
+        if not isinstance(found, cls):
+            several = getattr(found, "policies", None)
+            held = (
+                f"several policies: give policy_id={' or '.join(map(repr, several))}"
+                if several
+                else (f"a {type(found).__name__}: use {type(found).__name__}.load, or Policy.load for any class")
+            )
+            raise CheckpointError(f"{cls.__name__}.load: checkpoint {path} holds {held}")
+        return found
 
     @classmethod
     def load_from_checkpoint(

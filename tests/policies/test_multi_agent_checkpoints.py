@@ -249,6 +249,9 @@ def test_load_refuses_code_that_is_not_trusted(place: str, path: str, tmp_path: 
         with pytest.raises(CheckpointError, match="names code that you have not trusted"):
             Policy.load(file, policy_id="first")
         assert isinstance(Policy.load(file, policy_id="second"), DQN)
+        assert isinstance(DQN.load(file, policy_id="second"), DQN)
+        with pytest.raises(CheckpointError, match=r"PPO.load: .* holds a DQN: use DQN.load, or Policy.load"):
+            PPO.load(file, policy_id="second")
 
 
 @pytest.mark.parametrize(

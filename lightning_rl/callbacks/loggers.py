@@ -22,8 +22,8 @@ from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardL
 from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
-from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.run_directory.atomic import why_not_writable, write_atomically
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -41,11 +41,16 @@ class CSVLogger(Logger):
 
     Args:
         path: the file; an existing one is continued.
+
+    Raises:
+        ConfigError: nothing can be written there.
     """
 
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)
+        if why := why_not_writable(self.path.parent):
+            raise ConfigError(f"logger path={short_repr(str(path))} cannot be written: {why}")
         self._columns: dict[str, None] = {}  # columns of the file, in order
         self._rows: list[dict[str, Any]] = []  # rows not yet in the file
         self._latest_step: int | None = None

@@ -6,10 +6,8 @@ Checks that need no torch come first, so that most mistakes are reported without
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from lightning_rl.config.batch_sizes import check_iteration, check_minibatches, check_population
@@ -32,6 +30,7 @@ from lightning_rl.config.schema import (
 from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
+from lightning_rl.run_directory.atomic import why_not_writable
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import ImportPath, coerce, coerce_keywords, hints_of, keywords_of
 
@@ -45,8 +44,6 @@ NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vecto
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
 PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory of a process with torch, and of one with an environment
 ENOUGH_MB = 4096  # a smaller need is never refused, as free memory may be low for a moment
-NOT_DISKS = (("/", "proc"), ("/", "sys"))
-LONGEST_NAME = 255  # largest number of bytes in a directory's name
 
 
 def check_config(config: dict[str, Any]) -> None:
@@ -91,24 +88,8 @@ def _check_complete(section: str, values: Config, needed: Iterable[str]) -> None
 
 def _check_run_dir(run_dir: str) -> None:
     """Refuse a run directory that cannot exist."""
-    try:
-        path = Path(run_dir).absolute()
-        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
-        if not run_dir:
-            why = "it is empty"
-        elif not nearest.is_dir():
-            why = f"{str(nearest)!r} is a file"
-        elif nearest != path and (
-            not os.access(nearest, os.W_OK) or nearest.parts[:2] in (("/", "proc"), ("/", "sys"))
-        ):
-            why = f"nothing can be made in {str(nearest)!r}"
-        elif len(os.fsencode(path.name)) > LONGEST_NAME:
-            why = "the name is too long"
-        else:
-            return
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-    raise ConfigError(f"run_dir={short_repr(run_dir)} cannot be a run's directory: {why}")
+    if why := "it is empty" if not run_dir else why_not_writable(run_dir):
+        raise ConfigError(f"run_dir={short_repr(run_dir)} cannot be a run's directory: {why}")
 
 
 def _check_env(config: Config, section: str = "env") -> None:

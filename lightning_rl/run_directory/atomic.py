@@ -11,9 +11,25 @@ from typing import BinaryIO
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_directory", "duplicate", "remove_staging", "write_atomically"]
+__all__ = ["check_directory", "duplicate", "remove_staging", "why_not_writable", "write_atomically"]
 
 STAGING = ".staging"
+NOT_DISKS = (("/", "proc"), ("/", "sys"))
+LONGEST_NAME = 255  # largest number of bytes in a directory's name
+
+
+def why_not_writable(directory: str | Path) -> str:
+    """Say why nothing can be written into a directory, which need not be there yet; "" if it can be."""
+    try:
+        path = Path(directory).absolute()
+        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+        if not nearest.is_dir():
+            return f"{str(nearest)!r} is a file"
+        if nearest != path and (not os.access(nearest, os.W_OK) or nearest.parts[:2] in NOT_DISKS):
+            return f"nothing can be made in {str(nearest)!r}"
+        return "the name is too long" if len(os.fsencode(path.name)) > LONGEST_NAME else ""
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
 
 
 def check_directory(directory: Path) -> None:

@@ -158,6 +158,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ("policy.lr=${policy.lr}", "policy.lr=${policy.lr}: Recursive interpolation detected", ()),
     ("policy.passes=1e9", "policy.passes=1000000000.0; expected between 1 and 10000", ()),
     ("run_dir=''", "run_dir='' cannot be a run's directory: it is empty", ()),
+    ("logger.csv.path=/proc/x/y.csv", "logger path='/proc/x/y.csv' cannot be written: nothing can be made in", ()),
     ("run_dir=/proc/x", "run_dir='/proc/x' cannot be a run's directory: nothing can be made in '/proc'", ()),
     ("env=pendulum model.custom_action_dist=nope", "model.custom_action_dist='nope'", ()),
     ("workers=4", "workers=4: no such workers. Did you mean workers.num_workers=4? Choices: ", ("episodes",)),

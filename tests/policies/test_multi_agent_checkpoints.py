@@ -339,8 +339,12 @@ def test_weights_that_are_not_finite_are_not_saved() -> None:
         policy.on_save_checkpoint({"state_dict": policy.state_dict()})
 
 
-def test_a_mapping_without_a_plain_form_is_refused_when_it_is_saved() -> None:
-    policy = several({"first": PPO_ENTRY}, lambda agent: "first")
+def test_a_drawing_mapping_without_a_plain_form_is_refused_when_it_is_saved() -> None:
+    """One that gives each agent the same policy in each episode is saved as these."""
+    fixed = several({"first": PPO_ENTRY}, lambda agent: "first")
+    assert fixed.spec()["kwargs"]["policy_mapping"] == {"cart_0": "first", "cart_1": "first"}
+    names = ("first", "second")
+    policy = several({name: PPO_ENTRY for name in names}, lambda agent, rng: names[int(rng.integers(2))])
     with pytest.raises(CheckpointError, match=r"policy_mapping=.*cannot be written into a checkpoint"):
         policy.on_save_checkpoint({"state_dict": policy.state_dict()})
 

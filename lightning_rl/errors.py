@@ -173,10 +173,13 @@ def count_in_file(entry: str, value: Any) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:
-    """The sentence " Did you mean 'x'?" with the nearest known name, or "" if none is near; case tells none apart."""
-    names = {str(name).lower(): str(name) for name in known}
-    close = difflib.get_close_matches(str(word)[:SHOWN].lower(), names, n=1, cutoff=0.6)
-    return f" Did you mean {names[close[0]]!r}?" if close else ""
+    """The sentence " Did you mean 'x'?" with the nearest known name, or "" if none is near, whatever the case."""
+    written, names = str(word)[:SHOWN], [str(name) for name in known]
+    close = difflib.get_close_matches(written, names, n=1, cutoff=0.6)
+    if not close:
+        lower = {name.lower(): name for name in names}
+        close = [lower[name] for name in difflib.get_close_matches(written.lower(), lower, n=1, cutoff=0.6)]
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:

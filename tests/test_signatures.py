@@ -121,7 +121,7 @@ def test_a_hint_reads_as_words():
         (lambda: PPO(OBS, ACTIONS, learning_rate=1), "no key 'policy.learning_rate'. Did you mean 'policy.lr'?"),
         (lambda: PPO(OBS, ACTIONS, pases=1), "no key 'policy.pases'. Did you mean 'policy.passes'? Keys of policy: "),
         (lambda: PPO(OBS, ACTIONS, gae_lambda=7), "policy.gae_lambda=7; expected between 0 and 1"),
-        (lambda: PPO(OBS, ACTIONS, passes=0), "policy.passes=0; expected at least 1"),
+        (lambda: PPO(OBS, ACTIONS, passes=0), "policy.passes=0; expected between 1 and 10000"),
         (lambda: PPO(OBS, ACTIONS, clip=-0.2), "policy.clip=-0.2; expected at least 0"),
         (lambda: PPO(OBS, ACTIONS, max_grad_norm=NAN), "policy.max_grad_norm=nan; expected a finite number above 0"),
         (lambda: PPO(OBS, ACTIONS, seed=5_000_000_000), "policy.seed=5000000000; expected between 0 and 4294967295"),

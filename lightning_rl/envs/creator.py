@@ -195,10 +195,7 @@ class EnvCreator(LayoutSlot):
         return gym.wrappers.TimeLimit(env, limit) if several is None else EpisodeLimit(several, limit)
 
     def _pack(self, env: MultiAgentEnv) -> gym.Env[Any, Any]:
-        one_group = len(env.possible_agents) == 1 and isinstance(
-            env.action_spaces[env.possible_agents[0]], gym.spaces.Tuple
-        )  # as from `with_agent_groups`
-        if self.group_agents is not None and not (self.group_agents == "all" and one_group):
+        if self.group_agents is not None and not (self.group_agents == "all" and _is_one_group(env)):
             env = GroupedAgents(env, self.group_agents, check=self.check)
         return SingleAgentEnv(env) if self.group_agents == "all" else PackedEnv(env, self.name, self.check)
 
@@ -433,6 +430,14 @@ def _describe(wrapper: Callable[[Any], Any]) -> str:
         keywords, wrapper = {**wrapper.keywords, **keywords}, wrapper.func
     name = getattr(wrapper, "__name__", repr(wrapper))
     return f"{name} with {short_repr(keywords)}" if keywords else name
+
+
+def _is_one_group(env: MultiAgentEnv) -> bool:
+    """Whether the only agent of an environment is a group, as `with_agent_groups` makes one."""
+    agents, actions = getattr(env, "possible_agents", None), getattr(env, "action_spaces", None)  # not checked yet
+    if not isinstance(agents, list | tuple) or len(agents) != 1 or not isinstance(actions, Mapping):
+        return False
+    return isinstance(actions.get(agents[0]), gym.spaces.Tuple)
 
 
 def _is_multi_agent_wrapper(wrapper: Any) -> bool:

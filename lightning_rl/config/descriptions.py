@@ -36,6 +36,7 @@ TAKEN_BY = {
     "trainer": "lightning.pytorch:Trainer",
 }
 
+SHOWN_POLICIES = 8  # with their returns, at the end of a run or an evaluation
 REPLAY = {"exploration": ("data=replay",)}  # the random phase of strategies ends at data.learning_starts
 
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
@@ -278,8 +279,8 @@ def outcome(status: Mapping[str, Any], evaluated: str) -> str:
         metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
         lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {evaluated} --best)"
     of_each = {name: own.get("evaluation", own.get("return")) for name, own in (status.get("policies") or {}).items()}
-    if named := [f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]:
-        lines.append(f"of an agent of each policy: {', '.join(named)}")
+    if named := first_few([f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]):
+        lines.append(f"of an agent of each policy: {named}")
     if count is not None and count["done"] + count["put_off"]:
         plural = "" if count["done"] == 1 else "s"
         share = f"{count['share_of_time']:.0%} of {status['seconds']:.1f} s"
@@ -317,7 +318,13 @@ def recording(result: Mapping[str, Any]) -> str:
     )
 
 
+def first_few(texts: Sequence[str]) -> str:
+    """The first texts, and how many more there are: a league has a hundred policies."""
+    more = f", and {len(texts) - SHOWN_POLICIES} more" if len(texts) > SHOWN_POLICIES else ""
+    return ", ".join(texts[:SHOWN_POLICIES]) + more
+
+
 def of_policies(returns: Mapping[str, float]) -> str:
     """A line with the mean return of each policy's agents; "" for a single agent."""
-    named = ", ".join(f"{name} {value:.2f}" for name, value in returns.items())
+    named = first_few([f"{name} {value:.2f}" for name, value in returns.items()])
     return f"\nreturn of an agent: {named}" if named else ""

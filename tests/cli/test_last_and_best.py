@@ -13,7 +13,7 @@ import yaml
 
 from lightning_rl.cli.train import report_outcome, start_line
 from lightning_rl.config import compose_config
-from lightning_rl.config.descriptions import outcome
+from lightning_rl.config.descriptions import first_few, outcome
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import Policy
 from lightning_rl.run_directory.checkpoints import checkpoint_of
@@ -192,3 +192,8 @@ def test_a_run_without_a_last_checkpoint_names_those_that_it_has(command: Comman
     shutil.copy(best, checkpoints / "last.ckpt")
     with pytest.raises(CheckpointError, match=r"out is a directory: pass a file such as .*/last\.ckpt$"):
         Policy.load(tmp_path / "out")
+
+
+def test_of_a_league_the_first_policies_are_shown():
+    assert first_few([f"p{number}" for number in range(8)]) == "p0, p1, p2, p3, p4, p5, p6, p7"
+    assert first_few([f"p{number}" for number in range(101)]).endswith("p7, and 93 more")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.reports.arms import Arm, arms_of, band, differences, importance, target_of
 from lightning_rl.reports.run_records import read_runs
 from lightning_rl.reports.statistics import interquartile_mean
@@ -111,6 +113,15 @@ def test_the_target_is_stop_return_or_the_environment_s_own_threshold(tmp_path: 
     assert (stop.value, stop.metric, stop.source) == (100.0, RETURN, "stop.return")
     write_run(tmp_path / "stop_nan", returns=rising(500), stop={"return": float("nan")})
     assert target_of(Arm("", read_runs([tmp_path / "stop_nan"])), "eval/ep_rew_mean") == own
+
+
+def test_the_threshold_of_one_agent_is_no_target_of_the_sum_over_copies(tmp_path: Path):
+    write_run(tmp_path / "run", returns=rising(500))
+    (run,) = read_runs([tmp_path])
+    several = replace(run, config={**run.config, "env": {**run.config["env"], "agents": 30}})
+    assert target_of(Arm("", [run]), RETURN) is not None and target_of(Arm("", [several]), RETURN) is None
+    assert EnvCreator("CartPole-v1").reward_threshold == 475.0
+    assert EnvCreator("CartPole-v1", agents=30).reward_threshold is None
 
 
 def test_a_mean_over_training_episodes_counts_once_it_is_over_enough_of_them(tmp_path: Path):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.errors import printable
+from lightning_rl.rollouts.worker_options import LONGEST_EVALUATED
 from lightning_rl.runs import evaluation
 from lightning_rl.version import __version__
 
@@ -19,7 +20,10 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
     add_policy_arguments(parser, episodes=100)
     parser.add_argument(
-        "--max-steps", type=whole_number, default=30_000, help="longer episodes are cut there; default 30000"
+        "--max-steps",
+        type=whole_number,
+        default=LONGEST_EVALUATED,
+        help=f"longer episodes are cut there; default {LONGEST_EVALUATED}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))

@@ -174,7 +174,9 @@ def _check_constructors(config: dict[str, Any]) -> None:
     config["callbacks"] = [
         _coerce_callback(f"callbacks[{index}]", entry, config) for index, entry in enumerate(config["callbacks"])
     ]
-    config["logger"] = {name: _coerce_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
+    config["logger"] = {
+        name: _coerce_logger(f"logger.{name}", entry, config) for name, entry in config["logger"].items()
+    }
 
     _check_processes(config)
     check_iteration(config)
@@ -320,14 +322,11 @@ def _coerce_callback(key: str, entry: Any, config: Config) -> Any:
     found = _class_or_maker(key, named, Callback)
     if not isinstance(entry, Mapping) or not isinstance(found, type):
         return entry
-    hints = hints_of(found)
-    given = section_to_env_steps(entry, hints, config["total_env_steps"])
-    coerced = {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in given.items()}
-    return {name: coerced[name] if given[name] is value else value for name, value in entry.items()}
+    return _coerce_known(key, entry, found, config)
 
 
-def _coerce_logger(key: str, entry: Any) -> Any:
-    """Coerce an entry of `logger` to the constructor of its class, which may also take further keywords."""
+def _coerce_logger(key: str, entry: Any, config: Config) -> Any:
+    """Coerce an entry of `logger` to the constructor of its class."""
     from lightning.pytorch.loggers import Logger
 
     if type(entry) in (int, float, bool, list, type(None)):
@@ -339,12 +338,17 @@ def _coerce_logger(key: str, entry: Any) -> Any:
         )
     try:
         found = _class_or_maker(key if target is entry else f"{key}._target_", target, Logger)
-        hints = hints_of(found) if isinstance(entry, Mapping) else {}
     except ModuleNotFoundError as error:
         raise ConfigError(f"{key} needs a package that is not installed: {error}") from error
-    if not isinstance(entry, Mapping):
-        return entry
-    return {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in entry.items()}
+    return _coerce_known(key, entry, found, config) if isinstance(entry, Mapping) else entry
+
+
+def _coerce_known(key: str, entry: Config, target: Any, config: Config) -> dict[str, Any]:
+    """Coerce the keywords that a class declares, which may take further ones; shares of the run are kept as shares."""
+    hints = hints_of(target)
+    given = section_to_env_steps(entry, hints, config["total_env_steps"])
+    found = {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in given.items()}
+    return {name: found[name] if given[name] is value else value for name, value in entry.items()}
 
 
 def _class_or_maker(key: str, named: Any, base: type) -> Any:

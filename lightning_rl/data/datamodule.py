@@ -175,21 +175,10 @@ class RolloutDataModule(LightningDataModule):
         self.seed, self.callbacks = seed, tuple(callbacks)
         every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
-        self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
-        if not callable(self.dataset) or (isinstance(self.dataset, type) and not issubclass(self.dataset, Iterable)):
-            raise ConfigError(
-                f"data.dataset={short_repr(dataset)}; expected the import path of a subclass of torch's "
-                "IterableDataset, called with (datamodule, policy)"
-            )
+        self.dataset = dataset_at(dataset)
         self.fragments_per_batch = fragments_per_batch
         self._has_own_plan = plan is not None  # which may give any kind of data
-        chosen = self.default_plan if plan is None else plan
-        self.plan: Any = import_object(chosen) if isinstance(chosen, str) else chosen
-        if not callable(self.plan) or isinstance(self.plan, type):
-            raise ConfigError(
-                f"data.plan={short_repr(chosen)}; expected the import path of a generator function "
-                "plan(workers, policy)"
-            )
+        self.plan: Any = plan_at(self.default_plan if plan is None else plan)
         if fragments_per_batch > 1:
             if plan is not None:
                 raise ConfigError(
@@ -419,6 +408,35 @@ class RolloutDataModule(LightningDataModule):
         assert self.trainer is not None
         here = self.act_on == "learner" or self.trainer.strategy.root_device.type == "cpu"
         return policy if here and self.trainer.precision not in ("bf16-true", "16-true") else policy.copy_for_acting()
+
+
+def dataset_at(named: Any) -> Callable[..., Any]:
+    """The class of the training dataset, from itself or its import path.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = import_object(named) if isinstance(named, str) else named
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, Iterable)):
+        raise ConfigError(
+            f"data.dataset={short_repr(named)}; expected the import path of a subclass of torch's IterableDataset, "
+            "called with (datamodule, policy)"
+        )
+    return found
+
+
+def plan_at(named: Any) -> Callable[..., Any]:
+    """The generator function of an execution plan, from itself or its import path.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = import_object(named) if isinstance(named, str) else named
+    if not callable(found) or isinstance(found, type):
+        raise ConfigError(
+            f"data.plan={short_repr(named)}; expected the import path of a generator function plan(workers, policy)"
+        )
+    return found
 
 
 def merge_ranks(state: Mapping[str, Any]) -> dict[str, Any]:

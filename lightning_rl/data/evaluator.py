@@ -19,7 +19,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
-from lightning_rl.rollouts.worker_options import Processes
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EVALUATED, Processes
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.schedules import EnvSteps
 from lightning_rl.signatures import Section
@@ -30,12 +30,10 @@ __all__ = [
     "EvaluationOptions",
     "Evaluator",
     "Snapshot",
-    "describe_cut",
     "evaluation_workers",
     "take_snapshot",
 ]
 
-ENVIRONMENTS = 16  # stepped together in an evaluation, at most
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
 
 Episodes = list[tuple[float, int]]
@@ -50,7 +48,7 @@ class EvaluationKeys:
     max_share: Probability | None = None
     episodes: Annotated[int, Range(1, 10_000)] = 10
     explore: bool = False
-    max_episode_steps: Count | None = 30_000
+    max_episode_steps: Count | None = LONGEST_EVALUATED
     env: Any = None
     num_workers: Processes = 0
     parallel: bool = False
@@ -227,7 +225,7 @@ def evaluation_workers(
         share = split_evenly(episodes, ranks)[rank]
         if share == 0:
             return None, 0
-        return WorkerSet(env, actor, [rank], num_envs=min(share, ENVIRONMENTS), **how), share
+        return WorkerSet(env, actor, [rank], num_envs=min(share, EVALUATED_TOGETHER), **how), share
     if rank > 0:
         return None, 0
     processes = min(processes, episodes)
@@ -239,7 +237,7 @@ def evaluation_workers(
         num_workers=processes,
         worker_indices=range(processes),
         logical_workers=processes,
-        num_envs=min(-(-episodes // processes), ENVIRONMENTS),
+        num_envs=min(-(-episodes // processes), EVALUATED_TOGETHER),
         ray=workers.get("ray"),
         num_cpus=0,  # the cores of a private session belong to the training workers
         **asdict(limits),

@@ -6,7 +6,15 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_kind_of_data", "kind_of_data"]
+__all__ = ["SERVE_SEVERAL_AGENTS", "check_kind_of_data", "kind_of_data"]
+
+SERVE_SEVERAL_AGENTS = (
+    "lightning_rl.data.datamodule:RolloutDataModule",
+    "lightning_rl.data.async_datamodule:AsyncDataModule",
+    "lightning_rl.data.gradient_datamodule:GradientDataModule",
+    "lightning_rl.data.replay_datamodule:ReplayDataModule",
+)
+"""Import paths of the DataModules that feed several agents."""
 
 KINDS_OF_DATA = {
     "rollouts": "rollouts of its own policy",

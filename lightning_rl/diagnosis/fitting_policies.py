@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.config.groups import group_options, option_text
+from lightning_rl.data.kinds_of_data import SERVE_SEVERAL_AGENTS
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.random_play import Spaces, spaces_by_agent
 from lightning_rl.envs.creator import EnvCreator
@@ -16,7 +17,6 @@ from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, im
 
 __all__ = ["examine_policies", "refusals"]
 
-ONE_AGENT_DATA = ("apex", "population")  # choices of `data`
 FOR_ONE_AGENT = "learns from experience of one agent: use dqn, ppo or another policy for several"
 
 
@@ -52,8 +52,9 @@ def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
 def learns_from_one_agent(name: str) -> bool:
     """Whether the pipeline of a policy's option serves environments with one agent only."""
     for entry in (yaml.safe_load(option_text("policy", name)) or {}).get("defaults", ()):
-        if isinstance(entry, dict) and "override /data@_global_.data" in entry:
-            return entry["override /data@_global_.data"] in ONE_AGENT_DATA
+        if isinstance(entry, dict) and (chosen := entry.get("override /data@_global_.data")) is not None:
+            target = yaml.safe_load(option_text("data", chosen)).get("_target_")  # `None`: a variant of `replay`
+            return target is not None and target not in SERVE_SEVERAL_AGENTS
     return False
 
 

@@ -423,13 +423,16 @@ def _wrap(env: Any, wrappers: Sequence[Callable[[Any], Any]]) -> Any:
     return env if several is None else several
 
 
-def _describe(wrapper: Callable[[Any], Any]) -> str:
+def _without_keywords(wrapper: Any) -> Any:
+    """The class or function of a wrapper; `partial` keeps partials of partials flat."""
+    return wrapper.func if isinstance(wrapper, partial) else wrapper
+
+
+def _describe(wrapper: Any) -> str:
     """The name of a wrapper, with its keywords."""
-    keywords: dict[str, Any] = {}
-    while isinstance(wrapper, partial):
-        keywords, wrapper = {**wrapper.keywords, **keywords}, wrapper.func
-    name = getattr(wrapper, "__name__", repr(wrapper))
-    return f"{name} with {short_repr(keywords)}" if keywords else name
+    found = _without_keywords(wrapper)
+    name = getattr(found, "__name__", repr(found))
+    return name if found is wrapper else f"{name} with {short_repr(wrapper.keywords)}"
 
 
 def _is_one_group(env: MultiAgentEnv) -> bool:
@@ -441,9 +444,7 @@ def _is_one_group(env: MultiAgentEnv) -> bool:
 
 
 def _is_multi_agent_wrapper(wrapper: Any) -> bool:
-    found = wrapper
-    while isinstance(found, partial):
-        found = found.func
+    found = _without_keywords(wrapper)
     return isinstance(found, type) and issubclass(found, MultiAgentWrapper)
 
 

@@ -155,7 +155,7 @@ class RolloutWorker:
             EnvError: an environment raised, or gave values that are not finite, in each attempt; names the worker, the
                 step and the environment.
         """
-        fragment = self.restarts.retry(self._begin_fragment, lambda: self._blame_env(self._collect))
+        fragment = self._retry(self._collect)
         self.fragment += 1
         self.env_steps += env_steps(fragment)
         self._check_bounds()
@@ -164,16 +164,24 @@ class RolloutWorker:
         self._add_running_returns(fragment)
         return self._postprocess(fragment) if self.postprocess else fragment
 
-    def _blame_env(self, collect: Callable[[], Any]) -> Any:
-        """Call `collect`; if the policy fails on an observation outside of its space, the environment is at fault."""
-        try:
-            return collect()
-        except EnvError:
-            raise
-        except (IndexError, RuntimeError, ValueError) as error:
-            if problem := self._describe_outside():
-                raise EnvApiError(f"{problem}; the policy failed on it with {type(error).__name__}: {error}") from error
-            raise
+    def _retry(self, collect: Callable[[], Any]) -> Any:
+        """Begin a fragment and call `collect`; both again if an environment fails.
+
+        If the policy fails on an observation outside of its space, the environment is at fault.
+        """
+
+        def collect_or_blame() -> Any:
+            try:
+                return collect()
+            except EnvError:
+                raise
+            except (IndexError, RuntimeError, ValueError) as error:
+                if problem := self._describe_outside():
+                    failed = f"the policy failed on it with {type(error).__name__}: {error}"
+                    raise EnvApiError(f"{problem}; {failed}") from error
+                raise
+
+        return self.restarts.retry(self._begin_fragment, collect_or_blame)
 
     def _describe_outside(self) -> str:
         """Say which of the latest observations is outside of its space; "" if none is."""
@@ -203,7 +211,7 @@ class RolloutWorker:
         """
         self.force_reset()
         quota = split_evenly(count, self.num_envs)
-        played = self.restarts.retry(self._begin_fragment, lambda: self._blame_env(lambda: self._play_episodes(quota)))
+        played = self._retry(lambda: self._play_episodes(quota))
         self.force_reset()
         self.fragment += 1
         return played
@@ -211,7 +219,7 @@ class RolloutWorker:
     def seconds_per_step(self, steps: int = 5) -> float:
         """Measure how long a step of `run_episodes` takes; the episodes that it plays next do not depend on this."""
         self.force_reset()
-        seconds = self.restarts.retry(self._begin_fragment, lambda: self._time_steps(steps))
+        seconds = self._retry(lambda: self._time_steps(steps))
         self.force_reset()
         return seconds
 

@@ -22,7 +22,7 @@ def why_not_writable(directory: str | Path) -> str:
     """Say why nothing can be written into a directory, which need not be there yet; "" if it can be."""
     try:
         path = Path(directory).absolute()
-        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+        nearest = _nearest(path)
         if not nearest.is_dir():
             return f"{str(nearest)!r} is a file"
         if nearest != path and (not os.access(nearest, os.W_OK) or nearest.parts[:2] in NOT_DISKS):
@@ -32,13 +32,18 @@ def why_not_writable(directory: str | Path) -> str:
         return getattr(error, "strerror", None) or str(error)
 
 
+def _nearest(path: Path) -> Path:
+    """An absolute path itself if it exists, else the innermost of its parents that does."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def check_directory(directory: Path) -> None:
     """Check that a directory is there, or can be made where it is to be.
 
     Raises:
         ConfigError: it, or what would contain it, is a file.
     """
-    place = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.exists())
+    place = _nearest(directory.absolute())
     if not place.is_dir():
         raise ConfigError(f"{directory} cannot be a directory: {place} is a file")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EVALUATED
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.trust import FileTrust
@@ -28,8 +29,6 @@ __all__ = [
     "load_policy_and_environment",
 ]
 
-ENVIRONMENTS = 16  # largest number of environments stepped together
-
 
 def evaluate(
     checkpoint: Path,
@@ -39,7 +38,7 @@ def evaluate(
     episodes: int = 100,
     seed: int = 0,
     explore: bool = False,
-    max_steps: int = 30_000,
+    max_steps: int = LONGEST_EVALUATED,
     trust: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Play `episodes` whole episodes with the policy of a checkpoint.
@@ -71,7 +70,7 @@ def evaluate(
     workers = WorkerSet(
         creator,
         policy,
-        num_envs=min(episodes, ENVIRONMENTS),
+        num_envs=min(episodes, EVALUATED_TOGETHER),
         seed=seed,
         stream="evaluation",
         explore=explore,

@@ -135,10 +135,9 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     Raises:
         ConfigError: the pipeline feeds no rollouts, or a policy needs rollouts of its own that are not there.
     """
-    from lightning_rl.data.async_datamodule import AsyncDataModule
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.data.gradient_datamodule import GradientDataModule
-    from lightning_rl.data.kinds_of_data import kind_of_data
+    from lightning_rl.data.kinds_of_data import SERVE_SEVERAL_AGENTS, kind_of_data
     from lightning_rl.data.policy_feeds import PolicyFeeds
     from lightning_rl.data.replay_datamodule import ReplayDataModule
     from lightning_rl.policies.multi_agent_policy import policy_seed
@@ -162,7 +161,7 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     ]
     run_class, section = _class_of(config["data"]), dict(config["data"])
     workers = dict(config["workers"])
-    if run_class not in (RolloutDataModule, AsyncDataModule, GradientDataModule, ReplayDataModule):
+    if f"{run_class.__module__}:{run_class.__qualname__}" not in SERVE_SEVERAL_AGENTS:
         raise ConfigError(
             f"data._target_={import_path(run_class)} serves one agent; several agents take data=on_policy, async, "
             "gradients, or replay, where each policy that replays has a buffer of its own"

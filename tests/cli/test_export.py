@@ -12,8 +12,8 @@ from lightning_rl import ScratchPolicy, errors, trust
 from lightning_rl.cli import main
 from lightning_rl.deploy import load
 from lightning_rl.envs import EnvCreator
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER
 from lightning_rl.rollouts.worker_set import WorkerSet
-from lightning_rl.runs.evaluation import ENVIRONMENTS
 from tests.cli.conftest import Command
 
 SMALL = (
@@ -53,7 +53,7 @@ def test_a_deployed_policy_has_the_returns_of_evaluate_on_equal_seeds(
 
     creator = EnvCreator("CartPole-v1")
     actor = Deployed(*creator.spaces(), {"policy": load(run / "export")})
-    workers = WorkerSet(creator, actor, num_envs=min(8, ENVIRONMENTS), seed=3, stream="evaluation", explore=False)
+    workers = WorkerSet(creator, actor, num_envs=min(8, EVALUATED_TOGETHER), seed=3, stream="evaluation", explore=False)
     returns = [ret for ret, _ in workers.run_episodes(8)]
     workers.stop()
     assert returns == evaluated["returns"] and len(set(returns)) > 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.errors import printable
-from lightning_rl.rollouts.worker_options import LONGEST_EVALUATED
+from lightning_rl.rollouts.worker_options import LONGEST_EPISODE
 from lightning_rl.runs import evaluation
 from lightning_rl.version import __version__
 
@@ -22,8 +22,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--max-steps",
         type=whole_number,
-        default=LONGEST_EVALUATED,
-        help=f"longer episodes are cut there; default {LONGEST_EVALUATED}",
+        default=LONGEST_EPISODE,
+        help=f"longer episodes are cut there; default {LONGEST_EPISODE}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))

@@ -19,7 +19,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
-from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EVALUATED, Processes
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE, Processes
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.schedules import EnvSteps
 from lightning_rl.signatures import Section
@@ -48,7 +48,7 @@ class EvaluationKeys:
     max_share: Probability | None = None
     episodes: Annotated[int, Range(1, 10_000)] = 10
     explore: bool = False
-    max_episode_steps: Count | None = LONGEST_EVALUATED
+    max_episode_steps: Count | None = LONGEST_EPISODE
     env: Any = None
     num_workers: Processes = 0
     parallel: bool = False

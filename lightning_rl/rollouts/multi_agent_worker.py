@@ -416,6 +416,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
                 all_active = False
                 if not active.any():
                     break
+                self._check_wait(len(rewards) - self.fragment_length)
         packed = self._obs
         acts = np.array(packed["acts"]).view(np.bool_)
         if not all_active:

@@ -7,6 +7,7 @@ a fragment that starts with a reset can be computed again anywhere.
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -36,9 +37,12 @@ from lightning_rl.rollouts.fragments import (
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
 from lightning_rl.rollouts.recurrent_state import PolicyMemory
+from lightning_rl.rollouts.worker_options import LONGEST_EPISODE
 from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch, env_steps, is_fragment
 
 __all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "has_several_policies", "instantiate_policy"]
+
+log = logging.getLogger(__name__)
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 EPISODE_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
@@ -452,10 +456,23 @@ class RolloutWorker:
                 active = active & ~over
                 if not active.any():
                     break
+                self._check_wait(len(rows.rewards) - self.fragment_length)
         rows.obs.append(copy_arrays(self._obs))
         if has_memory:
             rows.memory.append(memory.columns())
         return self._build_fragment(rows)
+
+    def _check_wait(self, steps: int) -> None:
+        """After `steps` steps of waiting for ends of episodes: warn of many, and let a stop of the run end the wait."""
+        if steps == LONGEST_EPISODE:
+            log.warning(
+                "%s: batch_mode=complete_episodes waits for episodes that have not ended after %s steps: set "
+                "env.max_episode_steps=1000, say, or workers.batch_mode=truncate_episodes",
+                self._where(),
+                f"{steps:,}",
+            )
+        if steps >= LONGEST_EPISODE and self.stopping is not None and self.stopping():
+            raise KeyboardInterrupt("stopped while the ends of episodes were waited for")
 
     def _build_fragment(self, rows: Rows) -> SampleBatch:
         """The rows as a fragment in the common form; counts them into the episodes."""

@@ -12,10 +12,10 @@ from lightning_rl.ranges import Range, Whole
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.signatures import Section
 
-__all__ = ["EVALUATED_TOGETHER", "LONGEST_EVALUATED", "WORKERS", "Processes", "WorkerKeys", "WorkerOptions"]
+__all__ = ["EVALUATED_TOGETHER", "LONGEST_EPISODE", "WORKERS", "Processes", "WorkerKeys", "WorkerOptions"]
 
 EVALUATED_TOGETHER = 16  # environments stepped together in an evaluation, at most
-LONGEST_EVALUATED = 30_000  # steps of an evaluation's episode
+LONGEST_EPISODE = 30_000  # steps: evaluations cut longer episodes, `complete_episodes` says that it waits
 
 Processes = Annotated[int, Range(0, 4096)]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
-from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EVALUATED
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.trust import FileTrust
@@ -38,7 +38,7 @@ def evaluate(
     episodes: int = 100,
     seed: int = 0,
     explore: bool = False,
-    max_steps: int = LONGEST_EVALUATED,
+    max_steps: int = LONGEST_EPISODE,
     trust: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Play `episodes` whole episodes with the policy of a checkpoint.

@@ -20,7 +20,7 @@ from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGa
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy
-from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker
+from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker, rollout_worker
 from lightning_rl.sample_batch import MultiAgentBatch, env_steps, flatten_fragment
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.agents import (
@@ -33,6 +33,7 @@ from tests.rollouts.agents import (
     packed,
     scripted,
 )
+from tests.rollouts.counting import Alternating, Counter
 from tests.rollouts.fragment_equality import assert_equal_fragments
 
 OPTIONS: dict[str, Any] = {"num_envs": 3, "fragment_length": 20, "seed": 5, "vectorization": "sync"}
@@ -82,6 +83,18 @@ def test_one_agent_gives_the_fragments_of_the_ordinary_worker(model: dict[str, A
     assert own["episode_returns"] == metrics["episode_returns"] == metrics["policy_returns"]["shared"]
     assert own["episode_lengths"] == metrics["episode_lengths"]
     assert alone.run_episodes(4) == source.run_episodes(4)
+
+
+def test_a_stop_of_the_run_ends_a_long_wait_for_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_worker, "LONGEST_EPISODE", 50)
+    source = make_rollout_worker(
+        packed(lambda: OneAgent(partial(Counter, 200), ("agent",))),
+        shared(Alternating(), "agent"),
+        batch_mode="complete_episodes",
+    )
+    source.stopping = lambda: True
+    with pytest.raises(KeyboardInterrupt, match="ends of episodes"):
+        source.sample()
 
 
 def test_postprocessed_samples_are_the_ordinary_worker_s() -> None:

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
-from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from lightning_rl.rollouts import RolloutWorker, WorkerSet, rollout_worker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.counting import Alternating, Counter
@@ -84,6 +84,19 @@ def test_complete_episodes_hold_whole_episodes_only() -> None:
     for rows in transitions([fragment]):
         assert [row[5] for row in rows] == [0, 1, 2, 3] * 2  # t restarts; the last row is an end
         assert rows[-1][4] and rows[3][4]
+
+
+def test_a_wait_for_the_end_of_an_episode_is_said_and_a_stop_of_the_run_ends_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rollout_worker, "LONGEST_EPISODE", 50)
+    env = EnvCreator(Counter, {"length": 200, "terminates": False})
+    source = worker(env, batch_mode="complete_episodes")
+    source.sample()
+    assert caplog.text.count("have not ended after 50 steps: set env.max_episode_steps=1000") == 1
+    source.stopping = lambda: True
+    with pytest.raises(KeyboardInterrupt, match="ends of episodes"):
+        source.sample()
 
 
 def test_a_fragment_continues_the_last_one_unless_a_reset_is_forced() -> None:

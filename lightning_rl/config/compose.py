@@ -88,14 +88,21 @@ def plain(config: DictConfig) -> dict[str, Any]:
     try:
         container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
-        example = "; for example env.id=CartPole-v1 or env.id=my_pkg.envs:MyEnv" if error.full_key == "env.id" else ""
-        raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…{example}") from error
+        raise ConfigError(missing_value(str(error.full_key), config)) from error
     except OmegaConfBaseException as error:
         # run_dir holds the overrides as they were typed, so that a wrong reference in one is met there, too.
         wrong = re.fullmatch(r"hydra\.overrides\.task\[(\d+)\]", error.full_key or "")
         place = typed_overrides(config.hydra)[int(wrong[1])] if wrong else error.full_key
         raise ConfigError(f"{place}: {first_line(error)}") from error
     return plain_keys(container)
+
+
+def missing_value(key: str, config: DictConfig) -> str:
+    """The message for a key without a value, with the examples in the head of the group's file that left it open."""
+    group = key.partition(".")[0]
+    head = option_text(group, str(config.hydra.runtime.choices.get(group))).partition("\n")[0]
+    examples = " or ".join(text.rstrip(",.;") for text in re.findall(rf"{re.escape(key)}=\S+", head))
+    return f"{key} has no value: set it with {key}=…" + (f"; for example {examples}" if examples else "")
 
 
 def typed_groups(overrides: Sequence[str]) -> set[str]:

@@ -128,7 +128,7 @@ class ReplayDataModule(RolloutDataModule):
         learning_starts: WholeEnvSteps = 1000,
         training_intensity: Intensity = 1.0,
         fragments_per_iteration: Count | None = None,
-        n_step: Count = 1,
+        n_step: Count = 3,
         prioritized: bool = False,
         priority_alpha: Probability = 0.6,
         priority_beta: ProbabilitySchedule = 0.4,

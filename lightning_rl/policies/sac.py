@@ -49,6 +49,8 @@ class SAC(Policy):
         initial_alpha: first temperature, > 0.
         target_entropy: "auto" (−A for continuous actions, ½ log n for n discrete ones), a number of nats, or `None` to
             keep the temperature constant.
+        backup_entropy: whether the targets hold the entropy term of the next step, −α log π(a'|s'); `None`: with
+            continuous actions. With it staying alive is worth the entropy of every step to come, and an end nothing.
         actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr`.
         keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
             optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
@@ -73,6 +75,7 @@ class SAC(Policy):
         critic_dropout: Annotated[float, Range(0, 1, below_high=True)] = 0.0,
         initial_alpha: Positive = 1.0,
         target_entropy: float | Literal["auto"] | None = "auto",
+        backup_entropy: bool | None = None,
         actor_lr_scale: NonNegative = 1.0,
         critic_lr_scale: NonNegative = 1.0,
         alpha_lr_scale: NonNegative = 1.0,
@@ -86,6 +89,7 @@ class SAC(Policy):
         self.discrete = isinstance(action_space, spaces.Discrete)
         super().__init__(observation_space, action_space, **keywords)
         self.tau, self.target_critics = tau, target_critics
+        self.backup_entropy = not self.discrete if backup_entropy is None else backup_entropy
         self.scales = {"actor": actor_lr_scale, "critic": critic_lr_scale, "alpha": alpha_lr_scale}
         self.target_critic = target_copy(self.critic)
         self._polyak_update = PolyakUpdate(self.target_critic, self.critic)
@@ -145,7 +149,7 @@ class SAC(Policy):
         """The sum of the losses of the critics, the actor and the temperature: one backward, one step."""
         alpha = self.log_alpha.exp()
         with torch.no_grad():
-            targets = self.targets(batch, alpha)
+            targets = self.targets(batch, alpha if self.backup_entropy else torch.zeros_like(alpha))
         critic_loss, td_errors, q_values = self.critic_loss(batch, targets)
         policy_loss, entropy = self.policy_loss(batch, alpha)
         loss = critic_loss + policy_loss
@@ -159,7 +163,7 @@ class SAC(Policy):
         return loss, metrics
 
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
-        """R + γ V(s') by the target critics, `[N]`."""
+        """R + γ V(s') by the target critics, `[N]`; with α = 0 without the entropy of the next step."""
         inputs, dist = self.inputs_and_distribution(batch, following=True)
         inputs["is_training"] = self.target_critic.training
         if self.discrete:

@@ -93,6 +93,23 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
     assert sum(steps for steps, _, _ in Diary.events) == int((Diary.events[-1][1] - 32) * intensity)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (("policy=sac", "env.id=Pendulum-v1"), 3),
+        (("policy=sac", "env.id=Pendulum-v1", "data.n_step=1"), 1),
+        (("policy=dqn", "env.id=CartPole-v1"), 3),
+        (("policy=r2d2", "env.id=CartPole-v1", "data.capacity=4000"), 5),
+        (("policy=td3", "env=point_reach", "data=hindsight"), 1),
+    ],
+)
+def test_rows_sum_three_rewards_unless_the_data_say_otherwise(
+    tmp_path: Path, overrides: tuple[str, ...], expected: int
+) -> None:
+    policy, datamodule, _ = run.build(config(tmp_path, *overrides))
+    assert datamodule.make_buffer(policy).n_step == expected
+
+
 def test_an_iteration_that_is_longer_than_the_run_is_refused(tmp_path: Path) -> None:
     """A run ends between two iterations, so one of 10^12 fragments would never end."""
     many = "data.fragments_per_iteration=1000000000000"
@@ -167,7 +184,7 @@ def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -
     """CartPole's reward is 1: prev_rewards of the next step are 1, and 0 before the first step."""
     env = CARTPOLE
     policy = DQN(*env.spaces(), model={"custom_model": ReadsPreviousStep})
-    buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
+    buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8, n_step=1).make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=40).sample()
     buffer.add(policy.learner.take_experience(fragment))
     assert buffer.ring is not None

@@ -384,6 +384,34 @@ def test_discrete_sac_s_targets_rise_with_the_temperature() -> None:
     assert bool((high > low).all())
 
 
+@pytest.mark.parametrize(
+    ("name", "backup_entropy", "expected"),
+    [
+        ("sac", None, True),
+        ("sac", False, False),
+        ("tqc", None, True),
+        ("tqc", False, False),
+        ("sac, discrete", None, False),
+        ("sac, discrete", True, True),
+    ],
+)
+def test_the_entropy_of_the_next_step_is_in_sac_s_targets_by_default_of_continuous_actions_only(
+    name: str, backup_entropy: bool | None, expected: bool
+) -> None:
+    policy = small_policy(name, initial_alpha=2.0, target_entropy=None, backup_entropy=backup_entropy)
+    batch = transitions(name)
+    errors = []
+    for alpha in (2.0, 0.0):
+        torch.manual_seed(0)
+        with torch.no_grad():
+            errors.append(policy.critic_loss(batch, policy.targets(batch, torch.tensor(alpha)))[1])
+    torch.manual_seed(0)
+    policy.loss(batch)
+    with_entropy, without = errors
+    assert not torch.allclose(with_entropy, without)
+    assert_close(batch["td_errors"], with_entropy if expected else without)
+
+
 def test_redq_s_target_is_the_lowest_of_a_random_subset_and_its_actor_climbs_the_mean() -> None:
     """Critics give 1, 2, 3, 4: the lowest of two is 1, 2 or 3 with chances ½, ⅓, ⅙; the lowest of all is 1."""
     q_values = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1).expand(4, 5)

@@ -185,7 +185,10 @@ class WorkerSet:
                 worker.load_state_dict(state[str(worker.worker_index)])
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
-        """Raise `KeyboardInterrupt` in `run_episodes` when `stopping()` is true; a fragment is always completed."""
+        """Raise `KeyboardInterrupt` in `run_episodes` when `stopping()` is true.
+
+        A fragment is completed, unless it has waited for the ends of its episodes for `LONGEST_EPISODE` steps.
+        """
         for worker in self.workers:
             worker.stopping = stopping
 

@@ -145,10 +145,15 @@ class TensorBoardLogger(LightningTensorBoardLogger):
     Args:
         directory: directory of the event files.
         flush_secs: seconds after which data added to `.experiment` directly are written.
+
+    Raises:
+        ConfigError: nothing can be written there.
     """
 
     def __init__(self, directory: str | Path, *, flush_secs: int = 10) -> None:
         directory = Path(directory)
+        if why := why_not_writable(directory):
+            raise ConfigError(f"logger directory={short_repr(str(directory))} cannot be written: {why}")
         # A queue of the default length 10 would make log_metrics wait for the disk.
         super().__init__(
             directory.parent, directory.name, "", default_hp_metric=False, max_queue=1000, flush_secs=flush_secs

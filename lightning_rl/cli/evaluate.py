@@ -19,12 +19,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     """Play whole episodes with a checkpoint: evaluate RUN_DIR [--best] [--episodes 100] [--json]."""
     parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
     add_policy_arguments(parser, episodes=100)
-    parser.add_argument(
-        "--max-steps",
-        type=whole_number,
-        default=LONGEST_EPISODE,
-        help=f"longer episodes are cut there; default {LONGEST_EPISODE}",
-    )
+    limit = f"longer episodes are cut there; default: the run's evaluation.max_episode_steps ({LONGEST_EPISODE})"
+    parser.add_argument("--max-steps", type=whole_number, help=limit)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")

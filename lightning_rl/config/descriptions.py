@@ -38,6 +38,8 @@ TAKEN_BY = {
 
 SHOWN_POLICIES = 8  # with their returns, at the end of a run or an evaluation
 REPLAY = {"exploration": ("data=replay",)}  # the random phase of strategies ends at data.learning_starts
+# Groups whose options are taken by classes of their own, with the option whose class a key is described of first.
+OF_CLASSES = {"policy": "ppo", "data": "replay", "exploration": "none"}
 
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
 ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
@@ -96,7 +98,28 @@ def describe(what: str) -> str:
     section, _, key = what.rpartition(".")
     target = target_of(section, config)
     line = keyword_lines(target).get(key, "") if target is not None else ""
-    return line or commented_line(section, key) or f"{what} = {value_at(config, what)!r}"
+    if line:
+        return line + values_by_option(section, key)
+    return commented_line(section, key) or f"{what} = {value_at(config, what)!r}"
+
+
+def values_by_option(group: str, key: str) -> str:
+    """A line with what the options of a group set a key to, if they differ: "by default: 3 (apex, replay), 1 (…)"."""
+    options: dict[str, list[str]] = {}
+    for name in group_options(group) if group in OF_CLASSES else []:
+        if value := value_in_option(group, name, key):
+            options.setdefault(value, []).append(name)
+    each = ", ".join(f"{value} ({', '.join(names)})" for value, names in options.items())
+    return f"\n      by default: {each}" if len(options) > 1 else ""
+
+
+def value_in_option(group: str, name: str, key: str) -> str:
+    """A key's value as the file of an option has it, or a file of the group that it begins with; "" if none has it."""
+    text = option_text(group, name)
+    if found := re.search(rf"^{re.escape(key)}: *([^#\n]*)", text, re.MULTILINE):
+        return found[1].strip() or "…"
+    bases = re.findall(r"^  - ([\w/]+)(?:@_here_)?$", text, re.MULTILINE)
+    return next(filter(None, (value_in_option(group, base, key) for base in bases if base != "_self_")), "")
 
 
 def key_text(key: str, config: Mapping[str, Any]) -> str:
@@ -117,7 +140,7 @@ def config_with(key: str) -> Mapping[str, Any]:
     """
     group = key.partition(".")[0]
     known: dict[str, None] = {}
-    others = group_options(group) if group in ("policy", "data", "exploration") else []
+    others = sorted(group_options(group), key=lambda name: name != OF_CLASSES[group]) if group in OF_CLASSES else []
     for choice in ([], *([f"{group}={name}", *REPLAY.get(group, ())] for name in others if name != "custom")):
         config = compose_config([*choice, "experiment=none"])
         known |= dict.fromkeys(dotted_keys(config))

@@ -13,7 +13,7 @@ from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
-from lightning_rl.run_directory.config_file import read_config
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
 from lightning_rl.trust import FileTrust
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def evaluate(
     episodes: int = 100,
     seed: int = 0,
     explore: bool = False,
-    max_steps: int = LONGEST_EPISODE,
+    max_steps: int | None = None,
     trust: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Play `episodes` whole episodes with the policy of a checkpoint.
@@ -50,12 +50,13 @@ def evaluate(
         episodes: number of episodes, at least 1.
         seed: seed of environments and sampled actions.
         explore: sample actions as in training instead of the best ones.
-        max_steps: an episode that goes on after so many steps is cut, and is the last one of its environment.
+        max_steps: an episode that goes on after so many steps is cut, and is the last one of its environment; `None`:
+            as the evaluations of the run, whose `evaluation.max_episode_steps` may say that none is cut.
         trust: import prefixes that the files may name, as `Policy.load`.
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
-        lengths; "cut", how many episodes were longer than `max_steps`; with several agents "policies", the mean return
+        lengths; "cut", how many episodes were longer than that; with several agents "policies", the mean return
         of each policy's agents.
 
     Raises:
@@ -63,10 +64,11 @@ def evaluate(
             the environment's.
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
-    check_at_least_one(episodes=episodes, max_steps=max_steps)
+    check_at_least_one(episodes=episodes, max_steps=1 if max_steps is None else max_steps)
     from lightning_rl.rollouts.worker_set import WorkerSet
 
     file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
+    limit = longest_episode(file) if max_steps is None else max_steps
     workers = WorkerSet(
         creator,
         policy,
@@ -74,7 +76,7 @@ def evaluate(
         seed=seed,
         stream="evaluation",
         explore=explore,
-        max_episode_steps=max_steps,
+        max_episode_steps=limit,
     )
     try:
         played = workers.run_episodes(episodes)
@@ -83,7 +85,7 @@ def evaluate(
     return {
         **{"checkpoint": str(file), "env": creator.name, "episodes": len(played)},
         **episode_statistics(played),
-        "cut": sum(length > max_steps for _, length in played),
+        "cut": 0 if limit is None else sum(length > limit for _, length in played),
     }
 
 
@@ -188,7 +190,7 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     if env is not None:
         note_name(env)
         return {"id": env}
-    file = checkpoint.absolute().parent.parent / "config.yaml"
+    file = checkpoint.absolute().parent.parent / CONFIG_FILE
     if not file.is_file():
         raise ConfigError(f"{checkpoint} is not in a run directory (no {file}): say which environment with --env ID")
     from lightning_rl.envs.creator import EnvCreator
@@ -200,6 +202,24 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")
     return keywords
+
+
+def longest_episode(checkpoint: Path) -> int | None:
+    """At how many steps the run of a checkpoint cuts an episode of an evaluation; `None`: at none.
+
+    Raises:
+        ConfigError: its config.yaml is damaged, or has something else there.
+    """
+    run_dir = checkpoint.absolute().parent.parent
+    if not (run_dir / CONFIG_FILE).is_file():
+        return LONGEST_EPISODE
+    section = read_config(run_dir).get("evaluation")
+    limit = section.get("max_episode_steps", LONGEST_EPISODE) if isinstance(section, dict) else LONGEST_EPISODE
+    if limit is None or (type(limit) is int and limit >= 1):
+        return limit
+    raise ConfigError(
+        f"{run_dir / CONFIG_FILE}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, or null"
+    )
 
 
 def deviation(values: list[Any]) -> float:

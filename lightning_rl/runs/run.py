@@ -32,6 +32,7 @@ from lightning_rl.errors import (
     short_repr,
 )
 from lightning_rl.renamed_paths import with_current_paths
+from lightning_rl.run_directory.atomic import why_not_writable
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
@@ -149,6 +150,7 @@ def build(
         policy, data = multi_agent.build_policy(config, env, layout, spaces, ckpt_path)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
     check_monitors(users, policy)
+    check_directories(users)
     if is_first_rank():
         warn_if_nothing_is_learned(config, policy, datamodule)
         if warning := longer_than_run(config):
@@ -247,6 +249,20 @@ def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
     for index, each in enumerate(users):
         if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor is not None:
             check_metric(f"callbacks[{index}].monitor", each.monitor, also=("epoch", "step"))
+
+
+def check_directories(users: Sequence[Callback]) -> None:
+    """Check the directories that callbacks such as ModelCheckpoint write to, unless they are remote.
+
+    Raises:
+        ConfigError: nothing can be written to one.
+    """
+    for index, each in enumerate(users):
+        directory = getattr(each, "dirpath", None)
+        if directory is None or "://" in str(directory):
+            continue
+        if why := why_not_writable(directory):
+            raise ConfigError(f"callbacks[{index}].dirpath={short_repr(str(directory))} cannot be written: {why}")
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:

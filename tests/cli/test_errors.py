@@ -89,6 +89,16 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
         (),
     ),
     (
+        "callbacks=[{callback:lightning.pytorch.callbacks:ModelCheckpoint,dirpath:/proc/mine}]",
+        "callbacks[0].dirpath='/proc/mine' cannot be written: nothing can be made in '/proc'",
+        (),
+    ),
+    (
+        "logger.tensorboard.directory=/proc/mine",
+        "logger directory='/proc/mine' cannot be written: nothing can be made in '/proc'",
+        (),
+    ),
+    (
         "workers.fragment_length=1000000 total_env_steps=1200",
         "workers.fragment_length=1000000 is longer than the run, total_env_steps=1200: ",
         ("lower it to 1200 or less",),

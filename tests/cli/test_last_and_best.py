@@ -66,6 +66,25 @@ def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(comman
         assert error.count("\n") == 1
 
 
+def test_evaluate_cuts_episodes_where_the_evaluations_of_the_run_did(command: Command, tmp_path: Path):
+    pendulum = ("policy=ppo", "env=pendulum", *SHORT[1:], *WHOLE)
+    command("train", *pendulum, "run_dir=out", "evaluation.max_episode_steps=20")
+
+    def lengths(*arguments: str) -> list[int]:
+        return json.loads(command("evaluate", "out", "--episodes", "2", "--json", *arguments).out)["lengths"]
+
+    assert lengths() == [21, 21]  # a cut episode is as long as what was played
+    assert lengths("--max-steps", "300") == [200, 200]
+    file = tmp_path / "out" / "config.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("max_episode_steps: 20", "max_episode_steps: null"))
+    assert lengths() == [200, 200]
+    file.write_text(text.replace("max_episode_steps: 20", "max_episode_steps: soon"))
+    refused = command("evaluate", "out")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "evaluation.max_episode_steps='soon'; expected an integer of at least 1, or null" in refused.err
+
+
 def test_a_run_without_evaluation_reports_its_training_episodes(command: Command, tmp_path: Path):
     report = command("train", "run_dir=out", *SHORT, "evaluation=none")
     status = json.loads((tmp_path / "out" / "status.json").read_text())

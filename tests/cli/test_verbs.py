@@ -79,6 +79,11 @@ def test_describing_a_policy_shows_the_documentation_of_its_constructor(command:
             "clip the gradients' global norm to this",
         ),  # PPO says "lr, max_grad_norm, keywords: of `Policy`"
         ("policy=rainbow", "keywords of the optimizer, such as `eps`; the paper's ε of Adam."),  # "as `Policy`; …"
+        (
+            "data.n_step",
+            "stands for the rest.\n      by default: 3 (apex, prioritized, q_learning, replay), 1 (group_sequ",
+        ),
+        ("data.capacity", "over all ranks.\n      by default: 1_000_000 (apex), 100_000 (group_sequences"),
         ("workers.num_workers", "Ray processes"),
         ("stop.seconds", "wall time"),
         ("workers", "fragment_length: 128"),
@@ -95,6 +100,10 @@ def test_describe_explains_groups_choices_and_keys(what: str, holds: str, comman
     outcome = command("describe", what)
     assert outcome.code == 0
     assert holds in outcome.out
+
+
+def test_a_key_that_every_option_sets_alike_is_described_without_a_list_of_them(command: Command):
+    assert "by default" not in command("describe", "policy.gamma").out
 
 
 def test_cfg_prints_the_composed_config_and_trains_nothing(command: Command, tmp_path: Path):

@@ -49,23 +49,44 @@ def train(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs", type=whole_number, default=1, metavar="N", help="with -m: train N at a time, in own processes"
     )
-    parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
+    parser.add_argument(
+        "--cfg", action="store_true", help="print the composed config, of each job with -m, and train nothing"
+    )
     parser.add_argument("--seeds", metavar="0..9", help="a run for each of these seeds (also seeds=0..9), as -m seed=…")
     options = parser.parse_intermixed_args(arguments)
     overrides = with_seeds([*options.overrides, *([f"seeds={options.seeds}"] if options.seeds is not None else [])])
     check_choices(overrides)
     if options.multirun or overrides != options.overrides:
-        return train_all(overrides, options.jobs)
+        return show_jobs(overrides) if options.cfg else train_all(overrides, options.jobs)
     if options.jobs != 1:
         raise ConfigError("--jobs is for sweeps: add -m")
     config = compose_config(overrides)
     if options.cfg:
-        print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
+        print(as_yaml(config), end="")
         return 0
     print(start_line(config), flush=True)  # the imports of torch and Lightning that follow may take seconds
     with no_collection():
         check_config(config)  # imports what the run needs
     return report_outcome(run.train(config), config)
+
+
+def as_yaml(config: Mapping[str, Any]) -> str:
+    """A config as the text of a YAML document."""
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def show_jobs(overrides: Sequence[str]) -> int:
+    """Print the config of every job of a sweep, each a YAML document that begins with the job's overrides.
+
+    Raises:
+        ConfigError: an override cannot be read, or the sweeper chooses the jobs while it trains.
+    """
+    jobs = sweep_jobs(overrides)
+    if not jobs:
+        raise ConfigError("--cfg shows jobs that are known before the first is trained, and hydra/sweeper chooses them")
+    for number, job in enumerate(jobs):
+        print(f"---\n# {number}: {' '.join(job)}\n{as_yaml(compose_config(job))}", end="")
+    return 0
 
 
 def with_seeds(overrides: Sequence[str]) -> list[str]:

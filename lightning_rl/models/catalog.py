@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
@@ -266,4 +267,10 @@ def _built_in_model(
         return VisionNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords)
     if images:
         return ComplexInputNetwork(obs_space, action_space, num_outputs, **settings(*FC_KEYS, *VISION_KEYS))
+    if given:
+        warnings.warn(
+            "model.conv_filters and model.conv_residual_channels are for images, and the observations hold none: "
+            f"the network is that of model.fcnet_hiddens={list(config['fcnet_hiddens'])}",
+            stacklevel=2,
+        )
     return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **settings(*FC_KEYS))

@@ -112,6 +112,17 @@ def test_cfg_prints_the_composed_config_and_trains_nothing(command: Command, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_cfg_of_a_sweep_prints_the_config_of_each_job_and_trains_nothing(command: Command, tmp_path: Path):
+    outcome = command("train", "-m", "policy=a2c,dqn", "seed=3,4", "--cfg")
+    jobs = list(yaml.safe_load_all(outcome.out))
+    assert [(job["policy"]["_target_"].rpartition(".")[2], job["seed"]) for job in jobs] == [
+        *(("A2C", 3), ("A2C", 4), ("DQN", 3), ("DQN", 4))
+    ]
+    assert "# 2: policy=dqn seed=3" in outcome.out
+    assert [job["seed"] for job in yaml.safe_load_all(command("train", "seeds=1..2", "--cfg").out)] == [1, 2]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Command, tmp_path: Path):
     outcome = command("train", "env=cartpole", "run_dir=out", *SHORT)
     assert outcome.code == 0

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError
-from lightning_rl.models import ComplexInputNetwork, Model, ModelCatalog, VisionNetwork
+from lightning_rl.models import ComplexInputNetwork, FullyConnectedNetwork, Model, ModelCatalog, VisionNetwork
 from lightning_rl.models.layers import ACTIVATIONS, MLP
 from lightning_rl.models.vision import ImageEncoder
 
@@ -137,8 +137,10 @@ def test_a_preset_serves_images_inside_a_dict_too(name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_leaves_vectors_to_the_fully_connected_model(name):
-    assert type(vision_model(name, spaces.Box(-1, 1, (3,)))).__name__ == "FullyConnectedNetwork"
+def test_a_preset_leaves_vectors_to_the_fully_connected_model_and_says_so(name):
+    with pytest.warns(UserWarning, match=r"are for images, and the observations hold none: .*fcnet_hiddens=\[64, 64\]"):
+        model = vision_model(name, spaces.Box(-1, 1, (3,)))
+    assert isinstance(model, FullyConnectedNetwork)
 
 
 def test_the_error_for_an_image_without_default_filters_names_the_residual_network():

@@ -10,7 +10,7 @@ import torch
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.envs.goals import GoalFunctions
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, Whole
+from lightning_rl.ranges import Whole
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 
@@ -28,9 +28,9 @@ class HindsightDataModule(ReplayDataModule):
             "final" (reached by the episode's last step so far), "episode" (reached by any step of the episode).
         hindsight_goals: k, the number of other goals for each real one: a share k / (k + 1) of the drawn rows has
             another goal; 0: none has.
-        n_step: as `ReplayDataModule`; such sums end where the other goal is reached, if that ends an episode.
         prioritized: must be false, because a row has no priority of its own for each goal.
-        env, workers, evaluation, keywords: as `ReplayDataModule`.
+        env, workers, evaluation, keywords: as `ReplayDataModule`; n-step returns end where the other goal is reached,
+            if that ends an episode.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -44,11 +44,10 @@ class HindsightDataModule(ReplayDataModule):
         *,
         goal_strategy: Literal["future", "final", "episode"] = "future",
         hindsight_goals: Whole = 4,
-        n_step: Count = 1,
         prioritized: bool = False,
         **keywords: Any,
     ) -> None:
-        super().__init__(env, workers, evaluation, n_step=n_step, prioritized=prioritized, **keywords)
+        super().__init__(env, workers, evaluation, prioritized=prioritized, **keywords)
         if prioritized:
             raise ConfigError(
                 "data.prioritized=true: an error with one goal says nothing about another; set it to false, or use "

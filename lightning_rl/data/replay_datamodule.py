@@ -94,7 +94,8 @@ class ReplayDataModule(RolloutDataModule):
         fragments_per_iteration: fragments of the workers in one iteration (= Lightning batch); the gradient steps that
             they make due are taken between them, so the number does not change what is learned. A larger number
             amortises Lightning's work for a batch; `None`: as many as hold about 32 environment steps.
-        n_step: rewards summed before the value of a later observation stands for the rest.
+        n_step: rewards summed before the value of a later observation, times the row's `discounts`, stands for the
+            rest; above 1 a loss that multiplies by γ instead is wrong.
         prioritized: draw rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
         priority_alpha, priority_beta, priority_eps: of that.
         priority_ranked: by the rank of the error instead of its size.
@@ -128,7 +129,7 @@ class ReplayDataModule(RolloutDataModule):
         learning_starts: WholeEnvSteps = 1000,
         training_intensity: Intensity = 1.0,
         fragments_per_iteration: Count | None = None,
-        n_step: Count = 3,
+        n_step: Count = 1,
         prioritized: bool = False,
         priority_alpha: Probability = 0.6,
         priority_beta: ProbabilitySchedule = 0.4,

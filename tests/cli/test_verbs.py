@@ -81,7 +81,7 @@ def test_describing_a_policy_shows_the_documentation_of_its_constructor(command:
         ("policy=rainbow", "keywords of the optimizer, such as `eps`; the paper's ε of Adam."),  # "as `Policy`; …"
         (
             "data.n_step",
-            "stands for the rest.\n      by default: 3 (apex, prioritized, q_learning, replay), 1 (group_sequ",
+            "is wrong.\n      by default: 3 (apex, multi_step, prioritized, q_learning), 1 (group_sequences, h",
         ),
         ("data.capacity", "over all ranks.\n      by default: 1_000_000 (apex), 100_000 (group_sequences"),
         ("workers.num_workers", "Ray processes"),

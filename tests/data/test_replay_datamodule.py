@@ -16,7 +16,7 @@ from lightning_rl.data.plans import Draw
 from lightning_rl.data.replay_datamodule import ReplayDataModule, store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.models import Model
-from lightning_rl.policies import DQN, R2D2
+from lightning_rl.policies import DQN, R2D2, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
@@ -37,6 +37,16 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
     check_config(composed)
     return composed
+
+
+class OneStep(Policy):
+    """Its loss knows nothing of `discounts`."""
+
+    data, off_policy = "replay", True
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        values = self.outputs_of(batch)[0].mean(1)
+        return (values - batch.rewards - self.gamma).square().mean(), {}
 
 
 class Diary:
@@ -101,9 +111,12 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
         (("policy=dqn", "env.id=CartPole-v1"), 3),
         (("policy=r2d2", "env.id=CartPole-v1", "data.capacity=4000"), 5),
         (("policy=td3", "env=point_reach", "data=hindsight"), 1),
+        (("policy=ddpg", "env.id=Pendulum-v1", "data=replay"), 1),
+        (("policy=tqc", "env.id=Pendulum-v1"), 3),
+        ((f"policy={__name__}:OneStep", "env.id=Pendulum-v1"), 1),
     ],
 )
-def test_rows_sum_three_rewards_unless_the_data_say_otherwise(
+def test_rows_sum_three_rewards_for_the_package_s_own_losses_and_one_for_others(
     tmp_path: Path, overrides: tuple[str, ...], expected: int
 ) -> None:
     policy, datamodule, _ = run.build(config(tmp_path, *overrides))
@@ -184,7 +197,7 @@ def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -
     """CartPole's reward is 1: prev_rewards of the next step are 1, and 0 before the first step."""
     env = CARTPOLE
     policy = DQN(*env.spaces(), model={"custom_model": ReadsPreviousStep})
-    buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8, n_step=1).make_buffer(policy)
+    buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=40).sample()
     buffer.add(policy.learner.take_experience(fragment))
     assert buffer.ring is not None

@@ -75,7 +75,13 @@ class Algorithm:
 
         Returns:
             The newest value of every metric, and `training_iteration`, `env_steps`, `gradient_steps`.
+
+        After `total_env_steps`, to which schedules refer, it goes on with their last values; a rate of 0 is warned of.
         """
+        if not self._passed_total and self.policy.env_steps >= self.config["total_env_steps"]:
+            self._passed_total = True
+            for line in run.standing_still(self.config, self.policy.env_steps):
+                warnings.warn(f"{line}, or a larger total_env_steps", stacklevel=2)
         self._fit(iterations=1)
         return {**self.metrics, **self._counters()}
 
@@ -209,6 +215,7 @@ class Algorithm:
         kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
         self.trainer.callbacks = [*kept, ConfigInCheckpoint(config)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
+        self._passed_total = False
         try:
             self.policy.spec()
         except CheckpointError as error:

@@ -90,6 +90,11 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
     except CheckpointError as error:
         raise CheckpointError(f"{error}; {_advice(path)}") from error.__cause__
     except Exception as error:  # the unpickler raises many kinds of errors for a damaged file, such as an IndexError
+        if named := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            raise CheckpointError(
+                f"checkpoint {path} names code ({named[1]}), and only tensors and plain data are read from a file; "
+                f"{_advice(path)}"
+            ) from error
         reason = (str(error).splitlines() or [""])[0]
         raise CheckpointError(
             f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"

@@ -435,7 +435,7 @@ class OneOf:
             raise _other_kind(key, value, str)
         if value.lower() not in self.names:
             near = did_you_mean(value.lower(), self.names)
-            raise ConfigError(f"{key}={short_repr(value)} is unknown; one of {', '.join(self.names)}.{near}")
+            raise ConfigError(f"{key}={short_repr(value)} is unknown.{near} One of {', '.join(self.names)}")
         return value
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import warnings
+from pathlib import Path
+from typing import Any
 
-from lightning_rl import Algorithm
-from lightning_rl.errors import ConfigError
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from lightning_rl import PPO, Algorithm
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.runs.evaluation import evaluate
 
 
 def test_a_config_s_model_exploration_and_seed_reach_the_policy() -> None:
@@ -36,3 +45,64 @@ def test_a_policy_class_takes_them_too() -> None:
 def test_a_config_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(ConfigError, match="config=7 is integer; expected mapping"):
         Algorithm("ppo", "cartpole", config=7)  # type: ignore[arg-type]  # pyright: ignore
+
+
+def test_iterations_after_total_env_steps_warn_once_that_schedules_have_ended_at_zero() -> None:
+    config = {"total_env_steps": 300, "workers": {"fragment_length": 32}, "model": {"fcnet_hiddens": [8]}}
+    algorithm = Algorithm("ppo", env="CartPole-v1", config=config)
+    steps, said = [0], []
+    for _ in range(6):
+        with warnings.catch_warnings(record=True) as caught:
+            algorithm.train()
+        said.append([str(each.message) for each in caught if "policy.lr" in str(each.message)])
+        steps.append(algorithm.policy.env_steps)
+    first = next(number for number, before in enumerate(steps) if before >= 300)
+    assert [bool(lines) for lines in said] == [number == first for number in range(6)]
+    assert "env steps on, so nothing is learned: give another policy.lr, or a larger total_env_steps" in said[first][0]
+    algorithm.stop()
+
+
+def test_a_saved_algorithm_is_evaluated_in_the_environment_of_its_config(tmp_path: Path) -> None:
+    config = {"run_dir": str(tmp_path / "own"), "model": {"fcnet_hiddens": [8]}}
+    algorithm = Algorithm("ppo", env="Acrobot-v1", config={**config, "env": {"max_episode_steps": 7}})
+    file = algorithm.save()
+    algorithm.stop()
+    for place in (file, tmp_path / "own"):
+        result = evaluate(place, episodes=2)
+        assert (result["env"], result["lengths"]) == ("Acrobot-v1", [7, 7])
+
+
+def test_an_environment_that_is_there_already_is_refused() -> None:
+    env = gym.make("CartPole-v1")
+    with pytest.raises(EnvError, match=r"is there already.*its class \(\w+\), a function that makes one, or an id"):
+        Algorithm("ppo", env=env)
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        (np.zeros(3), r"the observation has shape \(3,\).*; expected Box.*\(4,\)"),
+        ("abcd", "has shape .* and type <U4"),
+        ({"a": 1}, r"has shape \(\) and type object"),
+    ],
+)
+def test_an_observation_of_another_form_is_named(observation: Any, words: str) -> None:
+    policy = PPO(*EnvCreator("CartPole-v1").spaces(), model={"fcnet_hiddens": [8]})
+    with pytest.raises(ValueError, match=words):
+        policy.compute_single_action(observation)
+
+
+def test_a_nested_observation_of_another_form_is_named() -> None:
+    space = spaces.Dict(
+        {"a": spaces.Box(-1, 1, (2,)), "b": spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (1,))])}
+    )
+    policy = PPO(space, spaces.Discrete(2), model={"fcnet_hiddens": [8]})
+    good = {"a": np.zeros(2, np.float32), "b": (1, np.zeros(1, np.float32))}
+    assert policy.compute_single_action(good) in (0, 1)
+    for bad, words in (
+        ({"a": good["a"]}, r"the observation has no part 'b'; expected \['a', 'b'\]"),
+        (np.zeros(3), r"the observation is of type ndarray; expected a dict of \['a', 'b'\]"),
+        ({**good, "b": (1, np.zeros(2))}, r"the observation\['b'\]\['1'\] has shape \(2,\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            policy.compute_single_action(bad)

@@ -615,6 +615,19 @@ def test_evaluate_runs_nothing_that_a_config_names(
     assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("case", HOSTILE_ENVS)
+def test_evaluate_runs_nothing_that_the_config_in_a_checkpoint_names(
+    case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint in no run directory is played in the environment of the config inside it."""
+    file = tmp_path / "theirs" / "last.ckpt"
+    file.parent.mkdir()
+    config = with_changes(base["config"], with_tree(HOSTILE_ENVS[case], tmp_path))
+    torch.save({**base["checkpoint"], "config": config}, file)
+    assert main(["evaluate", str(file), "--episodes", "1"]) == 2
+    assert f"{file}: {first_key(case)}" in one_line(capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("case", HOSTILE_CONFIGS)
 def test_restore_runs_nothing_that_a_config_names(
     case: str, base: dict[str, Any], canary: Path, tmp_path: Path

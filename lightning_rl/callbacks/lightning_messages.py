@@ -23,6 +23,14 @@ MESSAGES = (
     "`Trainer.fit` stopped:",  # the stop rule is reported by the run itself
     "Restoring states from the checkpoint path at",  # so is the resume
     "Restored all states from the checkpoint at",
+    "`weights_only` was not set",  # `AtomicCheckpointIO` reads plain data, whatever Lightning asks for
+)
+
+
+SPEAKERS = (
+    "lightning.pytorch.utilities.rank_zero",
+    "lightning.fabric.utilities.rank_zero",
+    "lightning.pytorch.trainer.connectors.checkpoint_connector",
 )
 
 
@@ -39,7 +47,7 @@ def filter_lightning_messages() -> None:
     """Filter the messages listed above; may be called repeatedly."""
     for message in WARNINGS:
         warnings.filterwarnings("ignore", message=message)
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
+    for name in SPEAKERS:
         logger = logging.getLogger(name)
         if not any(isinstance(old, Unwanted) for old in logger.filters):
             logger.addFilter(Unwanted())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -17,11 +19,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text
+from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text, user_confs
 from lightning_rl.config.hydra_errors import explanation, no_choice
 from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
-from lightning_rl.errors import ConfigError, first_line, import_object
+from lightning_rl.errors import ConfigError, first_line, import_object, short_repr
 
 __all__ = ["check_choices", "compose_config", "parse_overrides", "protected_groups", "store_policy", "typed_groups"]
 
@@ -60,9 +62,19 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
         before = HydraConfig.instance().cfg
         HydraConfig.instance().set_config(config)  # the name of run_dir contains the choices
         try:
-            return plain(config)
+            values = plain(config)
         finally:
             HydraConfig.instance().cfg = before
+    choices = config.hydra.runtime.choices
+    if problem := broken_file({f"{group}/{choice}.yaml" for group, choice in choices.items()} | {f"{PRIMARY}.yaml"}):
+        raise ConfigError(problem)
+    if "_target_" not in values["policy"]:
+        choice = choices["policy"]
+        raise ConfigError(
+            f"policy={choice}: its file has no _target_, the import path of the policy's class: add it, or begin with "
+            "the file of a policy, as `defaults: [ppo, _self_]`"
+        )
+    return values
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
@@ -74,7 +86,33 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     try:
         return compose(PRIMARY, list(overrides), return_hydra_config=True)
     except HydraException as error:
-        raise ConfigError(explanation(error, overrides)) from error
+        raise ConfigError(broken_file() or explanation(error, overrides)) from error
+    except Exception as error:
+        if problem := broken_file():
+            raise ConfigError(problem) from error
+        raise
+
+
+def broken_file(names: Collection[str] | None = None) -> str:
+    """What is wrong with a file in the user's config directories; "" if nothing is.
+
+    Args:
+        names: of the files to look at, as "policy/mine.yaml"; `None`: all.
+    """
+    for directory in user_confs():
+        for file in sorted(Path(directory).glob("**/*.yaml")):
+            if names is not None and file.relative_to(directory).as_posix() not in names:
+                continue
+            try:
+                content = yaml.safe_load(file.read_text(encoding="utf-8"))
+            except (yaml.YAMLError, ValueError) as error:
+                mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
+                return f"{file}{f', line {mark.line + 1}' if mark else ''}: no YAML: {problem}"
+            if content is not None and not isinstance(content, dict):
+                return f"{file} holds {short_repr(content)}; expected `key: value` lines"
+            if file == Path(directory) / f"{PRIMARY}.yaml" and "defaults" not in (content or {}):
+                return f"{file} hides the package's file of that name, which lists the groups: give it another name"
+    return ""
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

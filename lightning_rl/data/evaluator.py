@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Probability, Range
+from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE, Processes
@@ -129,6 +130,7 @@ class Evaluator:
         self.reported, played = None, []
         if self.workers is not None and self.episodes:
             self.workers.sync_weights(policy)
+            self.workers.foreach_worker(partial(seed_by_env_steps, env_steps=policy.env_steps))
             played = self.workers.run_episodes(self.episodes)
         return self._gather(played)
 
@@ -143,7 +145,7 @@ class Evaluator:
         indices = self.workers.idle_workers
         for index, share in zip(indices, split_evenly(self.episodes, len(indices)), strict=True):
             if share:
-                self.workers.submit(index, partial(play_episodes, count=share))
+                self.workers.submit(index, partial(play_episodes, count=share, env_steps=policy.env_steps))
 
     def finish(self) -> Episodes:
         """The episodes of the last `begin`; waits for them. Nothing if there was none."""
@@ -179,8 +181,8 @@ class Evaluator:
 
 def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:
     """Say how many episodes were cut at that length, and what to do; "" if none was."""
-    cut = 0 if max_episode_steps is None else sum(length > max_episode_steps for _, length in episodes)
-    if not cut:
+    cut = sum(map(was_cut, episodes))
+    if not cut or max_episode_steps is None:
         return ""
     return (
         f"{cut} of {len(episodes)} episodes went on after {max_episode_steps:,} steps; they were cut there, and count "
@@ -189,8 +191,17 @@ def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:
     )
 
 
-def play_episodes(worker: Any, count: int) -> Episodes:
-    """Play whole episodes in the process of a worker."""
+def seed_by_env_steps(worker: Any, env_steps: int) -> None:
+    """Let the seeds of a worker's next episodes follow from the policy's env steps.
+
+    They then do not depend on how many evaluations there were before, which depends on the wall time: some are put off.
+    """
+    worker.fragment = max(worker.fragment, env_steps)  # a second evaluation at the same env steps has other seeds
+
+
+def play_episodes(worker: Any, count: int, env_steps: int) -> Episodes:
+    """Play whole episodes in the process of a worker, with the weights of those env steps."""
+    seed_by_env_steps(worker, env_steps)
     return worker.run_episodes(count)
 
 

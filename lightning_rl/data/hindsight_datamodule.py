@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lightning_rl.data.replay_datamodule import ReplayDataModule
-from lightning_rl.envs.goals import GoalFunctions
+from lightning_rl.envs.goals import GoalFunctions, goal_space
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Whole
 from lightning_rl.replay.buffer import ReplayBuffer
@@ -53,6 +53,7 @@ class HindsightDataModule(ReplayDataModule):
                 "data.prioritized=true: an error with one goal says nothing about another; set it to false, or use "
                 "data=replay"
             )
+        goal_space(self.env.spaces()[0], self.env.name)  # the rest of the environment is tried when training begins
         self.goal_strategy, self.hindsight_goals = goal_strategy, hindsight_goals
         self._goals: GoalFunctions | None = None
 

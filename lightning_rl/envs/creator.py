@@ -107,6 +107,18 @@ class EnvCreator(LayoutSlot):
     agents: Agents | None = None
     group_agents: Literal["all"] | Mapping[str, Sequence[str]] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse an environment that exists already.
+
+        Raises:
+            EnvError: `id` is one.
+        """
+        if isinstance(self.id, gym.Env):
+            raise EnvError(
+                f"env={short_repr(self.id)} is there already, but workers make their own environments: give its class "
+                f"({type(self.id).__name__}), a function that makes one, or an id"
+            )
+
     @classmethod
     def from_spec(cls, env: Any) -> EnvCreator:
         """The creator for an argument `env`: an `EnvCreator`, its keywords, or only its `id`."""

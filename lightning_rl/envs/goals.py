@@ -54,7 +54,7 @@ class GoalFunctions:
         self._at_once: dict[str, bool] = {}
         try:
             env = self._open()
-            goals = tried_goals(goal_space(env, self.name))
+            goals = tried_goals(goal_space(env.observation_space, self.name))
             if "compute_reward" not in self._functions:
                 raise ConfigError(
                     f"data=hindsight: environment {self.name!r} has no compute_reward(achieved_goal, desired_goal, "
@@ -145,13 +145,12 @@ class GoalFunctions:
                 env.reset()
 
 
-def goal_space(env: gym.Env[Any, Any], name: str) -> spaces.Dict:
-    """The observation space, checked for achieved and desired goals of equal shape.
+def goal_space(space: gym.Space[Any], name: str) -> spaces.Dict:
+    """The observation space of an environment, checked for achieved and desired goals of equal shape.
 
     Raises:
         ConfigError: the observations have no such goals.
     """
-    space = env.observation_space
     if not isinstance(space, spaces.Dict) or any(part not in space.spaces for part in GOAL_PARTS):
         raise ConfigError(
             f"data=hindsight: environment {name!r} has observations {space}; expected a Dict of "

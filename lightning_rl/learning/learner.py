@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
-from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.errors import ConfigError, NonFiniteError, short_repr
 from lightning_rl.exploration import Exploration
 from lightning_rl.learning.custom_losses import CustomLosses
 from lightning_rl.learning.gradients import GradientUpdate, StatisticsRecorder, as_tensor, non_finite_parameters
@@ -347,7 +347,7 @@ class Learner:
         with self.optimiser.loss_context():
             loss, metrics = policy.loss(batch)
             custom = policy.model.custom_loss(loss, batch)
-            loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
+            loss = sum_of_losses(policy.model, custom)
             extra, extra_metrics = self.custom_losses(policy, batch) if self.custom_losses.losses else (None, {})
             loss = loss if extra is None else loss + extra
             explored = policy.exploration.loss(policy, batch)
@@ -645,6 +645,22 @@ def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
         finally:
             iteration.wait_seconds += time.perf_counter() - started
         yield item
+
+
+def sum_of_losses(model: Any, returned: Any) -> Tensor:
+    """The loss that a model's `custom_loss` returned: a scalar tensor, or the sum of a list of such.
+
+    Raises:
+        ConfigError: it returned something else, such as `None`.
+    """
+    parts = returned if isinstance(returned, list | tuple) else [returned]
+    if not parts or not all(isinstance(part, Tensor) and part.numel() == 1 for part in parts):
+        owner = type(getattr(model, "wrapped", model)).__name__
+        raise ConfigError(
+            f"{owner}.custom_loss returned {short_repr(returned)}; expected the policy's loss with the "
+            "model's own terms added, a scalar tensor, or a list of such"
+        )
+    return sum(parts[1:], parts[0])
 
 
 def _flat_numbers(owner: str, stats: Any, prefix: str = "") -> dict[str, float]:

@@ -394,10 +394,10 @@ def check_fits(policy: Any, checkpoint: Mapping[str, Any]) -> None:
 
 
 def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
-    """Refuse weights of other names or shapes, naming what differs.
+    """Refuse weights of other names or shapes, naming what differs, and such as are NaN or infinite.
 
     Raises:
-        CheckpointError: the weights are those of another model.
+        CheckpointError: the weights are those of another model, or no policy could act with them.
     """
     ours, theirs = policy.state_dict(), checkpoint["state_dict"]
     odd = [
@@ -410,6 +410,10 @@ def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
             f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: "
             "use its own model config"
         )
+    bad = [name for name, _ in policy.named_parameters() if not bool(theirs[name].isfinite().all())]
+    if bad:
+        more = f" and {len(bad) - 1} more of its weights hold" if bad[1:] else " holds"
+        raise CheckpointError(f"{bad[0]}{more} NaN or infinity, which is never saved: the file was changed")
 
 
 def _shape(tensor: Any) -> str:

@@ -66,7 +66,7 @@ from lightning_rl.sample_batch import (
 )
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import check_keywords, constructor_arguments
-from lightning_rl.spaces import ActionTransform
+from lightning_rl.spaces import ActionTransform, naming_another_form
 
 __all__ = ["Policy"]
 
@@ -384,18 +384,19 @@ class Policy(FastAttributes, LightningModule):
 
         Returns:
             The action; with `full_fetch=True` or a `state`, the tuple (action, next state, extra columns).
+
+        Raises:
+            ValueError: the observation has another form than the observation space.
         """
-        before = {"prev_actions": prev_action, "prev_rewards": prev_reward}
-        actions, state_out, extra = self.act(
-            _batch_of_one(obs),
-            [s.unsqueeze(0) for s in state or ()],
-            **{
-                name: self._tensors(to_nested_batch(_batch_of_one(value)))
-                for name, value in before.items()
-                if value is not None
-            },
-            explore=explore,
-        )
+        given = {"prev_actions": prev_action, "prev_rewards": prev_reward}
+        before = {
+            name: self._tensors(to_nested_batch(_batch_of_one(value)))
+            for name, value in given.items()
+            if value is not None
+        }
+        states = [s.unsqueeze(0) for s in state or ()]
+        with naming_another_form(self.observation_space, obs):
+            actions, state_out, extra = self.act(_batch_of_one(obs), states, **before, explore=explore)
         action = first_row(self.env_actions(actions))
         if full_fetch or state is not None:
             return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}

@@ -112,7 +112,10 @@ def parting(arms: Sequence[Arm]) -> list[dict[str, Any]]:
 
 
 def first_difference(one: RunRecord, other: RunRecord) -> tuple[int | None, str | None]:
-    """The first env steps at which two runs have different metrics, and one of these."""
+    """The first env steps at which two runs have different metrics, and one of these.
+
+    Of evaluations, those that both runs made are compared: when one is put off depends on the wall time.
+    """
     places: list[tuple[int, str]] = []
     for metric in sorted({*one.curves, *other.curves}):
         if metric.startswith(UNREPEATABLE):
@@ -121,7 +124,8 @@ def first_difference(one: RunRecord, other: RunRecord) -> tuple[int | None, str 
             {} if s is None else dict(zip(s.steps.tolist(), s.values.tolist(), strict=True))
             for s in (one.curves.get(metric), other.curves.get(metric))
         )
-        different = (step for step in sorted({*mine, *yours}) if not same(mine.get(step), yours.get(step)))
+        compared = mine.keys() & yours.keys() if metric.startswith("eval/") else {*mine, *yours}
+        different = (step for step in sorted(compared) if not same(mine.get(step), yours.get(step)))
         step = next(different, None)
         if step is not None:
             places.append((step, metric))

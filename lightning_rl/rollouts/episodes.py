@@ -15,14 +15,22 @@ from lightning_rl.signatures import takes_keyword
 
 __all__ = [
     "AgentEpisodeTracker",
+    "CutEpisode",
     "Episode",
     "EpisodeTracker",
     "MultiAgentEpisode",
     "concat_episodes",
     "episode_ends",
+    "was_cut",
 ]
 
 Episode = tuple[float, int]  # return, length
+
+
+class CutEpisode(tuple[float, int]):
+    """Return and length, up to there, of an episode that would have gone on after `max_episode_steps`."""
+
+    cut = True
 
 
 class MultiAgentEpisode(tuple[float, int]):
@@ -31,14 +39,18 @@ class MultiAgentEpisode(tuple[float, int]):
     Args:
         episode_return, length: the pair.
         by_agent: agent → (the policy that it had, its return), of the agents that acted.
+        cut: whether it would have gone on after `max_episode_steps`.
     """
 
     by_agent: dict[str, tuple[str, float]]
+    cut: bool
 
-    def __new__(cls, episode_return: float, length: int, by_agent: Mapping[str, tuple[str, float]]) -> Self:
-        """The pair, with the attribute `by_agent`."""
+    def __new__(
+        cls, episode_return: float, length: int, by_agent: Mapping[str, tuple[str, float]], cut: bool = False
+    ) -> Self:
+        """The pair, with the attributes `by_agent` and `cut`."""
         self = super().__new__(cls, (episode_return, length))
-        self.by_agent = dict(by_agent)
+        self.by_agent, self.cut = dict(by_agent), cut
         return self
 
     @property
@@ -49,8 +61,13 @@ class MultiAgentEpisode(tuple[float, int]):
             found.setdefault(policy_id, []).append(gain)
         return {policy_id: sum(own) / len(own) for policy_id, own in found.items()}
 
-    def __getnewargs__(self) -> tuple[float, int, dict[str, tuple[str, float]]]:
-        return self[0], self[1], self.by_agent
+    def __getnewargs__(self) -> tuple[float, int, dict[str, tuple[str, float]], bool]:
+        return self[0], self[1], self.by_agent, self.cut
+
+
+def was_cut(episode: Episode) -> bool:
+    """Whether an episode of an evaluation would have gone on after `max_episode_steps`."""
+    return bool(getattr(episode, "cut", False))
 
 
 def episode_ends(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:

@@ -27,6 +27,7 @@ __all__ = [
     "drop_last_row",
     "insert_final_obs",
     "insert_reset_rows",
+    "is_finite",
     "stack_steps",
     "step_inputs",
 ]
@@ -169,6 +170,14 @@ def describe_not_finite_obs(
     value = float(column[tuple([step, env, *place])])
     after = _after(actions, step - 1, env)
     return f"observation {name!r} of {name_env(env)}, row {step} is {value} at index {place}{after}"
+
+
+def is_finite(obs: Any) -> bool:
+    """Whether all numbers of one step's (nested) observations `[B, *]` are finite."""
+    if isinstance(obs, dict | tuple):
+        return all(map(is_finite, obs.values() if isinstance(obs, dict) else obs))
+    array = np.asarray(obs)
+    return array.dtype.kind != "f" or math.isfinite(array.sum()) or bool(np.isfinite(array).all())
 
 
 def _zip_map(fn: Any, first: Any, second: Any) -> Any:

@@ -497,7 +497,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
 
     def _running_episode(self, env: int) -> MultiAgentEpisode:
         by_agent = self._agent_returns_now(0, env, *self.episodes.agents_of(env))
-        return MultiAgentEpisode(*super()._running_episode(env), by_agent)
+        return MultiAgentEpisode(*super()._running_episode(env), by_agent, cut=True)
 
 
 def zeros(space: Any) -> Any:

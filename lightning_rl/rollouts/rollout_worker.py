@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_restarts import EnvRestarts
-from lightning_rl.rollouts.episodes import Episode, EpisodeTracker, episode_ends
+from lightning_rl.rollouts.episodes import CutEpisode, Episode, EpisodeTracker, episode_ends
 from lightning_rl.rollouts.fragments import (
     Rows,
     concat_steps,
@@ -31,6 +32,7 @@ from lightning_rl.rollouts.fragments import (
     drop_last_row,
     insert_final_obs,
     insert_reset_rows,
+    is_finite,
     stack_steps,
     step_inputs,
 )
@@ -208,16 +210,19 @@ class RolloutWorker:
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
 
-        An episode longer than `max_episode_steps` is cut and counts as it is; it is the last one of its environment.
+        An episode that goes on after `max_episode_steps` is cut there and counts as it is (`was_cut`). Its environment
+        then waits for the others; what is missing is played by all of them from a reset.
 
         Returns:
             (return, length) of each, in order of environment and then of time.
         """
-        self.force_reset()
-        quota = split_evenly(count, self.num_envs)
-        played = self._retry(lambda: self._play_episodes(quota))
-        self.force_reset()
-        self.fragment += 1
+        played: list[Episode] = []
+        while len(played) < count:
+            self.force_reset()
+            quota = split_evenly(count - len(played), self.num_envs)
+            played += self._retry(partial(self._play_episodes, quota))
+            self.force_reset()
+            self.fragment += 1
         return played
 
     def seconds_per_step(self, steps: int = 5) -> float:
@@ -245,22 +250,37 @@ class RolloutWorker:
             self._play_step()
             for env, episode in self.episodes.pop_finished():
                 if left[env]:
-                    played[env].append(episode)
+                    played[env].append(self._with_finite_return(env, episode))
                     left[env] -= 1
             if self.max_episode_steps is not None:
-                for env in np.flatnonzero((self.episodes.lengths > self.max_episode_steps) & (left > 0)).tolist():
-                    played[env].append(self._running_episode(env))
+                for env in np.flatnonzero((self.episodes.lengths >= self.max_episode_steps) & (left > 0)).tolist():
+                    played[env].append(self._with_finite_return(env, self._running_episode(env)))
                     left[env] = 0
         return [episode for episodes in played for episode in episodes]
 
+    def _with_finite_return(self, env: int, episode: Episode) -> Episode:
+        """The episode, after a check of its rewards by their sum.
+
+        Raises:
+            EnvError: one of them was NaN or infinite.
+        """
+        if not math.isfinite(episode[0]):
+            raise EnvError(
+                f"{self._where()}: an episode of sub-environment {env} returned {episode[0]} in {episode[1]} steps; "
+                "expected finite rewards"
+            )
+        return episode
+
     def _running_episode(self, env: int) -> Episode:
-        """Return and length, so far, of the episode that is running in an environment."""
-        return float(self.episodes.returns[env]), int(self.episodes.lengths[env])
+        """Return and length, so far, of the episode that is running in an environment and is cut."""
+        return CutEpisode((float(self.episodes.returns[env]), int(self.episodes.lengths[env])))
 
     def _play_step(self) -> None:
         """Step all environments once, recording nothing but their episodes' returns and lengths."""
         actions, state, _ = self._act(copy_arrays(self._obs))
-        _, rewards, terminated, truncated, info = self._step(actions)
+        obs, rewards, terminated, truncated, info = self._step(actions)
+        if not is_finite(obs):
+            raise EnvError(f"{self._where()}: an observation holds NaN or infinity; expected finite numbers")
         ended = terminated | truncated
         if self._memory.active:
             self._memory.advance(state, actions, rewards)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
+from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
@@ -50,13 +51,13 @@ def evaluate(
         episodes: number of episodes, at least 1.
         seed: seed of environments and sampled actions.
         explore: sample actions as in training instead of the best ones.
-        max_steps: an episode that goes on after so many steps is cut, and is the last one of its environment; `None`:
-            as the evaluations of the run, whose `evaluation.max_episode_steps` may say that none is cut.
+        max_steps: an episode that goes on after so many steps is cut there; `None`: as in the evaluations of the
+            run, whose `evaluation.max_episode_steps` may say that none is.
         trust: import prefixes that the files may name, as `Policy.load`.
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
-        lengths; "cut", how many episodes were longer than that; with several agents "policies", the mean return
+        lengths; "cut", how many episodes would have gone on; with several agents "policies", the mean return
         of each policy's agents.
 
     Raises:
@@ -65,6 +66,7 @@ def evaluate(
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
     check_at_least_one(episodes=episodes, max_steps=1 if max_steps is None else max_steps)
+    from lightning_rl.rollouts.episodes import was_cut
     from lightning_rl.rollouts.worker_set import WorkerSet
 
     file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
@@ -85,7 +87,7 @@ def evaluate(
     return {
         **{"checkpoint": str(file), "env": creator.name, "episodes": len(played)},
         **episode_statistics(played),
-        "cut": 0 if limit is None else sum(length > limit for _, length in played),
+        "cut": sum(map(was_cut, played)),
     }
 
 
@@ -183,25 +185,53 @@ def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
 def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> dict[str, Any]:
     """Keywords of the `EnvCreator` to evaluate in: `env`, or the environment in the config of the checkpoint's run.
 
+    The config is the run directory's; of a file that lies elsewhere, as one of `Algorithm.save`, the one inside it.
+
     Raises:
-        ConfigError: there is no run, its config.yaml is damaged, or names code that is not trusted, or wrappers that
-            write to another directory than the run's.
+        ConfigError: there is no config, it is damaged, or names code that is not trusted, or wrappers that write to
+            another directory than the run's.
     """
     if env is not None:
         note_name(env)
-        return {"id": env}
+        return env_choice(env)
     file = checkpoint.absolute().parent.parent / CONFIG_FILE
     if not file.is_file():
-        raise ConfigError(f"{checkpoint} is not in a run directory (no {file}): say which environment with --env ID")
+        file = checkpoint
     from lightning_rl.envs.creator import EnvCreator
 
-    config = read_config(file.parent)
+    config = read_config(file.parent) if file.name == CONFIG_FILE else config_inside(checkpoint)
     found = {name: config.get(name) for name in ("env", "evaluation")}
     FileTrust(file, trust, write_to=file.parent).check({name: part for name, part in found.items() if part})
     keywords = value_at(config, "evaluation.env") or found["env"]
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")
     return keywords
+
+
+def env_choice(env: str) -> dict[str, Any]:
+    """Keywords of the environment with that id, or of the preset of that name: "cartpole"."""
+    from lightning_rl.config.compose import compose_config  # Hydra
+    from lightning_rl.config.groups import group_options, option_text
+
+    if env not in group_options("env") or "???" in option_text("env", env):
+        return {"id": env}
+    return compose_config([f"env={env}", "experiment=none"])["env"]
+
+
+def config_inside(checkpoint: Path) -> dict[str, Any]:
+    """The config that a checkpoint holds.
+
+    Raises:
+        ConfigError: it holds none, as the file of a `fit` of one's own.
+    """
+    from lightning_rl.checkpoint_files import read_checkpoint_file  # torch
+
+    config = read_checkpoint_file(checkpoint).get("config")
+    if not isinstance(config, dict):
+        raise ConfigError(
+            f"{checkpoint} holds no config, and is in no run directory: say which environment with --env ID"
+        )
+    return with_current_paths(config)
 
 
 def longest_episode(checkpoint: Path) -> int | None:

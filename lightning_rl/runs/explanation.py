@@ -110,7 +110,14 @@ def explain_all(
     if given is None:
         raise ConfigError(f"{run_dir} {NO_OVERRIDES}; explain its keys one by one")
     with FileTrust(run_dir / CONFIG_FILE, trust).restrict_imports():
-        return _changed(given, config)
+        rows = {row["key"]: row for row in _changed(given, config)}
+        composed = compose_config(given)
+    for entry in read_history(run_dir / HISTORY_FILE):
+        for key in entry["changes"]:
+            default = rows[key]["default"] if key in rows else value_at(composed, key)
+            place = f"resumed at {entry['env_steps']:,} env steps"
+            rows[key] = {"key": key, "value": value_at(config, key), "default": default, "place": place}
+    return [*rows.values()]
 
 
 def _changed(overrides: Sequence[str], config: Mapping[str, Any]) -> list[dict[str, Any]]:

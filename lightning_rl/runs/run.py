@@ -140,6 +140,8 @@ def build(
         instantiate(entry, "callback", expected=Callback, place=f"callbacks[{index}]")
         for index, entry in enumerate(config["callbacks"])
     ]
+    if evaluations_decide(config, users):
+        config = {**config, "evaluation": {**config["evaluation"], "max_share": None}}
     shared = {"seed": config["seed"], "callbacks": worker_hooks(users)}
     datamodule: RolloutDataModule
     if layout is None:
@@ -249,6 +251,16 @@ def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
     for index, each in enumerate(users):
         if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor is not None:
             check_metric(f"callbacks[{index}].monitor", each.monitor, also=("epoch", "step"))
+
+
+def evaluations_decide(config: Mapping[str, Any], users: Sequence[Callback]) -> bool:
+    """Whether evaluations decide when a run ends: none is put off then, because wall time would decide with them."""
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    stop = config["stop"]
+    read = [stop["metric"]] if stop["return"] is not None else []
+    read += [each.monitor for each in users if isinstance(each, EarlyStopping)]
+    return any(str(metric).startswith("eval/") for metric in read)
 
 
 def check_directories(users: Sequence[Callback]) -> None:
@@ -512,7 +524,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
         raise ConfigError(
             f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run goes on without it"
         )
-    if status.get("state") == "ok" and taken >= total:
+    if taken >= total and (status.get("state") == "ok" or "total_env_steps" in changed):
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
     return config
 
@@ -531,10 +543,10 @@ def section_of_choice(group: str, choice: Any, config: Mapping[str, Any]) -> dic
 
 
 def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
-    """Warn about schedules that stay at 0 for the rest of a resumed run, one line for each.
+    """Warn about schedules that stay at 0 for the rest of a run, one line for each.
 
     Args:
-        config: config of the resumed run.
+        config: config of the run.
         env_steps: env steps that the run has taken.
     """
     from lightning_rl.schedules import schedule_span
@@ -542,7 +554,7 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
     policy, total = fractions_to_env_steps(config)["policy"], config["total_env_steps"]
     effects = {"lr": "nothing is learned", "clip": "the policy does not move"}
     return [
-        f"policy.{key} is 0 from {env_steps:,} env steps to the end, so {effect}: resume with policy.{key}=…"
+        f"policy.{key} is 0 from {env_steps:,} env steps on, so {effect}: give another policy.{key}"
         for key, effect in effects.items()
         if policy.get(key) is not None and set(schedule_span(policy[key], env_steps, total)) == {0.0}
     ]

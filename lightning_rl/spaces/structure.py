@@ -6,11 +6,13 @@ Nested values are dicts, tuples or nested batches; "leaf" means a part that is n
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from gymnasium import Space, spaces
 
-__all__ = ["children", "leaf_spaces", "leaf_values", "pack_leaves"]
+__all__ = ["children", "leaf_spaces", "leaf_values", "naming_another_form", "pack_leaves"]
 
 
 def leaf_spaces(space: Space[Any], path: str = "") -> Iterator[tuple[str, Space[Any]]]:
@@ -50,3 +52,39 @@ def children(space: Space[Any]) -> list[tuple[str, Space[Any]]]:
         return list(space.spaces.items())
     assert isinstance(space, spaces.Tuple)
     return [(str(position), child) for position, child in enumerate(space.spaces)]
+
+
+@contextmanager
+def naming_another_form(space: Space[Any], value: Any) -> Iterator[None]:
+    """Context in which an error is explained, if a value of the space has another form than the space.
+
+    Args:
+        space: of the observations.
+        value: one observation, as the environment gave it.
+
+    Raises:
+        ValueError: names the part that has another form, and what was expected.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if difference := _form_difference(space, value, "the observation"):
+            raise ValueError(difference) from error
+        raise
+
+
+def _form_difference(space: Space[Any], value: Any, name: str) -> str:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        array = np.asarray(value)
+        if array.shape == space.shape and array.dtype.kind in "biuf":
+            return ""
+        return f"{name} has shape {array.shape} and type {array.dtype}; expected {space}"
+    kind = dict if isinstance(space, spaces.Dict) else tuple
+    parts = children(space)
+    if not isinstance(value, kind):
+        return f"{name} is of type {type(value).__name__}; expected a {kind.__name__} of {[key for key, _ in parts]}"
+    named = value if isinstance(value, dict) else {str(position): part for position, part in enumerate(value)}
+    if missing := [key for key, _ in parts if key not in named]:
+        return f"{name} has no part {missing[0]!r}; expected {[key for key, _ in parts]}"
+    found = (_form_difference(child, named[key], f"{name}[{key!r}]") for key, child in parts)
+    return next((difference for difference in found if difference), "")

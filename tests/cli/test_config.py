@@ -249,6 +249,29 @@ def test_the_users_conf_adds_to_the_groups(tmp_path: Path):
     assert config["_target_"] == compose_config()["policy"]["_target_"]
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("policy/mine.yaml", "lr: [1\n", r"conf/policy/mine.yaml, line 2: no YAML: expected ',' or '\]'"),
+        ("policy/mine.yaml", "", "policy=mine: its file has no _target_, the import path of the policy's class"),
+        ("policy/mine.yaml", "lr: 1\n", "policy=mine: its file has no _target_"),
+        ("model/mine.yaml", "- 1\n", r"conf/model/mine.yaml holds \[1\]; expected `key: value` lines"),
+        ("train.yaml", "seed: 7\n", "conf/train.yaml hides the package's file of that name"),
+    ],
+)
+def test_a_config_file_of_the_user_s_that_cannot_be_used_is_named(
+    file: str, content: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "conf" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    group = path.parent.name
+    with pytest.raises(ConfigError, match=words) as raised:
+        compose_config([f"{group}=mine"] if group != "conf" else [])
+    assert "\n" not in str(raised.value)
+
+
 def test_the_search_path_comes_after_the_users_conf_and_before_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -124,7 +124,12 @@ def test_a_run_is_explained_by_its_own_overrides_and_its_history(command: Comman
     assert "→ 2. command line" in command("explain", "out", "env.kwargs.sutton_barto_reward").out.replace("1. ", "2. ")
     rows = {row["key"]: row for row in json.loads(command("explain", "out", "--all", "--json").out)["keys"]}
     assert rows["policy.gamma"] | {"place": ""} == {"key": "policy.gamma", "value": 0.9, "default": 0.99, "place": ""}
-    assert rows["total_env_steps"]["value"] == 1500
+    place = found["changes"][0]["env_steps"]
+    expected = {"value": 1500, "default": 100_000, "place": f"resumed at {place:,} env steps"}
+    assert rows["total_env_steps"] == {"key": "total_env_steps", **expected}
+    assert command("resume", "out", "total_env_steps=2500", "policy.lr=2e-3").code == 0
+    rows = {row["key"]: row for row in json.loads(command("explain", "out", "--all", "--json").out)["keys"]}
+    assert rows["policy.lr"]["value"] == 2e-3 and rows["policy.lr"]["place"].startswith("resumed at ")
 
     config = yaml.safe_load((empty_directory / "out" / "config.yaml").read_text())
     (empty_directory / "out" / "config.yaml").write_text(yaml.safe_dump({**config, "torch_threads": 7}))
@@ -133,7 +138,7 @@ def test_a_run_is_explained_by_its_own_overrides_and_its_history(command: Comman
     (empty_directory / "out" / "config.yaml").write_text(yaml.safe_dump(config))
     outcome = command("explain", "out", "policy.gamma")
     assert outcome.out.startswith("policy.gamma = 0.9\nnote: out holds no overrides")
-    assert command("resume", "out", "total_env_steps=2000").code == 0  # a run of an older version goes on
+    assert command("resume", "out", "total_env_steps=4000").code == 0  # a run of an older version goes on
 
 
 def test_a_sweep_gives_each_job_its_overrides(command: Command, empty_directory: Path):

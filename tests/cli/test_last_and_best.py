@@ -73,7 +73,8 @@ def test_evaluate_cuts_episodes_where_the_evaluations_of_the_run_did(command: Co
     def lengths(*arguments: str) -> list[int]:
         return json.loads(command("evaluate", "out", "--episodes", "2", "--json", *arguments).out)["lengths"]
 
-    assert lengths() == [21, 21]  # a cut episode is as long as what was played
+    assert lengths() == [20, 20]
+    assert lengths("--episodes", "18") == [20] * 18  # more than are played at a time
     assert lengths("--max-steps", "300") == [200, 200]
     file = tmp_path / "out" / "config.yaml"
     text = file.read_text()

@@ -85,6 +85,18 @@ def test_resume_keeps_the_changes_it_made_in_the_history(command: Command, out: 
     assert (out / "config.yaml").read_bytes() != config
 
 
+def test_fewer_steps_than_an_interrupted_run_has_taken_are_refused(command: Command, out: Path):
+    """Without a word on steps, such a run goes on with what is left of its end."""
+    status = json.loads((out / "status.json").read_text())
+    (out / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    before = contents(out)
+    outcome = command("resume", "out", "total_env_steps=64")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert f"has taken {status['env_steps']} of total_env_steps=64: give it more" in outcome.err
+    assert contents(out) == before
+    assert command("resume", "out").code == 0
+
+
 def test_resume_on_a_full_disk_does_not_change_the_run(
     command: Command, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

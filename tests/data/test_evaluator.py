@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ import lightning_rl.data.evaluator as evaluator_module
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.runs import run
@@ -179,21 +180,84 @@ def test_early_stopping_uses_the_values_of_parallel_evaluations(tmp_path: Path) 
 
 
 def test_an_evaluation_of_episodes_that_do_not_end_is_cut_and_says_so_once() -> None:
-    """Each of two environments plays 51 steps: 1 + 2 + … + 51 = 1326."""
+    """Each of two environments plays 50 steps: 1 + 2 + … + 50 = 1275."""
     env, options = EnvCreator(Counter, {"length": 1000}), {**OPTIONS, "episodes": 2, "max_episode_steps": 50}
     policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]})
     workers, episodes = evaluation_workers(env, policy, options, {}, seed=0, rank=0, ranks=1)
     evaluator = Evaluator(workers, episodes, max_episode_steps=50)
     with pytest.warns(UserWarning, match=r"2 of 2 episodes went on after 50 steps.*set env.max_episode_steps=1000"):
-        assert evaluator.evaluate(policy) == [(1326.0, 51)] * 2
+        assert evaluator.evaluate(policy) == [(1275.0, 50)] * 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluator.evaluate(policy)
     workers.stop()
 
 
+class Lost(Counter):
+    """Its third step has a reward, or an observation, that is no number."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(length=5)
+        self.part = part
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *ends, info = super().step(action)
+        if self.count == 3:
+            obs, reward = (obs * np.nan, reward) if self.part == "obs" else (obs, float("nan"))
+        return obs, reward, *ends, info
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [("obs", "an observation holds NaN or infinity"), ("reward", "returned nan in 5 steps; expected finite rewards")],
+)
+def test_numbers_that_are_not_finite_end_an_evaluation_with_an_error(part: str, words: str) -> None:
+    policy = PPO(*EnvCreator(Counter).spaces(), model={"fcnet_hiddens": [8]})
+    workers = WorkerSet(EnvCreator(Lost, {"part": part}, check=False), policy, num_envs=2, max_env_restarts=0)
+    with pytest.raises(EnvError, match=words):
+        workers.run_episodes(2)
+    workers.stop()
+
+
+def test_episodes_of_an_evaluation_depend_on_its_env_steps_and_not_on_how_many_there_were() -> None:
+    policy = PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]})
+
+    def evaluator() -> Evaluator:
+        workers, episodes = evaluation_workers(CARTPOLE, policy, OPTIONS, {}, seed=0, rank=0, ranks=1)
+        return Evaluator(workers, episodes)
+
+    every, seldom = evaluator(), evaluator()
+    found = []
+    for policy.env_steps in (1000, 2000, 3000):
+        found.append(every.evaluate(policy))
+    assert seldom.evaluate(policy) == found[-1]  # the first two were put off
+    assert found[0] != found[1] != found[2]
+    assert every.evaluate(policy) != found[-1]  # once more, with other seeds
+    every.workers.stop()
+    seldom.workers.stop()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), 0.2),
+        (("stop.return=400",), 0.2),
+        (("stop.metric=eval/ep_rew_mean",), 0.2),
+        (("stop.metric=eval/ep_rew_mean", "stop.return=400"), None),
+        (("callbacks=[{callback: lightning.pytorch.callbacks:EarlyStopping, monitor: eval/ep_rew_mean}]",), None),
+    ],
+)
+def test_no_evaluation_is_put_off_where_evaluations_end_the_run(
+    tmp_path: Path, overrides: tuple[str, ...], expected: float | None
+) -> None:
+    config = compose_config(["env=cartpole", "experiment=none", "logger=none", f"run_dir={tmp_path}", *overrides])
+    check_config(config)
+    _, datamodule, _ = run.build(config)
+    assert datamodule.epochs.max_share == expected
+
+
 def test_a_run_whose_policy_never_ends_an_episode_ends(tmp_path: Path) -> None:
     overrides = ["policy=ppo", "env.id=tests.rollouts.counting:Counter", "env.kwargs={length: 1000000}"]
     with pytest.warns(UserWarning, match=r"went on after 40 steps"):
         status = train(tmp_path, *overrides, "env=custom", "evaluation.max_episode_steps=40")
-    assert (status["state"], status["evaluation"]) == ("ok", 41 * 42 / 2)
+    assert (status["state"], status["evaluation"]) == ("ok", 40 * 41 / 2)

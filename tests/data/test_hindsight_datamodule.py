@@ -163,6 +163,7 @@ def test_the_command_line_refuses_environments_without_goals_in_one_line(
     errors = capsys.readouterr().err.strip()
     assert code == 2 and errors.startswith("error: data=hindsight: environment 'Pendulum-v1'")
     assert len(errors.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_data_hindsight_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.data.offline import JsonReader, JsonWriter
-from lightning_rl.errors import UnsupportedSpaceError, import_object
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, A3C, APPO, IMPALA, PG, PPO, Policy
@@ -78,6 +78,18 @@ def test_a_model_s_custom_loss_trains_its_parameters_and_its_metrics_are_reporte
     policy_loss, loss_inputs = model.given[0]
     assert metrics["loss"] == pytest.approx(float(policy_loss) + 7.0, rel=1e-5)
     assert {"obs", "actions"} <= set(loss_inputs.columns) and loss_inputs.count > 32
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("returned", [None, 3.0, [], [torch.zeros(()), 1.0], torch.zeros(2)], ids=repr)
+def test_a_custom_loss_that_returns_no_loss_is_refused(name: str, returned: Any) -> None:
+    class Forgetful(FullyConnectedNetwork):
+        def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Any:
+            return returned
+
+    policy, worker = policy_and_worker(name, {"custom_model": Forgetful})
+    with pytest.raises(ConfigError, match=r"Forgetful\.custom_loss returned .*; expected the policy's loss"):
+        policy.learn_on_batch(worker.sample())
 
 
 @pytest.mark.parametrize("name", POLICIES)

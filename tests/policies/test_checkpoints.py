@@ -54,6 +54,17 @@ def test_load_needs_policy_counters_and_state_dict_only(content: dict[str, Any],
     assert isinstance(Policy.load(file), PPO)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_load_refuses_weights_that_are_not_finite(
+    value: float, content: dict[str, Any], write: Callable[[Any], Path]
+) -> None:
+    name = next(name for name in content["state_dict"] if name.endswith("weight"))
+    content["state_dict"][name] = content["state_dict"][name].clone()
+    content["state_dict"][name][0, 0] = value
+    with pytest.raises(CheckpointError, match=f"some.ckpt: {name} holds NaN or infinity.*the file was changed"):
+        Policy.load(write(content))
+
+
 @pytest.mark.parametrize("missing", ["policy", "counters", "state_dict"])
 def test_load_refuses_a_file_without_policy_counters_or_state_dict(
     missing: str, content: dict[str, Any], write: Callable[[Any], Path]

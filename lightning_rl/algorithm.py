@@ -275,6 +275,11 @@ def _env_choice(env: Any) -> list[str]:
 
 def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
     for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        if prefix == "" and section in config:
+            raise ConfigError(
+                f"config={{{key!r}: …}}: give it as {{{section!r}: {{{name!r}: …}}}}, or overrides=['{key}=…']"
+            )
         if prefix == "" and key not in config:
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
         mine = config.get(key)

@@ -47,6 +47,11 @@ def test_a_config_that_is_no_mapping_is_refused() -> None:
         Algorithm("ppo", "cartpole", config=7)  # type: ignore[arg-type]  # pyright: ignore
 
 
+def test_a_dotted_key_in_a_config_is_explained() -> None:
+    with pytest.raises(ConfigError, match=r"give it as \{'policy': \{'lr': …\}\}, or overrides=\['policy.lr=…'\]"):
+        Algorithm("ppo", "cartpole", config={"policy.lr": 1e-3})
+
+
 def test_iterations_after_total_env_steps_warn_once_that_schedules_have_ended_at_zero() -> None:
     config = {"total_env_steps": 300, "workers": {"fragment_length": 32}, "model": {"fcnet_hiddens": [8]}}
     algorithm = Algorithm("ppo", env="CartPole-v1", config=config)

@@ -21,6 +21,7 @@ from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.explain import explain
 from lightning_rl.cli.export import export
 from lightning_rl.cli.init import init
+from lightning_rl.cli.own_warnings import as_lines
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.play import play
 from lightning_rl.cli.report import report
@@ -82,7 +83,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """
     interrupts = Interrupts()
     try:
-        with interrupts:
+        with interrupts, as_lines():
             function = print_verbs if verb in ("-h", "--help") else VERBS.get(verb)
             if function is None:
                 raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")

@@ -123,6 +123,14 @@ def test_cfg_of_a_sweep_prints_the_config_of_each_job_and_trains_nothing(command
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_warning_of_the_package_is_a_line_without_a_place_in_its_source(tmp_path: Path):
+    asked = ["train", "policy=ppo", "env=cartpole", "model=nature_cnn", "run_dir=out", *SHORT]
+    done = subprocess.run([sys.executable, "-m", "lightning_rl", *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0
+    (line,) = (line for line in done.stderr.splitlines() if "model.conv_filters" in line)
+    assert line.startswith("warning: model.conv_filters and model.conv_residual_channels are for images, and the obs")
+
+
 def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Command, tmp_path: Path):
     outcome = command("train", "env=cartpole", "run_dir=out", *SHORT)
     assert outcome.code == 0

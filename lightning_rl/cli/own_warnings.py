@@ -1,0 +1,32 @@
+"""Prints the package's warnings as lines of a command's output, without the place in the source that gave them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["as_lines"]
+
+PACKAGE = str(Path(__file__).parents[1])
+
+
+@contextmanager
+def as_lines() -> Iterator[None]:
+    """Context in which a warning that this package gives is one line on stderr, "warning: …"; others are as before."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        if file is None and filename.startswith(PACKAGE):
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            before(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before

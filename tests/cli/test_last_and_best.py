@@ -175,7 +175,7 @@ def test_a_resumed_run_may_change_lr_and_notes_schedules_that_stay_at_zero(comma
     assert command("train", "policy=dqn", "run_dir=out", *SHORT, *WHOLE, falls, "data.learning_starts=256").code == 0
     still = command("resume", "out", "total_env_steps=700")
     assert "note: policy.lr is 0 from 6" in still.out
-    assert "so nothing is learned: resume with policy.lr=" in still.out
+    assert "so nothing is learned: give another policy.lr" in still.out
     changed = ("policy.lr=[[0%,1e-2],[100%,0.0]]", "exploration.final_epsilon=0.5")
     learns = command("resume", "out", "total_env_steps=800", *changed)
     assert (learns.code, "note:" in learns.out) == (0, False)

@@ -21,6 +21,7 @@ from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy
 from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker, rollout_worker
+from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.sample_batch import MultiAgentBatch, env_steps, flatten_fragment
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.agents import (
@@ -202,10 +203,11 @@ def test_policies_with_different_spaces_act_in_one_environment() -> None:
     assert batch["ppo"].actions.shape == (16, 2, 2) and batch.env_steps == 28 and batch.agent_steps == 56
     assert source.get_metrics()["policy_returns"] == {"dqn": [7.0] * 4, "ppo": [14.0] * 4}
     assert [episode.by_policy for episode in source.run_episodes(2)] == [{"dqn": 7.0, "ppo": 14.0}] * 2
-    source.max_episode_steps = 3  # an episode is cut after its fourth step
+    source.max_episode_steps = 3  # an episode is cut after its third step
     assert [(*episode, episode.by_policy) for episode in source.run_episodes(2)] == [
-        (12.0, 4, {"dqn": 4.0, "ppo": 8.0})
+        (9.0, 3, {"dqn": 3.0, "ppo": 6.0})
     ] * 2
+    assert all(map(was_cut, pickle.loads(pickle.dumps(source.run_episodes(2)))))
 
 
 # -- a mapping that changes ------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_training_is_bit_equal_with_parallel_with_sequential_and_without_evaluat
 @pytest.mark.ray
 @pytest.mark.timeout(400)
 def test_parallel_evaluations_are_logged_at_the_steps_of_their_weights_which_best_files_hold(tmp_path: Path) -> None:
-    """Each best file is played again with the seeds of its evaluation: a run's k-th is a worker's k-th fragment."""
+    """Each best file is played again with the seeds of its evaluation, which follow from its env steps."""
     status = train(tmp_path / "run", *BESIDE)
     rows = csv_rows(tmp_path / "run" / "metrics.csv")
     values = {int(row["env_steps"]): float(row["eval/ep_rew_mean"]) for row in rows if row["eval/ep_rew_mean"]}
@@ -158,7 +158,7 @@ def test_parallel_evaluations_are_logged_at_the_steps_of_their_weights_which_bes
         creator, played = CARTPOLE, []
         for index, episodes in enumerate((3, 2)):
             workers = WorkerSet(creator, policy, [index], num_envs=3, stream="evaluation", explore=False)
-            workers.workers[0].fragment = steps.index(int(match[1]))
+            workers.workers[0].fragment = policy.env_steps
             played += workers.run_episodes(episodes)
             workers.stop()
         found[int(match[1])] = statistics.fmean(ret for ret, _ in played)

@@ -73,10 +73,10 @@ class Algorithm:
     def train(self) -> dict[str, Any]:
         """Run one iteration: a rollout (or a batch from another data pipeline) and the learning on it.
 
+        After `total_env_steps`, to which schedules refer, it goes on with their last values; a rate of 0 is warned of.
+
         Returns:
             The newest value of every metric, and `training_iteration`, `env_steps`, `gradient_steps`.
-
-        After `total_env_steps`, to which schedules refer, it goes on with their last values; a rate of 0 is warned of.
         """
         if not self._passed_total and self.policy.env_steps >= self.config["total_env_steps"]:
             self._passed_total = True
@@ -275,8 +275,8 @@ def _env_choice(env: Any) -> list[str]:
 
 def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
     for key, value in changes.items():
-        section, _, name = key.rpartition(".")
-        if prefix == "" and section in config:
+        section, _, name = str(key).partition(".")
+        if prefix == "" and name and section in config:
             raise ConfigError(
                 f"config={{{key!r}: …}}: give it as {{{section!r}: {{{name!r}: …}}}}, or overrides=['{key}=…']"
             )

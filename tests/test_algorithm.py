@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,30 @@ def test_iterations_after_total_env_steps_warn_once_that_schedules_have_ended_at
 
 def test_a_saved_algorithm_is_evaluated_in_the_environment_of_its_config(tmp_path: Path) -> None:
     config = {"run_dir": str(tmp_path / "own"), "model": {"fcnet_hiddens": [8]}}
-    algorithm = Algorithm("ppo", env="Acrobot-v1", config={**config, "env": {"max_episode_steps": 7}})
+    algorithm = Algorithm("ppo", env="Acrobot-v1", config={**config, "evaluation": {"max_episode_steps": 7}})
     file = algorithm.save()
     algorithm.stop()
-    for place in (file, tmp_path / "own"):
-        result = evaluate(place, episodes=2)
-        assert (result["env"], result["lengths"]) == ("Acrobot-v1", [7, 7])
+    for place in (file, tmp_path / "own", shutil.copy(file, tmp_path / "moved.ckpt")):
+        result = evaluate(Path(place), episodes=2)
+        assert (result["env"], result["lengths"], result["cut"]) == ("Acrobot-v1", [7, 7], 2)
+    assert evaluate(file, episodes=1, max_steps=9)["lengths"] == [9]
+
+
+def test_an_environment_that_is_named_needs_no_config_of_the_run(tmp_path: Path) -> None:
+    algorithm = Algorithm("ppo", env="Acrobot-v1", config={"run_dir": str(tmp_path), "model": {"fcnet_hiddens": [8]}})
+    file = algorithm.save()
+    algorithm.stop()
+    (tmp_path / "config.yaml").write_text("of: another tool")
+    with pytest.raises(ConfigError, match=r"config.yaml is damaged"):
+        evaluate(file, episodes=1)
+    assert evaluate(file, env="acrobot", episodes=1)["env"] == "Acrobot-v1"
+
+
+def test_a_key_that_is_no_text_belongs_to_the_mapping_that_it_is_in() -> None:
+    config = {"model": {"fcnet_hiddens": [8], "custom_model_config": {0: 64}}}
+    algorithm = Algorithm("ppo", "cartpole", config=config)
+    assert algorithm.config["model"]["custom_model_config"] == {0: 64}
+    algorithm.stop()
 
 
 def test_an_environment_that_is_there_already_is_refused() -> None:

@@ -628,6 +628,31 @@ def test_evaluate_runs_nothing_that_the_config_in_a_checkpoint_names(
     assert f"{file}: {first_key(case)}" in one_line(capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"evaluation": torch.zeros(2)}, {"env": torch.zeros(2)}, {"env": None}, {"run_dir": 3}]
+)
+def test_a_config_in_a_checkpoint_that_names_no_environment_is_refused(
+    changes: dict[str, Any], base: dict[str, Any], tmp_path: Path
+) -> None:
+    """A tensor in the place of a section of no use to an evaluation is as good as none."""
+    torch.save({**base["checkpoint"], "config": {**base["config"], **changes}}, tmp_path / "theirs.ckpt")
+    if "evaluation" in changes:
+        assert evaluate(tmp_path / "theirs.ckpt", episodes=1)["episodes"] == 1
+    else:
+        with pytest.raises(ConfigError, match="say which (one|environment) with --env ID") as refused:
+            evaluate(tmp_path / "theirs.ckpt", episodes=1)
+        one_line(refused.value)
+
+
+def test_wrappers_of_a_config_in_a_checkpoint_write_beside_it_only(base: dict[str, Any], tmp_path: Path) -> None:
+    wrapper = {"wrapper": "gymnasium.wrappers:RecordVideo", "video_folder": str(tmp_path / "elsewhere")}
+    config = with_changes(base["config"], {"env.wrappers": [wrapper]})
+    torch.save({**base["checkpoint"], "config": config}, tmp_path / "theirs.ckpt")
+    with pytest.raises(ConfigError, match=r"env.wrappers.*video_folder"):
+        evaluate(tmp_path / "theirs.ckpt", episodes=1)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.parametrize("case", HOSTILE_CONFIGS)
 def test_restore_runs_nothing_that_a_config_names(
     case: str, base: dict[str, Any], canary: Path, tmp_path: Path

@@ -20,7 +20,9 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
     parser.add_argument("--out", type=Path, help="directory for the files; default: RUN_DIR/export")
     parser.add_argument("--policy-id", help="of several agents' policies, the one to export; default: all")
-    parser.add_argument("--env", help="environment id or import path to check the file in; default: the run's own")
+    parser.add_argument(
+        "--env", help="environment id, import path or preset to check the file in; default: the run's own"
+    )
     parser.add_argument("--seed", type=whole_number, default=0, help="of the episodes that the file is checked on")
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object per policy")

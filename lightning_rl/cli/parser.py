@@ -47,7 +47,7 @@ def add_policy_arguments(parser: Parser, episodes: int) -> None:
     parser.add_argument("--episodes", type=whole_number, default=episodes, help=f"default {episodes}")
     parser.add_argument("--seed", type=whole_number, default=0)
     parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
-    parser.add_argument("--env", help="environment id or import path; default: the run's own")
+    parser.add_argument("--env", help="environment id, import path or preset; default: the run's own")
     parser.add_argument("--trust", **TRUST)
 
 

@@ -78,6 +78,8 @@ def as_yaml(config: Mapping[str, Any]) -> str:
 def show_jobs(overrides: Sequence[str]) -> int:
     """Print the config of every job of a sweep, each a YAML document that begins with the job's overrides.
 
+    It has no `run_dir`: that of a job lies below the directory of the sweep.
+
     Raises:
         ConfigError: an override cannot be read, or the sweeper chooses the jobs while it trains.
     """
@@ -85,7 +87,8 @@ def show_jobs(overrides: Sequence[str]) -> int:
     if not jobs:
         raise ConfigError("--cfg shows jobs that are known before the first is trained, and hydra/sweeper chooses them")
     for number, job in enumerate(jobs):
-        print(f"---\n# {number}: {' '.join(job)}\n{as_yaml(compose_config(job))}", end="")
+        config = {key: value for key, value in compose_config(job).items() if key != "run_dir"}
+        print(f"---\n# {number}: {' '.join(job)}\n{as_yaml(config)}", end="")
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ OPEN = (
 )
 # Groups that accept such a mapping as a whole; a single key of "logger" is checked, because it may be a typo.
 OPEN_AS_A_WHOLE = (*OPEN, "logger")
+MAIN = f"{PRIMARY}.yaml"
 OPTIONAL = ("experiment",)  # optional groups
 CHOOSE_THE_EXPERIMENT = ("policy", "env", "experiment")
 
@@ -66,7 +67,7 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
         finally:
             HydraConfig.instance().cfg = before
     choices = config.hydra.runtime.choices
-    if problem := broken_file({f"{group}/{choice}.yaml" for group, choice in choices.items()} | {f"{PRIMARY}.yaml"}):
+    if problem := broken_file([MAIN, *option_files(f"{group}/{choice}" for group, choice in choices.items())]):
         raise ConfigError(problem)
     if "_target_" not in values["policy"]:
         choice = choices["policy"]
@@ -86,23 +87,27 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     try:
         return compose(PRIMARY, list(overrides), return_hydra_config=True)
     except HydraException as error:
-        raise ConfigError(broken_file() or explanation(error, overrides)) from error
-    except Exception as error:
-        if problem := broken_file():
+        chosen = [override.replace("=", "/") for override in overrides if key_of(override) in GROUPS]
+        raise ConfigError(broken_file([MAIN, *option_files(chosen)]) or explanation(error, overrides)) from error
+    except Exception as error:  # of a file that is no YAML, or whose content Hydra does not expect
+        if problem := broken_file(["**/*.yaml"]):
             raise ConfigError(problem) from error
         raise
 
 
-def broken_file(names: Collection[str] | None = None) -> str:
+def option_files(options: Iterable[str]) -> list[str]:
+    """Names of the files of options such as "policy/ppo"; none for what is no name."""
+    return [f"{option}.yaml" for option in options if re.fullmatch(r"\w+(/[\w-]+)+", option)]
+
+
+def broken_file(names: Iterable[str]) -> str:
     """What is wrong with a file in the user's config directories; "" if nothing is.
 
     Args:
-        names: of the files to look at, as "policy/mine.yaml"; `None`: all.
+        names: of the files to look at, as "policy/mine.yaml"; a pattern, as "**/*.yaml", looks at several.
     """
     for directory in user_confs():
-        for file in sorted(Path(directory).glob("**/*.yaml")):
-            if names is not None and file.relative_to(directory).as_posix() not in names:
-                continue
+        for file in sorted({file for name in names for file in Path(directory).glob(name)}):
             try:
                 content = yaml.safe_load(file.read_text(encoding="utf-8"))
             except (yaml.YAMLError, ValueError) as error:
@@ -110,7 +115,7 @@ def broken_file(names: Collection[str] | None = None) -> str:
                 return f"{file}{f', line {mark.line + 1}' if mark else ''}: no YAML: {problem}"
             if content is not None and not isinstance(content, dict):
                 return f"{file} holds {short_repr(content)}; expected `key: value` lines"
-            if file == Path(directory) / f"{PRIMARY}.yaml" and "defaults" not in (content or {}):
+            if file == Path(directory) / MAIN and "defaults" not in (content or {}):
                 return f"{file} hides the package's file of that name, which lists the groups: give it another name"
     return ""
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.hydra_errors import ALL_GROUPS, no_choice
@@ -118,8 +120,9 @@ def value_in_option(group: str, name: str, key: str) -> str:
     text = option_text(group, name)
     if found := re.search(rf"^{re.escape(key)}: *([^#\n]*)", text, re.MULTILINE):
         return found[1].strip() or "…"
-    bases = re.findall(r"^  - ([\w/]+)(?:@_here_)?$", text, re.MULTILINE)
-    return next(filter(None, (value_in_option(group, base, key) for base in bases if base != "_self_")), "")
+    defaults = (yaml.safe_load(text) or {}).get("defaults", []) if "defaults:" in text else []
+    bases = [base.partition("@")[0] for base in reversed(defaults) if isinstance(base, str) and base != "_self_"]
+    return next(filter(None, (value_in_option(group, base, key) for base in bases)), "")
 
 
 def key_text(key: str, config: Mapping[str, Any]) -> str:

@@ -177,7 +177,10 @@ def is_finite(obs: Any) -> bool:
     if isinstance(obs, dict | tuple):
         return all(map(is_finite, obs.values() if isinstance(obs, dict) else obs))
     array = np.asarray(obs)
-    return array.dtype.kind != "f" or math.isfinite(array.sum()) or bool(np.isfinite(array).all())
+    if array.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):  # of the sum: finite numbers may be as large as there are
+        return math.isfinite(array.sum()) or bool(np.isfinite(array).all())
 
 
 def _zip_map(fn: Any, first: Any, second: Any) -> Any:

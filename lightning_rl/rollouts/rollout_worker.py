@@ -214,7 +214,7 @@ class RolloutWorker:
         then waits for the others; what is missing is played by all of them from a reset.
 
         Returns:
-            (return, length) of each, in order of environment and then of time.
+            (return, length) of each; of each pass in order of environment and then of time.
         """
         played: list[Episode] = []
         while len(played) < count:
@@ -277,10 +277,11 @@ class RolloutWorker:
 
     def _play_step(self) -> None:
         """Step all environments once, recording nothing but their episodes' returns and lengths."""
-        actions, state, _ = self._act(copy_arrays(self._obs))
-        obs, rewards, terminated, truncated, info = self._step(actions)
+        obs = copy_arrays(self._obs)
         if not is_finite(obs):
             raise EnvError(f"{self._where()}: an observation holds NaN or infinity; expected finite numbers")
+        actions, state, _ = self._act(obs)
+        _, rewards, terminated, truncated, info = self._step(actions)
         ended = terminated | truncated
         if self._memory.active:
             self._memory.advance(state, actions, rewards)

@@ -25,7 +25,7 @@ def why_not_writable(directory: str | Path) -> str:
         nearest = _nearest(path)
         if not nearest.is_dir():
             return f"{str(nearest)!r} is a file"
-        if nearest != path and (not os.access(nearest, os.W_OK) or nearest.parts[:2] in NOT_DISKS):
+        if not os.access(nearest, os.W_OK) or nearest.parts[:2] in NOT_DISKS:
             return f"nothing can be made in {str(nearest)!r}"
         return "the name is too long" if len(os.fsencode(path.name)) > LONGEST_NAME else ""
     except (OSError, ValueError) as error:

@@ -14,8 +14,8 @@ from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
-from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
-from lightning_rl.trust import FileTrust
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, relocate
+from lightning_rl.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
@@ -47,7 +47,7 @@ def evaluate(
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
         best: with a run directory: take the file with the best evaluation.
-        env: environment id or import path; `None` takes the run's own (its evaluation environment if it has one).
+        env: environment id, import path or preset; `None`: the run's own (its evaluation environment if it has one).
         episodes: number of episodes, at least 1.
         seed: seed of environments and sampled actions.
         explore: sample actions as in training instead of the best ones.
@@ -57,8 +57,8 @@ def evaluate(
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
-        lengths; "cut", how many episodes would have gone on; with several agents "policies", the mean return
-        of each policy's agents.
+        lengths; "cut", how many episodes would have gone on; with several agents "policies", the mean return of each
+        policy's agents.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
@@ -70,7 +70,7 @@ def evaluate(
     from lightning_rl.rollouts.worker_set import WorkerSet
 
     file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
-    limit = longest_episode(file) if max_steps is None else max_steps
+    limit = longest_episode(file, env) if max_steps is None else max_steps
     workers = WorkerSet(
         creator,
         policy,
@@ -185,8 +185,6 @@ def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
 def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> dict[str, Any]:
     """Keywords of the `EnvCreator` to evaluate in: `env`, or the environment in the config of the checkpoint's run.
 
-    The config is the run directory's; of a file that lies elsewhere, as one of `Algorithm.save`, the one inside it.
-
     Raises:
         ConfigError: there is no config, it is damaged, or names code that is not trusted, or wrappers that write to
             another directory than the run's.
@@ -194,15 +192,13 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     if env is not None:
         note_name(env)
         return env_choice(env)
-    file = checkpoint.absolute().parent.parent / CONFIG_FILE
-    if not file.is_file():
-        file = checkpoint
     from lightning_rl.envs.creator import EnvCreator
 
-    config = read_config(file.parent) if file.name == CONFIG_FILE else config_inside(checkpoint)
-    found = {name: config.get(name) for name in ("env", "evaluation")}
-    FileTrust(file, trust, write_to=file.parent).check({name: part for name, part in found.items() if part})
-    keywords = value_at(config, "evaluation.env") or found["env"]
+    config, file = config_of_run(checkpoint)
+    found = {name: part for name in ("env", "evaluation") if isinstance(part := config.get(name), dict)}
+    FileTrust(file, trust, write_to=config["run_dir"]).check(found)
+    keywords = value_at(found, "evaluation.env")
+    keywords = found.get("env") if keywords is None else keywords
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")
     return keywords
@@ -215,41 +211,56 @@ def env_choice(env: str) -> dict[str, Any]:
 
     if env not in group_options("env") or "???" in option_text("env", env):
         return {"id": env}
-    return compose_config([f"env={env}", "experiment=none"])["env"]
+    keywords = compose_config([f"env={env}", "experiment=none"])["env"]
+    trust_names(keywords)  # the user's own preset
+    return keywords
 
 
-def config_inside(checkpoint: Path) -> dict[str, Any]:
-    """The config that a checkpoint holds.
+def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path]:
+    """The config of a checkpoint's run, and the file that it is from; `run_dir` is where that run may write now.
+
+    It is the run directory's; of a file that lies elsewhere, as one of `Algorithm.save`, the one inside it.
 
     Raises:
-        ConfigError: it holds none, as the file of a `fit` of one's own.
+        ConfigError: there is none, as in the file of a `fit` of one's own, or it is damaged.
     """
+    place = checkpoint.absolute().parent
+    if (place.parent / CONFIG_FILE).is_file():
+        return {**read_config(place.parent), "run_dir": str(place.parent)}, place.parent / CONFIG_FILE
     from lightning_rl.checkpoint_files import read_checkpoint_file  # torch
 
     config = read_checkpoint_file(checkpoint).get("config")
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not isinstance(config.get("run_dir"), str):
         raise ConfigError(
             f"{checkpoint} holds no config, and is in no run directory: say which environment with --env ID"
         )
-    return with_current_paths(config)
+    config = with_current_paths(config)
+    if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
+        config = relocate(config, place / checkpoint.stem)  # as `Algorithm.restore`
+    return config, checkpoint
 
 
-def longest_episode(checkpoint: Path) -> int | None:
+def longest_episode(checkpoint: Path, env: str | None) -> int | None:
     """At how many steps the run of a checkpoint cuts an episode of an evaluation; `None`: at none.
 
+    Args:
+        checkpoint: the file.
+        env: the environment that is played instead of the run's, for which the run need not have a config.
+
     Raises:
-        ConfigError: its config.yaml is damaged, or has something else there.
+        ConfigError: the config is damaged, or has something else there.
     """
-    run_dir = checkpoint.absolute().parent.parent
-    if not (run_dir / CONFIG_FILE).is_file():
+    try:
+        config, file = config_of_run(checkpoint)
+    except ConfigError:
+        if env is None:
+            raise
         return LONGEST_EPISODE
-    section = read_config(run_dir).get("evaluation")
+    section = config.get("evaluation")
     limit = section.get("max_episode_steps", LONGEST_EPISODE) if isinstance(section, dict) else LONGEST_EPISODE
     if limit is None or (type(limit) is int and limit >= 1):
         return limit
-    raise ConfigError(
-        f"{run_dir / CONFIG_FILE}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, or null"
-    )
+    raise ConfigError(f"{file}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, or null")
 
 
 def deviation(values: list[Any]) -> float:

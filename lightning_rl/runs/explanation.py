@@ -93,7 +93,7 @@ def overrides_of_run(run_dir: Path, config: Mapping[str, Any]) -> list[str] | No
 def explain_all(
     overrides: Sequence[str], run_dir: Path | None = None, trust: str | Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Key, value, default and place of each key that differs from the defaults of its choices (`changed_keys`).
+    """Key, value, default and place of each key that differs from its choices' defaults, or that a resume changed.
 
     Args:
         overrides: as on the command line.

@@ -503,7 +503,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     refuse_live_run(run_dir)
     config = read_config(run_dir)
     FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
-    known = list(dotted_keys(config))
+    known, before = list(dotted_keys(config)), config["total_env_steps"]
     for key, value in changed.items():
         trust_names(value)  # the user's own
         if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes
@@ -524,7 +524,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
         raise ConfigError(
             f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run goes on without it"
         )
-    if taken >= total and (status.get("state") == "ok" or "total_env_steps" in changed):
+    if taken >= total and (status.get("state") == "ok" or total < before):
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
     return config
 

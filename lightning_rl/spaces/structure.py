@@ -75,7 +75,10 @@ def naming_another_form(space: Space[Any], value: Any) -> Iterator[None]:
 
 def _form_difference(space: Space[Any], value: Any, name: str) -> str:
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError):  # lists of different lengths, a tensor of another device
+            return f"{name} is a {type(value).__name__} that makes no array; expected {space}"
         if array.shape == space.shape and array.dtype.kind in "biuf":
             return ""
         return f"{name} has shape {array.shape} and type {array.dtype}; expected {space}"

@@ -249,6 +249,18 @@ def test_the_users_conf_adds_to_the_groups(tmp_path: Path):
     assert config["_target_"] == compose_config()["policy"]["_target_"]
 
 
+def test_a_broken_file_that_has_no_part_in_a_run_hides_no_other_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("notes/list.yaml", "- 1\n"), ("policy/later.yaml", "lr: [1\n")):
+        (tmp_path / "conf" / name).parent.mkdir(parents=True)
+        (tmp_path / "conf" / name).write_text(content)
+    assert compose_config(["policy=a2c"])["policy"]["_target_"] == "lightning_rl.policies.A2C"
+    with pytest.raises(ConfigError, match=r"no key 'policy.lrr'. Did you mean 'policy.lr'"):
+        compose_config(["policy.lrr=1"])
+
+
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [

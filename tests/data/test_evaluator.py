@@ -194,11 +194,15 @@ def test_an_evaluation_of_episodes_that_do_not_end_is_cut_and_says_so_once() -> 
 
 
 class Lost(Counter):
-    """Its third step has a reward, or an observation, that is no number."""
+    """Its third step has a reward or an observation that is no number, or its reset has such an observation."""
 
     def __init__(self, part: str) -> None:
         super().__init__(length=5)
         self.part = part
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(**keywords)
+        return (obs * np.nan if self.part == "reset" else obs), info
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, *ends, info = super().step(action)
@@ -209,7 +213,11 @@ class Lost(Counter):
 
 @pytest.mark.parametrize(
     ("part", "words"),
-    [("obs", "an observation holds NaN or infinity"), ("reward", "returned nan in 5 steps; expected finite rewards")],
+    [
+        ("obs", "an observation holds NaN or infinity"),
+        ("reset", "an observation holds NaN or infinity"),
+        ("reward", "returned nan in 5 steps; expected finite rewards"),
+    ],
 )
 def test_numbers_that_are_not_finite_end_an_evaluation_with_an_error(part: str, words: str) -> None:
     policy = PPO(*EnvCreator(Counter).spaces(), model={"fcnet_hiddens": [8]})

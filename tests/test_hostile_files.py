@@ -639,7 +639,7 @@ def test_a_config_in_a_checkpoint_that_names_no_environment_is_refused(
     if "evaluation" in changes:
         assert evaluate(tmp_path / "theirs.ckpt", episodes=1)["episodes"] == 1
     else:
-        with pytest.raises(ConfigError, match="say which (one|environment) with --env ID") as refused:
+        with pytest.raises(ConfigError, match=r"say which (one|environment) with --env ID") as refused:
             evaluate(tmp_path / "theirs.ckpt", episodes=1)
         one_line(refused.value)
 

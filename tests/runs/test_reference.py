@@ -74,7 +74,7 @@ WITHOUT_REFERENCE = {
         *("ppo_halfcheetah", "sac_halfcheetah", "td3_halfcheetah"),
     },
     "half an hour of a run": {"qmix_simple_spread", "qmix_simple_speaker_listener"},
-    "two million env steps": {"ars_pendulum", "es_pendulum", "pg_pendulum"},
+    "two million env steps": {"ars_pendulum", "es_pendulum"},
     "ten minutes of a run": {"ppo_simple_spread"},
     "opponents that learn too": {"ppo_connect_four", "ppo_rock_paper_scissors", "ppo_simple_tag"},
 }

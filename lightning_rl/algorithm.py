@@ -16,7 +16,7 @@ from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
-from lightning_rl.run_directory.config_file import CONFIG_FILE, relocate
+from lightning_rl.run_directory.config_file import relocate_to_checkpoint
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.runs import run
 from lightning_rl.signatures import coerce
@@ -176,11 +176,7 @@ class Algorithm:
                     )
             if config.get("policies") and config.get("policy_mapping") is None:  # it was a function without a path
                 config["policy_mapping"] = checkpoint["policy"]["kwargs"].get("policy_mapping")
-            place = Path(path).absolute().parent
-            if place.name == "checkpoints" and (place.parent / CONFIG_FILE).is_file():
-                config = relocate(config, place.parent)  # a run may have been moved
-            if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
-                config = relocate(config, place / Path(path).stem)
+            config = relocate_to_checkpoint(config, Path(path))
             names = FileTrust(f"checkpoint {path}", trust, CheckpointError, config["run_dir"])
             names.check(config)
         with names.restrict_imports():
@@ -275,12 +271,12 @@ def _env_choice(env: Any) -> list[str]:
 
 def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
     for key, value in changes.items():
-        section, _, name = str(key).partition(".")
-        if prefix == "" and name and section in config:
-            raise ConfigError(
-                f"config={{{key!r}: …}}: give it as {{{section!r}: {{{name!r}: …}}}}, or overrides=['{key}=…']"
-            )
         if prefix == "" and key not in config:
+            section, _, name = str(key).partition(".")
+            if name and section in config:
+                raise ConfigError(
+                    f"config={{{key!r}: …}}: give it as {{{section!r}: {{{name!r}: …}}}}, or overrides=['{key}=…']"
+                )
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
         mine = config.get(key)
         # The keywords belong to the class in the config; they mean nothing to another one.

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import ConfigError, short_repr
-from lightning_rl.run_directory.atomic import why_not_writable, write_atomically
+from lightning_rl.run_directory.atomic import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -49,8 +49,7 @@ class CSVLogger(Logger):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)
-        if why := why_not_writable(self.path.parent):
-            raise ConfigError(f"logger path={short_repr(str(path))} cannot be written: {why}")
+        check_writable(f"logger path={short_repr(str(path))}", self.path.parent)
         self._columns: dict[str, None] = {}  # columns of the file, in order
         self._rows: list[dict[str, Any]] = []  # rows not yet in the file
         self._latest_step: int | None = None
@@ -152,8 +151,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
     def __init__(self, directory: str | Path, *, flush_secs: int = 10) -> None:
         directory = Path(directory)
-        if why := why_not_writable(directory):
-            raise ConfigError(f"logger directory={short_repr(str(directory))} cannot be written: {why}")
+        check_writable(f"logger directory={short_repr(str(directory))}", directory)
         # A queue of the default length 10 would make log_metrics wait for the disk.
         super().__init__(
             directory.parent, directory.name, "", default_hp_metric=False, max_queue=1000, flush_secs=flush_secs

@@ -339,16 +339,21 @@ def check_finite_weights(policy: Any, own_form: Any = None) -> None:
         NonFiniteError: names a parameter.
     """
     tensors = [*policy.named_parameters(), *_tensors("weights", own_form)]
-    finite = [tensor.detach().isfinite().all() for _, tensor in tensors]
-    bad = [] if not finite or bool(_stack_on_device(finite).all()) else [
-        name for (name, _), good in zip(tensors, finite, strict=True) if not good
-    ]  # fmt: skip
+    bad = _not_finite(tensors)
     if sum_over_ranks(len(bad)):
         what = f"{bad[0]} and {len(bad) - 1} more of {len(tensors)} tensors" if bad else "weights of another rank"
         raise NonFiniteError(
             f"{what} hold NaN or infinity after gradient step {policy.gradient_steps}: no checkpoint of them is "
             "written, and the one before stays; lower policy.lr, or find what changes weights outside the optimizer"
         )
+
+
+def _not_finite(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[str]:
+    """Names of the tensors that hold NaN or infinity; copies from the device once if there is none."""
+    finite = [tensor.detach().isfinite().all() for _, tensor in tensors]
+    if not finite or bool(_stack_on_device(finite).all()):
+        return []
+    return [name for (name, _), good in zip(tensors, finite, strict=True) if not good]
 
 
 def _stack_on_device(flags: list[torch.Tensor]) -> torch.Tensor:
@@ -410,7 +415,7 @@ def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
             f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: "
             "use its own model config"
         )
-    bad = [name for name, _ in policy.named_parameters() if not bool(theirs[name].isfinite().all())]
+    bad = _not_finite([(name, theirs[name]) for name, _ in policy.named_parameters()])
     if bad:
         more = f" and {len(bad) - 1} more of its weights hold" if bad[1:] else " holds"
         raise CheckpointError(f"{bad[0]}{more} NaN or infinity, which is never saved: the file was changed")

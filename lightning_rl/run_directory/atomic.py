@@ -11,7 +11,14 @@ from typing import BinaryIO
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_directory", "duplicate", "remove_staging", "why_not_writable", "write_atomically"]
+__all__ = [
+    "check_directory",
+    "check_writable",
+    "duplicate",
+    "remove_staging",
+    "why_not_writable",
+    "write_atomically",
+]
 
 STAGING = ".staging"
 NOT_DISKS = (("/", "proc"), ("/", "sys"))
@@ -30,6 +37,20 @@ def why_not_writable(directory: str | Path) -> str:
         return "the name is too long" if len(os.fsencode(path.name)) > LONGEST_NAME else ""
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
+
+
+def check_writable(place: str, directory: str | Path) -> None:
+    """Check that files can be written into a directory, which need not be there yet.
+
+    Args:
+        place: what is to be written, for the message: "logger path='x'".
+        directory: the directory.
+
+    Raises:
+        ConfigError: nothing can be.
+    """
+    if why := why_not_writable(directory):
+        raise ConfigError(f"{place} cannot be written: {why}")
 
 
 def _nearest(path: Path) -> Path:

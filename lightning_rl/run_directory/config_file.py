@@ -14,7 +14,15 @@ from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.trust import check_bounded
 
-__all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "read_history", "relocate", "write_config"]
+__all__ = [
+    "CONFIG_FILE",
+    "HISTORY_FILE",
+    "read_config",
+    "read_history",
+    "relocate",
+    "relocate_to_checkpoint",
+    "write_config",
+]
 
 CONFIG_FILE = "config.yaml"
 HISTORY_FILE = "config_history.yaml"
@@ -87,6 +95,19 @@ def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
         return value
 
     return replace_paths(config)
+
+
+def relocate_to_checkpoint(config: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The config in a checkpoint with the run directory that its run may write to, whatever the file says.
+
+    It is the one that contains the file; for a file outside of a run directory, one next to it, with its name.
+    """
+    place = checkpoint.absolute().parent
+    if place.name == "checkpoints" and (place.parent / CONFIG_FILE).is_file():
+        config = relocate(config, place.parent)  # a run may have been moved
+    if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
+        config = relocate(config, place / checkpoint.stem)
+    return dict(config)
 
 
 def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -> None:

@@ -14,7 +14,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
-from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, relocate
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, relocate_to_checkpoint
 from lightning_rl.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
@@ -224,20 +224,17 @@ def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path]:
     Raises:
         ConfigError: there is none, as in the file of a `fit` of one's own, or it is damaged.
     """
-    place = checkpoint.absolute().parent
-    if (place.parent / CONFIG_FILE).is_file():
-        return {**read_config(place.parent), "run_dir": str(place.parent)}, place.parent / CONFIG_FILE
+    run_dir = checkpoint.absolute().parent.parent
+    if (run_dir / CONFIG_FILE).is_file():
+        return {**read_config(run_dir), "run_dir": str(run_dir)}, run_dir / CONFIG_FILE
     from lightning_rl.checkpoint_files import read_checkpoint_file  # torch
 
-    config = read_checkpoint_file(checkpoint).get("config")
+    config = read_checkpoint_file(checkpoint, checksums=False).get("config")  # `load_policy` has compared them
     if not isinstance(config, dict) or not isinstance(config.get("run_dir"), str):
         raise ConfigError(
             f"{checkpoint} holds no config, and is in no run directory: say which environment with --env ID"
         )
-    config = with_current_paths(config)
-    if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
-        config = relocate(config, place / checkpoint.stem)  # as `Algorithm.restore`
-    return config, checkpoint
+    return relocate_to_checkpoint(with_current_paths(config), checkpoint), checkpoint
 
 
 def longest_episode(checkpoint: Path, env: str | None) -> int | None:

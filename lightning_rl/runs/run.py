@@ -32,7 +32,7 @@ from lightning_rl.errors import (
     short_repr,
 )
 from lightning_rl.renamed_paths import with_current_paths
-from lightning_rl.run_directory.atomic import why_not_writable
+from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
@@ -271,10 +271,8 @@ def check_directories(users: Sequence[Callback]) -> None:
     """
     for index, each in enumerate(users):
         directory = getattr(each, "dirpath", None)
-        if directory is None or "://" in str(directory):
-            continue
-        if why := why_not_writable(directory):
-            raise ConfigError(f"callbacks[{index}].dirpath={short_repr(str(directory))} cannot be written: {why}")
+        if directory is not None and "://" not in str(directory):
+            check_writable(f"callbacks[{index}].dirpath={short_repr(str(directory))}", directory)
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
@@ -503,7 +501,8 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     refuse_live_run(run_dir)
     config = read_config(run_dir)
     FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
-    known, before = list(dotted_keys(config)), config["total_env_steps"]
+    known = list(dotted_keys(config))
+    before = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
     for key, value in changed.items():
         trust_names(value)  # the user's own
         if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes

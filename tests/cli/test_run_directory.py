@@ -97,6 +97,15 @@ def test_fewer_steps_than_an_interrupted_run_has_taken_are_refused(command: Comm
     assert command("resume", "out").code == 0
 
 
+def test_a_number_of_steps_in_the_file_that_is_none_is_refused_whatever_is_typed(command: Command, out: Path):
+    status, config = json.loads((out / "status.json").read_text()), yaml.safe_load((out / "config.yaml").read_text())
+    (out / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    (out / "config.yaml").write_text(yaml.safe_dump({**config, "total_env_steps": "soon"}))
+    outcome = command("resume", "out", "total_env_steps=64")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "total_env_steps='soon'" in outcome.err
+
+
 def test_resume_on_a_full_disk_does_not_change_the_run(
     command: Command, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

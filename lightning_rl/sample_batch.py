@@ -33,6 +33,7 @@ __all__ = [
     "SampleBatch",
     "action_mask_of",
     "align_by_env_time",
+    "as_plain",
     "concat_samples",
     "count_new_env_steps",
     "env_steps",
@@ -564,6 +565,13 @@ def to_nested_batch(value: Any) -> Any:
     if isinstance(value, tuple):
         return SampleBatch({str(position): to_nested_batch(child) for position, child in enumerate(value)})
     return value
+
+
+def as_plain(value: Any) -> Any:
+    """A batch as nested dicts of tensors on the CPU, which a checkpoint may hold; `to_nested_batch` is the inverse."""
+    if isinstance(value, SampleBatch):
+        return {name: as_plain(column) for name, column in value.items()}
+    return torch.as_tensor(value).detach().cpu()
 
 
 def from_nested_batch(space: spaces.Space, value: Any) -> Any:

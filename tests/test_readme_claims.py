@@ -93,8 +93,11 @@ CLAIMS = {
         "policies/test_policy.py::test_policies_with_equal_seeds_learn_equal_weights",
         "test_resume.py::test_processes_do_not_change_the_result",
     ],
-    "a run that is resumed from a checkpoint at a multiple of environment steps ends bit-equal": [
+    "no checkpoint cuts an episode": ["test_resume.py::test_saves_at_every_iteration_change_nothing_that_is_learned"],
+    "a run that is killed and resumed ends bit-equal": [
         "test_resume.py::test_n_and_n_more_steps_are_2n",
+        "test_resume.py::test_a_run_resumed_from_a_save_by_the_clock_is_the_run_that_went_on",
+        "test_resume.py::test_a_run_resumed_from_a_best_file_is_the_run_that_went_on",
         "test_resume.py::test_a_run_resumed_after_ctrl_c_equals_an_uninterrupted_run",
     ],
     "a time limit is not taken for an end": [

@@ -1,7 +1,7 @@
 """N steps, a stop, and N more end in the same state, bit for bit, as 2N without a stop.
 
-Environments are cut when a checkpoint is written, in the run that goes on as in the run that resumes it. What is
-compared is all that the last checkpoint holds and all that metrics.csv does, times aside.
+No save cuts an episode of one agent, and the run that resumes goes on with those that ran. What is compared is all
+that the last checkpoint holds and all that metrics.csv does, times aside.
 """
 
 from __future__ import annotations
@@ -249,28 +249,30 @@ def test_saves_by_the_clock_do_not_change_training(tmp_path: Path, name: str, mo
     assert_equal(learned_state(tmp_path / "clock"), learned_state(tmp_path / "none"))
 
 
-@pytest.mark.parametrize("name", ["ppo, lstm", "dqn"])
-def test_a_run_resumed_from_a_save_by_the_clock_is_the_one_from_a_save_that_cut(
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_run_resumed_from_a_save_by_the_clock_is_the_run_that_went_on(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a cut does, loading does it as well."""
-    run_with_saves_at_every_iteration(monkeypatch, PIPELINES[name], tmp_path / "clock", "total_env_steps=400")
-    clock = torch.load(tmp_path / "clock" / "checkpoints" / "clock.ckpt", weights_only=True)
-    half = clock["counters"]["env_steps"]
-    grid = ("total_env_steps=400", f"checkpoint.every_env_steps={half}", "checkpoint.keep=20")
-    composed = compose_config([*PIPELINES[name], f"run_dir={tmp_path / 'cut'}", *grid])
-    check_config(composed)
-    run.train(composed)
-    ends = []
-    for source, file in (("clock", "clock.ckpt"), ("cut", f"step_{half:09d}.ckpt")):
-        again = tmp_path / f"again {source}"
-        shutil.copytree(tmp_path / source, again, ignore=shutil.ignore_patterns("status.json"))
-        taken = run.resumed_config(again, {"total_env_steps": half + 200})
-        taken["checkpoint"] |= {"every_seconds": None, "every_env_steps": None}
-        taken["callbacks"] = []
-        run.train(taken, ckpt_path=again / "checkpoints" / file)
-        ends.append(learned_state(again))
-    assert_equal(*ends)
+    run_with_saves_at_every_iteration(monkeypatch, PIPELINES[name], tmp_path / "whole", "total_env_steps=600")
+    shutil.copytree(tmp_path / "whole", tmp_path / "again", ignore=shutil.ignore_patterns("status.json"))
+    taken = run.resumed_config(tmp_path / "again", {"total_env_steps": 600})
+    taken["callbacks"] = []
+    run.train(taken, ckpt_path=tmp_path / "again" / "checkpoints" / "clock.ckpt")
+    assert_equal(learned_state(tmp_path / "again"), learned_state(tmp_path / "whole"))
+
+
+def test_a_run_resumed_from_a_best_file_is_the_run_that_went_on(tmp_path: Path) -> None:
+    run.train(config(tmp_path / "whole", "total_env_steps=512", "model=lstm", "model.lstm_cell_size=8"))
+    best = min((tmp_path / "whole" / "checkpoints").glob("best_*.ckpt"))
+    again = resume(tmp_path / "whole", best.name, tmp_path / "again", 512, 0)
+    assert_equal(learned_state(again), learned_state(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("env", ["env=cartpole", "env=repeat_after_me"])
+def test_saves_at_every_iteration_change_nothing_that_is_learned(tmp_path: Path, env: str) -> None:
+    for name, every in (("often", ITERATION), ("never", "null")):
+        run.train(config(tmp_path / name, env, "total_env_steps=1000", f"checkpoint.every_env_steps={every}"))
+    assert_equal(learned_state(tmp_path / "often"), learned_state(tmp_path / "never"))
 
 
 def test_a_killed_run_goes_on_from_its_save_by_the_clock(tmp_path: Path) -> None:

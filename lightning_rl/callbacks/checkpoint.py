@@ -57,10 +57,9 @@ class RLCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
 
     Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file if a new one cannot be written. A
-    run resumed from a file starts its environments with a seeded reset. At a save by env steps, by a signal or at the
-    end, the running process resets its environments in the same way, so both collect the same experience: a run resumed
-    from there equals the run that continued, bit for bit. A save by time and a best file reset nothing, because neither
-    the speed of a machine nor evaluation may change training; a run resumed from these is valid, but not identical.
+    file holds where the episodes of one agent stand, so that no save changes training, and a run resumed from any file
+    equals the run that went on, bit for bit (`RolloutDataModule.describe_loss` names the exceptions). Several agents
+    begin their episodes anew at a save by env steps, by a signal or at the end, as a run resumed from it does.
 
     Args:
         dirpath: RUN_DIR/checkpoints.
@@ -114,9 +113,12 @@ class RLCheckpoint(Checkpoint):
     # -- timing
     # ----------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Read which checkpoints the directory holds."""
+        """Read which checkpoints the directory holds; say so if a resumed run will not be exactly this one."""
         if trainer.is_global_zero:
             remove_staging(self.dirpath)
+            describe_loss = getattr(getattr(trainer, "datamodule", None), "describe_loss", lambda: "")
+            if loss := describe_loss():
+                print(f"a run resumed from a checkpoint is as good as this one, but not the same: {loss}", flush=True)
         found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
         self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
         self._record_best_path()
@@ -203,7 +205,7 @@ class RLCheckpoint(Checkpoint):
             self._save_by_clock(trainer, policy)
 
     def _save_by_clock(self, trainer: Trainer, policy: Any) -> None:
-        """Write last.ckpt without a reset of the environments."""
+        """Write last.ckpt alone."""
         self._due_by_clock, started = False, time.monotonic()
         if self._save_or_log(trainer, self.dirpath / "last.ckpt"):
             self._saved_iteration = int(policy.iterations)
@@ -214,7 +216,7 @@ class RLCheckpoint(Checkpoint):
         """Write last.ckpt and a second name for it; raises `SaveError` if a `final` one cannot be written."""
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
-            datamodule.force_reset()
+            datamodule.prepare_save()
         self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
         if final:

@@ -44,7 +44,7 @@ class ApexDataModule(ReplayDataModule):
         initial_priorities: whether workers compute the TD errors of their new rows; else these get the largest
             priority so far.
         requests_per_worker: requests to sample that each worker process has in flight, ≥ 1.
-        requests_per_shard: draws that each shard has in flight, ≥ 1.
+        requests_per_shard: draws that each shard has in flight, ≥ 1; in one process there are none.
         max_staleness: gradient steps, ≥ 1, that the weights which collected a fragment may be behind when it is
             stored: learning waits for workers that are further behind.
         capacity, batch_size, learning_starts, training_intensity, fragments_per_iteration, n_step, prioritized: as
@@ -122,7 +122,8 @@ class ApexDataModule(ReplayDataModule):
             RolloutDataModule.setup(self, stage)  # starts Ray where that is needed
             remedy = "lower data.capacity"
             shards = make_objects(ReplayShard, buffers, remote=self.num_workers > 0, remedy=remedy)
-            self.replay = ReplayShards(shards, self.batch_size, ahead=self.requests_per_shard, seed=self.seed)
+            ahead = self.requests_per_shard if self.num_workers else 0  # in one process nothing is gained by it
+            self.replay = ReplayShards(shards, self.batch_size, ahead=ahead, seed=self.seed)
         super().setup(stage)
 
     def check_fits(self, policy: Any) -> None:
@@ -148,6 +149,12 @@ class ApexDataModule(ReplayDataModule):
     def parts(self) -> int:
         """How many buffers share the capacity."""
         return self.num_shards
+
+    def describe_loss(self) -> str:
+        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
+        if self.num_workers == 0:
+            return super().describe_loss()
+        return "what worker processes have in flight is lost, and their episodes begin anew"
 
     def force_reset(self) -> None:
         """Start with seeded resets and new draws, as a run resumed from the checkpoint does."""

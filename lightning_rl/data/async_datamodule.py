@@ -19,6 +19,7 @@ from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import record_times
 from lightning_rl.data.policy_feeds import policies_in
+from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.replay.storage import estimated_bytes
@@ -76,8 +77,8 @@ class AsyncDataModule(RolloutDataModule):
             workers: two runs of one seed are then equal, and wait for the slowest worker.
         replay_proportion: fragments that are learned from again, per new one.
         replay_slots: how many of the latest fragments are kept for that, over all aggregators; a checkpoint holds none.
-        num_aggregators: processes that join fragments ahead of the learner, over all ranks; 0: the learner's process
-            joins them.
+        num_aggregators: processes that join fragments ahead of the learner, over all ranks; 0, or without worker
+            processes: the learner's process joins them when it needs them.
         plan: `plan(workers, policy, fragments)`; `None`: `batches_as_they_come`.
         env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
 
@@ -157,13 +158,14 @@ class AsyncDataModule(RolloutDataModule):
             count = max(1, self._aggregators)
             slots = max(1, self.replay_slots // (count * self._ranks))
             keywords = {"replay_proportion": self.replay_proportion, "replay_slots": slots}
-            remote = self.num_workers > 0 and self.num_aggregators > 0
             remedy = "lower data.fragments_per_batch or data.replay_slots"
-            self.joiners = make_objects(FragmentJoiner, [keywords] * count, remote=remote, remedy=remedy)
+            self.joiners = make_objects(FragmentJoiner, [keywords] * count, remote=self._joins_remotely, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the rollouts, and counters; waiting fragments were discarded by `force_reset`."""
+        """The state of the rollouts, and counters; in one process, the fragments that are kept to be replayed."""
         own = {"demand": self.inflight.state_dict(), "batches": self._batches, "dropped": self.dropped}
+        if self.num_workers == 0:  # else this rank's workers are ahead of what is saved
+            own["kept"] = all_gather_objects([joiner.submit("state_dict").result() for joiner in self.joiners])
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -171,6 +173,16 @@ class AsyncDataModule(RolloutDataModule):
         super().load_state_dict(state_dict)
         self.inflight.load_state_dict(state_dict["demand"])
         self._batches, self.dropped = int(state_dict["batches"]), int(state_dict["dropped"])
+        self._discard_batches()
+        if self.num_workers == 0 and "kept" in state_dict:
+            for joiner, kept in zip(self.joiners, state_dict["kept"][self._rank], strict=True):
+                joiner.submit("load_state_dict", kept)
+
+    def describe_loss(self) -> str:
+        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
+        if self.num_workers == 0:
+            return super().describe_loss()
+        return "what worker processes have in flight is lost, and their episodes begin anew"
 
     def force_reset(self) -> None:
         """Start with seeded resets and without waiting fragments, as a run resumed from the checkpoint does.
@@ -264,12 +276,12 @@ class AsyncDataModule(RolloutDataModule):
     @property
     def _joins_remotely(self) -> bool:
         """Whether fragments go from the workers to the aggregators without passing through this process."""
-        return self.num_workers > 0 and self.num_aggregators > 0
+        return self._aggregators > 0
 
     @property
     def _aggregators(self) -> int:
-        """How many aggregators this rank has."""
-        return -(-self.num_aggregators // self._ranks)
+        """How many aggregators this rank has; none in one process, where they would join nothing ahead."""
+        return -(-self.num_aggregators // self._ranks) if self.num_workers else 0
 
     @property
     def _ranks(self) -> int:

@@ -5,6 +5,7 @@ State lies here and not in a loader, because Lightning drops a loader's state wh
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,9 +27,11 @@ from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file, short_repr
+from lightning_rl.models.filters import ReturnNormaliser
 from lightning_rl.ranges import Count, Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
+from lightning_rl.rollouts.rollout_worker import has_several_policies
 from lightning_rl.rollouts.worker_options import WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
@@ -38,7 +41,10 @@ from lightning_rl.signatures import ImportPath, check_keywords
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
 
 
+log = logging.getLogger(__name__)
+
 ENOUGH = 2**30  # bytes; less is never refused, because free memory may be low for a moment
+MOST_CUT = 0.1  # share of the episodes of several agents that saves may cut without a warning
 
 
 class EpisodeWindow:
@@ -194,6 +200,7 @@ class RolloutDataModule(LightningDataModule):
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
         self._collected_at = 0
+        self._episodes_at_save, self._warned_of_cuts = 0, False
 
     def __repr__(self) -> str:
         workers = f"num_workers={self.num_workers}, envs_per_worker={self.worker_options['num_envs']}"
@@ -251,28 +258,30 @@ class RolloutDataModule(LightningDataModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def state_dict(self) -> dict[str, Any]:
-        """The numbers of the next fragments of all ranks' workers, and the episode window; plain numbers."""
+        """Where all ranks' workers are, with the episodes that run, and the episode window; plain data and tensors."""
         state: dict[str, Any] = {"episode_window": self.episode_window.state_dict()}
         if self.workers is not None:
             state["workers"] = merge_ranks(self.workers.state_dict())
         if self.evaluator is not None:
             own = self.evaluation_workers
             state["evaluation_workers"] = merge_ranks({} if own is None else own.state_dict())
+        followed = {name: each.returns.state_dict() for name, each in return_normalisers(self._policy())}
+        state["running_returns"] = all_gather_objects(followed)
         if fed := self.policy_feeds.state_dict():
             state["policies"] = fed
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where the checkpoint was written.
-
-        Environments start with a seeded reset in any case, and fragments in flight are lost.
-        """
-        self.force_reset()
+        """Continue where the checkpoint was written; fragments that were in flight then are lost."""
         self.episode_window.load_state_dict(state_dict["episode_window"])
         if self.workers is not None and "workers" in state_dict:
             self.workers.load_state_dict(state_dict["workers"])
         if self.evaluation_workers is not None and "evaluation_workers" in state_dict:
             self.evaluation_workers.load_state_dict(state_dict["evaluation_workers"])
+        rank, of_ranks = 0 if self.trainer is None else self.trainer.global_rank, state_dict.get("running_returns", [])
+        for name, each in return_normalisers(self._policy()) if rank < len(of_ranks) else ():
+            if name in of_ranks[rank]:
+                each.returns.load_state_dict(of_ranks[rank][name])
         self.policy_feeds.load_state_dict(state_dict.get("policies", {}))
 
     def on_exception(self, exception: BaseException) -> None:
@@ -338,13 +347,42 @@ class RolloutDataModule(LightningDataModule):
         }
 
     def force_reset(self) -> None:
-        """Let the next fragments start with a seeded reset.
-
-        Called when a checkpoint is loaded, and when one is written, so that a resumed run is equal to this one.
-        """
+        """Let the next fragments start with a seeded reset."""
         if self.workers is not None:
             self.workers.force_reset()
         self.policy_feeds.force_reset()
+
+    def describe_loss(self) -> str:
+        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
+        found = [reason for reason in self.workers.foreach_worker(lambda worker: worker.describe_loss()) if reason]
+        if self.evaluation["parallel"]:
+            found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")
+        return "; ".join(dict.fromkeys(found))
+
+    def prepare_save(self) -> None:
+        """Let the episodes of several agents begin anew after a save, as they do in a run that resumes from it.
+
+        Those of one agent go on: `state_dict` holds them.
+        """
+        if not has_several_policies(self._policy()) or self.workers is None:
+            return
+        self._warn_of_cut_episodes()
+        self.force_reset()
+
+    def _warn_of_cut_episodes(self) -> None:
+        ranks = 1 if self.trainer is None else self.trainer.world_size
+        running = logical_workers(self._logical, self.num_workers, ranks) * self.worker_options["num_envs"]
+        ended, self._episodes_at_save = self._episodes_at_save, self.episode_window.episodes_total
+        finished = self._episodes_at_save - ended
+        if running > MOST_CUT * (running + finished) and not self._warned_of_cuts:
+            self._warned_of_cuts = True
+            log.warning(
+                "this checkpoint cuts the %s episodes that run, and %s have ended since the last one: training with "
+                "several agents hardly sees the ends of episodes then; raise checkpoint.every_env_steps, or set it to "
+                "null",
+                f"{running:,}",
+                f"{finished:,}",
+            )
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` once `stopping()`: in evaluations at once, in waits for processes after seconds."""
@@ -437,6 +475,11 @@ def plan_at(named: Any) -> Callable[..., Any]:
             f"data.plan={short_repr(named)}; expected the import path of a generator function plan(workers, policy)"
         )
     return found
+
+
+def return_normalisers(policy: Any) -> list[tuple[str, ReturnNormaliser]]:
+    """The parts of a policy that follow the returns of running episodes, with their names."""
+    return [(name, module) for name, module in policy.named_modules() if isinstance(module, ReturnNormaliser)]
 
 
 def merge_ranks(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
+from lightning_rl.sample_batch import (
+    AnyBatch,
+    MultiAgentBatch,
+    SampleBatch,
+    as_plain,
+    concat_samples,
+    to_nested_batch,
+)
 
 __all__ = ["FragmentJoiner"]
 
@@ -28,10 +36,21 @@ class FragmentJoiner:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the kept fragments, as a run that resumes from a checkpoint has none either."""
+        """Drop the kept fragments."""
         self._kept: list[AnyBatch] = []
         self._next = 0
         self._due = 0.0  # fragments to be replayed
+
+    def state_dict(self) -> dict[str, Any]:
+        """The kept fragments as nested dicts of tensors, and the next to be replaced; nothing with several agents."""
+        if any(isinstance(each, MultiAgentBatch) for each in self._kept):
+            return {"kept": [], "next": 0, "due": 0.0}
+        return {"kept": [as_plain(each) for each in self._kept], "next": self._next, "due": self._due}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the kept fragments of `state`."""
+        self._kept = [to_nested_batch(each) for each in state["kept"]]
+        self._next, self._due = int(state["next"]), float(state["due"])
 
     def join(self, seed: int, *received: Sequence[AnyBatch]) -> AnyBatch:
         """A training batch `[T, B, …]` as arrays.

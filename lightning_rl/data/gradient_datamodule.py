@@ -126,6 +126,12 @@ class GradientDataModule(RolloutDataModule):
         own = {"rollout/staleness": float(staleness), "rollout/dropped": float(self.dropped)}
         return {**super().pop_iteration_metrics(), **own}
 
+    def describe_loss(self) -> str:
+        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
+        if self.num_workers == 0:
+            return super().describe_loss()
+        return "what worker processes have in flight is lost, and their episodes begin anew"
+
     def state_dict(self) -> dict[str, Any]:
         """The state of the rollouts, and how many gradients were dropped."""
         return {**super().state_dict(), "dropped": self.dropped}

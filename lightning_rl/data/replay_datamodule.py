@@ -247,7 +247,6 @@ class ReplayDataModule(RolloutDataModule):
                 "with as many, or with data.save_replay=false to fill new ones"
             )
         self.replay.load_state_dict(parts[self._rank])
-        self.replay.mark_discontinuity()
 
     def force_reset(self) -> None:
         """Let the next fragments start with a seeded reset; they continue no stored fragment."""

@@ -82,7 +82,7 @@ class ReplayShards:
     Args:
         shards: objects of `ReplayShard` (`make_objects`).
         batch_size: rows of a batch.
-        ahead: draws in flight in each shard.
+        ahead: draws in flight in each shard; 0 draws a batch when it is needed, so that nothing is ever in flight.
         seed: of the draws.
 
     Attributes:
@@ -111,8 +111,8 @@ class ReplayShards:
         Args:
             env_steps: of the run so far, for the draws that are submitted now.
         """
-        self._submit_draws(env_steps)
-        for _ in range(len(self._draws)):
+        for _ in range(max(1, self.ahead) * len(self.shards)):
+            self._submit_draws(env_steps, least=1)
             shard, future = self._draws.popleft()
             arrays = future.result()
             self._submit_draws(env_steps)
@@ -168,8 +168,8 @@ class ReplayShards:
         for shard in self.shards:
             shard.stop()
 
-    def _submit_draws(self, env_steps: int) -> None:
-        while len(self._draws) < self.ahead * len(self.shards):
+    def _submit_draws(self, env_steps: int, least: int = 0) -> None:
+        while len(self._draws) < max(least, self.ahead * len(self.shards)):
             shard, seed = self._submitted % len(self.shards), derive_seed(self.seed, "replay", self._submitted)
             self._draws.append((shard, self.shards[shard].submit("draw", self.batch_size, seed, env_steps)))
             self._submitted += 1

@@ -33,6 +33,7 @@ from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
 from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
+from lightning_rl.envs.replayable_env import ReplayableEnv
 from lightning_rl.envs.sync_vector_env import SyncEnv
 from lightning_rl.errors import (
     ConfigError,
@@ -218,6 +219,7 @@ class EnvCreator(LayoutSlot):
         mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         worker_index: int = 0,
         num_workers: int = 1,
+        replayable: bool = False,
     ) -> VectorEnv[Any, Any, Any]:
         """Create a vector environment of `num_envs` environments; of `PackedEnv`s if they have several agents.
 
@@ -228,6 +230,7 @@ class EnvCreator(LayoutSlot):
                 enough environments for it to be faster; else sync.
             mode: autoreset mode of sync and async environments; native ones have their own.
             worker_index, num_workers: for the `EnvContext` of creators that take one.
+            replayable: make each environment a `ReplayableEnv`, unless the form is native.
 
         Raises:
             EnvError: as `make_single`; or `native` is chosen and the environment has none, or several agents have
@@ -244,7 +247,8 @@ class EnvCreator(LayoutSlot):
         if vectorization == "native" or (vectorization == "auto" and native and num_envs >= self._native_pays()):
             return self._native(num_envs)
         contexts = [EnvContext(self.kwargs, worker_index, index, num_workers) for index in range(num_envs)]
-        creators = [partial(self.make_single, context) for context in contexts]
+        make = self._make_replayable if replayable else self.make_single
+        creators = [partial(make, context) for context in contexts]
         if vectorization == "async":
             # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child. The server
             # imports this module once, instead of each child for itself.
@@ -262,6 +266,10 @@ class EnvCreator(LayoutSlot):
             env.close()
             raise EnvError(f"environment {self.name!r} has several agents, which need autoreset mode NEXT_STEP")
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
+
+    def _make_replayable(self, context: EnvContext) -> gym.Env[Any, Any]:
+        env = self.make_single(context)
+        return env if isinstance(env, PackedEnv) else ReplayableEnv(env)
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """Observation and action space of one environment, which is created, checked and closed again.
@@ -316,6 +324,11 @@ class EnvCreator(LayoutSlot):
             return import_object(coerce("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
+
+    @property
+    def reseeds(self) -> bool:
+        """Whether every episode may begin with a seed of its own; an Atari game reads its ROM again for one."""
+        return not is_atari(self.id)
 
     def _spec(self) -> Any:
         """Gymnasium's specification of the id, or `None`."""

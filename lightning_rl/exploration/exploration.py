@@ -47,8 +47,7 @@ class Exploration(nn.Module):
 
     All randomness comes from the generator that is passed in, which is seeded for every fragment. Schedules follow
     `timestep`; learned or adapted state is parameters and buffers, so checkpoints hold it; noise that is correlated
-    over steps is stored per actor, and restarts with each episode (environments restart after a resume, so it is never
-    saved).
+    over steps is stored per actor, restarts with each episode, and is saved by `episode_state`.
 
     Args:
         action_space: space of the policy's actions (`ActionTransform.policy_space`); noise is added and clipped there.
@@ -148,6 +147,17 @@ class Exploration(nn.Module):
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
         """Restart noise in these environments of the actor: episodes begin with the next action."""
+
+    def episode_state(self) -> dict[str, Any] | None:
+        """What the actor keeps for its running episodes, as plain data and tensors; `None`: it cannot be saved.
+
+        A subclass that overrides `on_episode_start` overrides this and `load_episode_state`, too, so that a resumed run
+        is the one that would have gone on.
+        """
+        return None if self.follows_episodes else {}
+
+    def load_episode_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with the running episodes of `state`, after `begin_fragment` with the same actor."""
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:

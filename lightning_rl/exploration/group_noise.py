@@ -90,6 +90,15 @@ class GroupNoise(Exploration):
         if self.noise is not None:
             self.noise.on_episode_start(env_indices)
 
+    def episode_state(self) -> dict[str, Any] | None:
+        """That of the noise."""
+        return {} if self.noise is None else self.noise.episode_state()
+
+    def load_episode_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with the noise of the running episodes."""
+        if self.noise is not None:
+            self.noise.load_episode_state(state)
+
     def info(self, timestep: int) -> dict[str, float]:
         """The numbers of the noise."""
         return {} if self.noise is None else self.noise.info(timestep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,20 @@ class GSDE(Exploration):
         held = self._held.get((self.actor.stream, self.actor.worker_index))
         if held is not None:
             held.steps_left[list(env_indices)] = 0
+
+    def episode_state(self) -> dict[str, Any]:
+        """The actor's matrices, and how long they are used."""
+        held = self._held.get((self.actor.stream, self.actor.worker_index))
+        if held is None:
+            return {}
+        return {"standard": held.standard.cpu().clone(), "steps_left": torch.from_numpy(held.steps_left.copy())}
+
+    def load_episode_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with these matrices."""
+        if state:
+            standard = state["standard"].to(self._heads[0].log_std.device, copy=True)
+            held = HeldNoise(standard, state["steps_left"].numpy().copy())
+            self._held[self.actor.stream, self.actor.worker_index] = held
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None

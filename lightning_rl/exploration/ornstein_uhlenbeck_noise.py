@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,6 +67,14 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         state = self._states.get((self.actor.stream, self.actor.worker_index))
         if state is not None:
             state[torch.as_tensor(list(env_indices), dtype=torch.int64, device=state.device)] = 0.0
+
+    def episode_state(self) -> dict[str, Any]:
+        """X of the actor's environments."""
+        return {"x": self._state(self.actor.num_envs).cpu().clone()}
+
+    def load_episode_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from x."""
+        self._state(self.actor.num_envs).copy_(state["x"])
 
     def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """The next x of every environment, scaled, and its density given the x before."""

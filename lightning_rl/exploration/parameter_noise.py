@@ -97,6 +97,21 @@ class ParameterNoise(ExplorationWrapper):
             for index in env_indices:
                 noise[index] = None
 
+    def episode_state(self) -> dict[str, Any] | None:
+        """The noise of the actor's environments, and what the wrapped strategy keeps."""
+        wrapped = self.sub_exploration.episode_state()
+        noise = [_on_cpu(drawn) for drawn in self._actor_noise(self.actor.num_envs)]
+        return None if wrapped is None else {"noise": noise, "wrapped": wrapped}
+
+    def load_episode_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with this noise."""
+        device = self.stddev.device
+        self._actor_noise(self.actor.num_envs)[:] = [
+            None if drawn is None else {name: each.to(device, copy=True) for name, each in drawn.items()}
+            for drawn in state["noise"]
+        ]
+        self.sub_exploration.load_episode_state(state["wrapped"])
+
     disturbs = True
 
     def model_outputs(
@@ -189,6 +204,10 @@ def row_distances(undisturbed: ActionDistribution, disturbed: ActionDistribution
     if best_actions:
         return (undisturbed.deterministic_sample() - disturbed.deterministic_sample()).square().flatten(1).mean(1)
     return undisturbed.kl(disturbed)
+
+
+def _on_cpu(noise: dict[str, Tensor] | None) -> dict[str, Tensor] | None:
+    return None if noise is None else {name: drawn.cpu() for name, drawn in noise.items()}
 
 
 def _disturbable(model: nn.Module) -> dict[str, Tensor]:

@@ -86,6 +86,15 @@ class ExplorationWrapper(Exploration):
         """Restart the noise of the wrapped strategy, too."""
         self.sub_exploration.on_episode_start(env_indices)
 
+    def episode_state(self) -> dict[str, Any] | None:
+        """That of the wrapped strategy; a subclass that keeps more for an episode overrides this."""
+        own = type(self).on_episode_start is not ExplorationWrapper.on_episode_start
+        return None if own else self.sub_exploration.episode_state()
+
+    def load_episode_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with the running episodes of the wrapped strategy."""
+        self.sub_exploration.load_episode_state(state)
+
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
         """The fragment as the wrapped strategy changes it."""
         return self.sub_exploration.postprocess_trajectory(policy, batch)

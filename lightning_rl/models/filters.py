@@ -7,7 +7,7 @@ iteration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -221,9 +221,7 @@ def _preprocessed_space(preprocessor: Preprocessor) -> Space[Any]:
 class RunningReturns:
     """Discounted returns of the current episode up to each step, for several environments.
 
-    Each fragment must continue the last one: the same environments in the same order. The running values are not part
-        of
-    any saved state: after a resume, environments start new episodes at 0 anyway.
+    Each fragment must continue the last one: the same environments in the same order.
 
     Args:
         gamma: discount per step, in [0, 1].
@@ -232,6 +230,14 @@ class RunningReturns:
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
         self._running = np.zeros(0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The returns so far of the running episodes."""
+        return {"running": torch.from_numpy(self._running)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with the running episodes of `state`."""
+        self._running = state["running"].numpy().copy()
 
     def update(self, rewards: Tensor, valid: Tensor, t: Tensor) -> Tensor:
         """Running returns of the next fragment, `[T, B]`, float64; they restart at rows with `t == 0`.
@@ -266,7 +272,7 @@ class ReturnNormaliser(nn.Module):
         super().__init__()
         self.gamma, self.clip = gamma, clip
         self.moments = RunningMoments(1)
-        self._returns = RunningReturns(gamma)
+        self.returns = RunningReturns(gamma)
 
     @torch.no_grad()
     def update(self, rewards: Tensor, valid: Tensor, t: Tensor, running_returns: Tensor | None = None) -> None:
@@ -279,7 +285,7 @@ class ReturnNormaliser(nn.Module):
         Raises:
             NonFiniteError: a reward is NaN or infinite; the statistics are unchanged.
         """
-        returns = self._returns.update(rewards, valid, t) if running_returns is None else running_returns
+        returns = self.returns.update(rewards, valid, t) if running_returns is None else running_returns
         device = self.moments.mean.device
         self.moments.update(returns.to(device)[valid.to(device)].unsqueeze(1))
 

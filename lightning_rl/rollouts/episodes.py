@@ -5,10 +5,13 @@ The end of an Atari life is an end for learning (`terminated`), but not here: wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from lightning_rl.envs.atari import LIFE_LOST
 from lightning_rl.signatures import takes_keyword
@@ -105,6 +108,31 @@ class EpisodeTracker:
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
         self._start(range(self.num_envs))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The running episodes."""
+        running = {"just_ended": self.just_ended, "just_over": self.just_over}
+        running |= {"returns": self.returns, "lengths": self.lengths}
+        return {name: torch.from_numpy(value.copy()) for name, value in running.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with the running episodes of `state`; no callback is called."""
+        self.just_ended, self.just_over = state["just_ended"].numpy().copy(), state["just_over"].numpy().copy()
+        self.returns, self.lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
+
+    def describe_difference(self, played: Sequence[tuple[float, int] | None]) -> str:
+        """Say how replayed episodes differ from the running ones; "" if they do not.
+
+        Args:
+            played: return and length of each environment's episode; `None` where they are not known.
+        """
+        for env, episode in enumerate(played):
+            if episode is None or self.just_over[env]:  # an episode that is over is not counted any more
+                continue
+            now = float(self.returns[env]), int(self.lengths[env])
+            if episode[1] != now[1] or not math.isclose(episode[0], now[0], rel_tol=1e-4, abs_tol=1e-6):
+                return f"sub-environment {env} had a return of {now[0]:g} after {now[1]} steps, and now {episode[0]:g}"
+        return ""
 
     def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Count rows `[T, B]`; the rows between two ends are counted at once.

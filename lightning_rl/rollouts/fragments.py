@@ -51,12 +51,15 @@ class Rows:
 
 
 def copy_arrays(value: Any) -> Any:
-    """A copy of a (nested) observation as arrays, because the environment may overwrite its own arrays."""
+    """A copy of a (nested) observation as arrays, because the environment may overwrite its own arrays.
+
+    In C order, whatever the environment's own is: sums over an array in another order round differently.
+    """
     if isinstance(value, dict):
         return {name: copy_arrays(child) for name, child in value.items()}
     if isinstance(value, tuple):
         return tuple(copy_arrays(child) for child in value)
-    return np.array(value)
+    return np.array(value, order="C")
 
 
 def stack_steps(steps: Sequence[Any]) -> Any:

@@ -59,6 +59,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             raise ConfigError(f"{type(self.policy).__name__} has no `policies` and `mapping`: use RolloutWorker")
         if self.same_step:
             raise EnvError(f"{self._where()} resets in the step that ends an episode; several agents need NEXT_STEP")
+        self._positions = self._log = None
         self.layout = layout_of(self.env, self._where())
         self._owners: np.ndarray | None = None  # the number of each agent's policy `[B, A]`; `None`: it is fixed
         self._actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
@@ -200,6 +201,12 @@ class MultiAgentRolloutWorker(RolloutWorker):
             "policy_returns": by_policy,
             "agent_returns": by_agent,
         }
+
+    def describe_loss(self) -> str:
+        """Say what a run that resumes from this worker's state loses: the running episodes."""
+        if self.batch_mode == "complete_episodes":
+            return ""
+        return "episodes of several agents begin anew, here too at saves by checkpoint.every_env_steps"
 
     # -- weights, gradients -------------------------------------------------------------------------------------------
     def get_policy(self, policy_id: str | None = None) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.sample_batch import SampleBatch, to_nested_batch
+from lightning_rl.sample_batch import SampleBatch, as_plain, to_nested_batch
 
 __all__ = ["LaneMemory", "PolicyMemory"]
 
@@ -55,6 +56,17 @@ class PolicyMemory:
         for name in self.before:
             newest = to_nested_batch(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
             self.before[name] = _map_leaves(_shift if self.steps[name] > 1 else _cast, self.before[name], newest)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory now, and that of an episode's start, which may depend on weights that have changed since."""
+        return {"now": as_plain(self.columns()), "first": as_plain(self._first)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with `state`; comes after `restart`."""
+        now, self._first = (_map_leaves(_cast, self._first, to_nested_batch(state[name])) for name in ("now", "first"))
+        if self.state:
+            self.state = [now["state_in"][str(index)] for index in range(len(self.state))]
+        self.before = {name: now[name] for name in self.before}
 
     def reset(self, starting: np.ndarray) -> None:
         """Reset the memory of the environments `[B]` whose next step is the first of an episode."""

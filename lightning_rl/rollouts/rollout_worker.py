@@ -22,6 +22,7 @@ from lightning_rl.envs.creator import EnvCreator, autoreset_mode
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
+from lightning_rl.rollouts.env_positions import NativePositions, ReplayedPositions
 from lightning_rl.rollouts.env_restarts import EnvRestarts
 from lightning_rl.rollouts.episodes import CutEpisode, Episode, EpisodeTracker, episode_ends
 from lightning_rl.rollouts.fragments import (
@@ -122,9 +123,16 @@ class RolloutWorker:
         self.max_episode_steps = max_episode_steps
         self.stopping: Callable[[], bool] | None = None  # `WorkerSet.stop_when` sets it
         self._unread = {} if record_logp else {"logp": False}
-        make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
+        continues = stream == "rollout" and batch_mode == "truncate_episodes"  # episodes, from sample to sample
+        replayable = continues and self.env_creator.reseeds
+        make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers, replayable)
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
+        self.has_several_envs = hasattr(self.env.unwrapped, "env_fns")  # sync and async; a native one is one object
+        replayed = replayable and self.has_several_envs
+        self._positions = (ReplayedPositions() if replayed else NativePositions()) if continues else None
+        self._log = None if self._positions is None else self._positions.log
+        self._saved: Mapping[str, Any] | None = None  # episodes of a checkpoint, which the next fragment continues
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
@@ -290,21 +298,34 @@ class RolloutWorker:
 
     def force_reset(self) -> None:
         """Let the next sample start with a seeded reset; the running episodes are dropped."""
-        self._needs_reset = True
+        self._needs_reset, self._saved = True, None
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns and lengths of the episodes that ended since the last call."""
         episodes = [episode for _, episode in self.episodes.pop_finished()]
         return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
 
-    def state_dict(self) -> dict[str, int]:
-        """The number of the next fragment, and env steps; after `force_reset` this is the whole state of a worker."""
+    def describe_loss(self) -> str:
+        """Say what a run that resumes from this worker's state loses; "" if nothing."""
+        return "" if self._positions is None else self._positions.describe_loss(self.env)
+
+    def position(self) -> dict[str, int]:
+        """The number of the next fragment, and env steps: what a worker that begins with a reset has to know."""
         return {"fragment": self.fragment, "env_steps": self.env_steps}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def start_at(self, position: Mapping[str, int]) -> None:
         """Continue with the fragment of that number, from a reset."""
-        self.fragment, self.env_steps = state["fragment"], state["env_steps"]
+        self.fragment, self.env_steps = position["fragment"], position["env_steps"]
         self.force_reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and the running episodes where they can be brought back; plain data and tensors."""
+        return {**self.position(), "episodes": self._saved if self._needs_reset else self._running_episodes()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the fragment of that number, and with the episodes that ran then."""
+        self.start_at(state)
+        self._saved = state.get("episodes")
 
     def stop(self) -> None:
         """Close the environments."""
@@ -375,6 +396,7 @@ class RolloutWorker:
         self._exploration = exploration if isinstance(exploration, Exploration) else None
         if self._exploration is not None:
             self._exploration.begin_fragment(self._actor)
+        self._bring_back_episodes()
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
         self._obs, self._info = self._reset()
@@ -385,6 +407,65 @@ class RolloutWorker:
         if self._exploration is not None:
             self._exploration.on_episode_start(list(range(self.num_envs)))
 
+    def _running_episodes(self) -> dict[str, Any] | None:
+        """What `_bring_back_episodes` reads; `None` if the environments cannot be brought back."""
+        envs = None if self._positions is None else self._positions.state_dict(self.env, self._obs, self._info)
+        if envs is None:
+            return None
+        if self._exploration is not None:
+            self._exploration.begin_fragment(self._actor)  # another worker or an evaluation may have acted since
+        return {
+            "envs": envs,
+            "tracker": self.episodes.state_dict(),
+            "just_ended": torch.from_numpy(self._just_ended),
+            "memory": self._memory.state_dict(),
+            "exploration": None if self._exploration is None else self._exploration.episode_state(),
+            "running_returns": None if self._returns is None else self._returns.state_dict(),
+        }
+
+    def _bring_back_episodes(self) -> None:
+        """Go on with the episodes of a checkpoint, if there are any and their environments come back."""
+        saved, self._saved = self._saved, None
+        if saved is None or self._positions is None:
+            return
+        try:
+            restored = self._positions.restore(self.env, saved["envs"])
+        except Exception as error:
+            raise EnvError(
+                f"{self._where()} raised {type(error).__name__} when it was brought back: {error}"
+            ) from error
+        self.episodes.load_state_dict(saved["tracker"])
+        if not isinstance(restored, str):
+            self._obs, self._info, played = restored
+            restored = self.episodes.describe_difference(played)
+        if restored:
+            log.warning(
+                "%s: its episodes begin anew, so that the resumed run is as good as the one that would have gone on, "
+                "but not the same: %s",
+                self._where(),
+                restored,
+            )
+            return
+        self._needs_reset = False
+        self._just_ended = saved["just_ended"].numpy().copy()
+        self._memory.restart()
+        self._memory.load_state_dict(saved["memory"])
+        if self._returns is not None:
+            self._returns.load_state_dict(saved["running_returns"])
+        if self._exploration is not None:
+            self._bring_back_noise(self._exploration, saved["exploration"])
+
+    def _bring_back_noise(self, exploration: Exploration, state: Mapping[str, Any] | None) -> None:
+        if state is not None:
+            exploration.load_episode_state(state)
+            return
+        exploration.on_episode_start(list(range(self.num_envs)))
+        log.warning(
+            "%s has no episode_state: its noise begins anew, so that the resumed run is as good as the one that would "
+            "have gone on, but not the same",
+            type(exploration).__name__,
+        )
+
     def _begin_episodes(self, ended: np.ndarray) -> None:
         """Reset memory and exploration noise of the environments whose next step is the first of an episode.
 
@@ -394,6 +475,8 @@ class RolloutWorker:
         starting, self._just_ended = (ended if self.same_step else self._just_ended), ended
         if not np.count_nonzero(starting):  # a sixth of the cost of `any`
             return
+        if self._log is not None:
+            self._log.begin(starting)
         if self._memory.active:
             self._memory.reset(starting)
         if self._exploration is not None:
@@ -401,8 +484,9 @@ class RolloutWorker:
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         seeds = [self.restarts.seed(env) % 2**31 for env in range(self.num_envs)]
-        several = hasattr(self.env.unwrapped, "env_fns")  # sync and async take a seed for each, native ones one
-        seed: Any = seeds if several else seeds[0]
+        seed: Any = seeds if self.has_several_envs else seeds[0]
+        if self._log is not None:
+            self._log.restart(seeds)
         try:
             return self.env.reset(seed=seed)
         except Exception as error:
@@ -436,6 +520,8 @@ class RolloutWorker:
             raise EnvError(
                 f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}"
             ) from error
+        if self._log is not None:
+            self._log.append(env_actions)
         return self._obs, rewards, terminated, truncated, self._info
 
     def _collect(self) -> SampleBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -38,7 +37,7 @@ class WorkerSet:
     ) -> None:
         self.policy = policy
         self.version = self._gradient_steps = self._turn = 0
-        self._calls: deque[tuple[int, Callable[[Any], Any]]] = deque()
+        self._calls: dict[int, Callable[[Any], Any]] = {}
         self.workers = [
             make_rollout_worker(env, policy, worker_index=index, **worker_options) for index in worker_indices
         ]
@@ -75,17 +74,17 @@ class WorkerSet:
     def sample_async(self) -> Iterator[Any]:
         """Fragments as they become ready, without end; in one process that is worker order."""
         while True:
-            for worker in self.workers:
-                yield worker.sample()
+            yield from self.next_sample().fragments
 
     @contextmanager
     def rollback_on_error(self) -> Iterator[None]:
         """A block that counts as a whole: if it raises, the workers return to their states from before it."""
-        before = self.state_dict()
+        before = [worker.position() for worker in self.workers]
         try:
             yield
         except BaseException:
-            self.load_state_dict(before)
+            for worker, position in zip(self.workers, before, strict=True):
+                worker.start_at(position)
             raise
 
     def submit_samples(
@@ -96,8 +95,7 @@ class WorkerSet:
 
     def next_sample(self, in_order: bool = False) -> SampleReference:
         """A fragment of the next worker in turn."""
-        fragment = self.workers[self._turn].sample()
-        self._turn = (self._turn + 1) % len(self.workers)
+        fragment = self._next_worker().sample()
         return SampleReference([fragment], env_steps(fragment), self._gradient_steps, nbytes=fragment.nbytes)
 
     def has_sample(self, in_order: bool = False) -> bool:
@@ -130,20 +128,25 @@ class WorkerSet:
     @property
     def idle_workers(self) -> list[int]:
         """Indices of the workers without a submitted call, in order."""
-        busy = {index for index, _ in self._calls}
-        return [worker.worker_index for worker in self.workers if worker.worker_index not in busy]
+        return [worker.worker_index for worker in self.workers if worker.worker_index not in self._calls]
 
     def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         """Have `next_result` call `fn(worker)`; the worker then acts with the policy's weights at that time."""
-        self._calls.append((worker_index, fn))
+        self._calls[worker_index] = fn
 
     def next_result(self) -> WorkerResult | None:
-        """Do the call that was submitted first; `None` if there is none."""
-        if not self._calls:
-            return None
-        index, fn = self._calls.popleft()
-        (worker,) = [worker for worker in self.workers if worker.worker_index == index]
-        return WorkerResult(index, fn(worker), self._gradient_steps)
+        """Do the call of the next worker in turn that has one; `None` if none has."""
+        for _ in self.workers:
+            worker = self._next_worker()
+            if (fn := self._calls.pop(worker.worker_index, None)) is not None:
+                return WorkerResult(worker.worker_index, fn(worker), self._gradient_steps)
+        return None
+
+    def _next_worker(self) -> RolloutWorker:
+        """The next worker in turn."""
+        worker = self.workers[self._turn]
+        self._turn = (self._turn + 1) % len(self.workers)
+        return worker
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
         """`fn(worker)` of every worker, results in worker order."""
@@ -175,14 +178,20 @@ class WorkerSet:
         self.foreach_worker(lambda worker: worker.force_reset())
 
     def state_dict(self) -> dict[str, Any]:
-        """What each worker has to remember, by worker index."""
-        return {str(worker.worker_index): worker.state_dict() for worker in self.workers}
+        """What each worker has to remember, by worker index; and whose turn is next, unless it is the first one's."""
+        states = {str(worker.worker_index): worker.state_dict() for worker in self.workers}
+        if self._turn:
+            states[str(self.workers[self._turn].worker_index)]["is_next"] = True
+        return states
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""
-        for worker in self.workers:
-            if str(worker.worker_index) in state:
-                worker.load_state_dict(state[str(worker.worker_index)])
+        self._turn = 0
+        for place, worker in enumerate(self.workers):
+            if (own := state.get(str(worker.worker_index))) is not None:
+                worker.load_state_dict(own)
+                if own.get("is_next", False):
+                    self._turn = place
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` in `run_episodes` when `stopping()` is true.

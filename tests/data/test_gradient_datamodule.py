@@ -119,7 +119,7 @@ class Scripted:
 def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
     """The workers, the DataModule, and (worker index, whether it counted) of each gradient."""
     data, workers = GradientDataModule({"id": "CartPole-v1"}, {"logical_workers": 3}, **keywords), Scripted(order)
-    policy = SimpleNamespace(gradient_steps=0)
+    policy = SimpleNamespace(gradient_steps=0, named_modules=list)
     data._policy = lambda: policy  # type: ignore[method-assign]
     came, answers = [], async_gradients(workers, policy)
     for _ in range(len(order)):

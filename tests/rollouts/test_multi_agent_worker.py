@@ -64,8 +64,15 @@ def each(first: Any, second: Any) -> Policies:
 
 
 # -- as one agent ------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments of one agent get a seed for their first episode only, as those of several agents do."""
+    monkeypatch.setattr(EnvCreator, "reseeds", False)
+
+
 @pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
 @pytest.mark.parametrize("model", [{}, MEMORY], ids=["plain", "memory"])
+@pytest.mark.usefixtures("one_seed")
 def test_one_agent_gives_the_fragments_of_the_ordinary_worker(model: dict[str, Any], batch_mode: str) -> None:
     def policy() -> PPO:
         return PPO(*CARTPOLE.spaces(), model=model, seed=1, reward_filter="return_std")
@@ -98,6 +105,7 @@ def test_a_stop_of_the_run_ends_a_long_wait_for_the_end_of_an_episode(monkeypatc
         source.sample()
 
 
+@pytest.mark.usefixtures("one_seed")
 def test_postprocessed_samples_are_the_ordinary_worker_s() -> None:
     def policy() -> PPO:
         return PPO(*CARTPOLE.spaces(), seed=1)
@@ -108,6 +116,7 @@ def test_postprocessed_samples_are_the_ordinary_worker_s() -> None:
     assert batch.env_steps == rows.count
 
 
+@pytest.mark.usefixtures("one_seed")
 def test_contributed_gradients_and_the_steps_with_them_are_the_ordinary_worker_s() -> None:
     def policy() -> PPO:
         return PPO(*CARTPOLE.spaces(), seed=1)

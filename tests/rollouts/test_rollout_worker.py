@@ -110,15 +110,15 @@ def test_a_fragment_continues_the_last_one_unless_a_reset_is_forced() -> None:
 
 
 def test_a_worker_s_data_depend_on_seed_worker_index_and_fragment_number_only() -> None:
-    """A fresh worker that loads the state continues exactly like the one that was cut."""
+    """A fresh worker that starts at the position continues exactly like the one that was cut."""
     first = worker(CARTPOLE, num_envs=2, fragment_length=6, seed=3, worker_index=1)
     first.sample()
-    state = first.state_dict()
+    position = first.position()
     first.force_reset()
     second = worker(CARTPOLE, num_envs=2, fragment_length=6, seed=3, worker_index=1)
-    second.load_state_dict(state)
+    second.start_at(position)
     other = worker(CARTPOLE, num_envs=2, fragment_length=6, seed=3, worker_index=2)
-    other.load_state_dict(state)
+    other.start_at(position)
     here, there, elsewhere = first.sample(), second.sample(), other.sample()
     assert torch.equal(here.obs, there.obs)
     assert not torch.equal(here.obs, elsewhere.obs)

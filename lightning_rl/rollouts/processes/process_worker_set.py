@@ -7,11 +7,13 @@ the place of one that died travels in the same way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.errors import EnvError
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
@@ -27,6 +29,8 @@ from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, 
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, concat_samples
 
 __all__ = ["ProcessWorkerSet"]
+
+log = logging.getLogger(__name__)
 
 SMALL_BYTES = 64 * 1024  # fragments up to this size travel with the summary of them
 
@@ -73,7 +77,7 @@ class ProcessWorkerSet:
         self._home = {index: number for number, indices in enumerate(self.dealt) for index in indices}
         self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
-        self._states: dict[int, dict[str, int]] = {}
+        self._positions: dict[int, dict[str, int]] = {}
         self._weights: Any = None
         self._versions: dict[int, int] = {}  # of the weights that each process has once its queue is done
         self._small: dict[int, bool] = {}  # whether the fragments of a process are small
@@ -93,6 +97,7 @@ class ProcessWorkerSet:
         self._samples = CompletionQueue(self.supervisor, self._sample_request)
         self._calls = CompletionQueue(self.supervisor)
         self._busy: set[int] = set()  # workers with a submitted call
+        self._is_ahead = False  # whether workers have gone on from where `state_dict` says that they are
         try:
             self.supervisor.start()
         except BaseException:
@@ -134,12 +139,12 @@ class ProcessWorkerSet:
 
     @contextmanager
     def rollback_on_error(self) -> Iterator[None]:
-        """A block that counts as a whole: if it raises, `state_dict` is that from before it."""
-        before = dict(self._states)
+        """A block that counts as a whole: if it raises, workers built later begin where they were before it."""
+        before = dict(self._positions)
         try:
             yield
         except BaseException:
-            self._states = before
+            self._positions, self._is_ahead = before, True
             raise
 
     def submit_samples(
@@ -289,8 +294,18 @@ class ProcessWorkerSet:
         self._forced_resets += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """What each worker has to remember, by worker index; after all results that have come back from it."""
-        return {str(index): dict(state) for index, state in sorted(self._states.items())}
+        """What each worker has to remember, by worker index; after all results that have come back from it.
+
+        That includes the running episodes, unless the workers are ahead of what was learned.
+        """
+        states: dict[int, Mapping[str, Any]] = dict(self._positions)
+        if not self._is_ahead and not len(self._samples) and not len(self._calls) and self.supervisor.broken is None:
+            try:
+                states.update(self.foreach_worker(lambda worker: (worker.worker_index, worker.state_dict())))
+            except (EnvError, KeyboardInterrupt) as error:
+                # A checkpoint without the running episodes is better than none.
+                log.warning("the checkpoint holds no running episodes, as worker processes do not answer: %s", error)
+        return {str(index): dict(state) for index, state in sorted(states.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""
@@ -358,15 +373,15 @@ class ProcessWorkerSet:
     def _start_arguments(self, process: ProcessSlot) -> tuple[Any, ...]:
         """The arguments of `RolloutProcess.start`."""
         indices = self.dealt[process.number]
-        states = {index: self._states[index] for index in indices if index in self._states}
+        positions = {index: self._positions[index] for index in indices if index in self._positions}
         # A successor's attempts are numbered beyond those that its predecessors made by themselves.
         attempt = 1000 * process.failures if process.new_seeds else 0
         self._versions.pop(process.number, None)
         update = self._without_known_weights(process.number, self._newest_weights())
-        return self._spec, indices, str(self._traces.file(process.number)), states, attempt, *update
+        return self._spec, indices, str(self._traces.file(process.number)), positions, attempt, *update
 
     def _take_report(self, report: ProcessReport) -> None:
-        self._states.update(report.states)
+        self._positions.update(report.positions)
         self._env_restarts += report.env_restarts
 
 

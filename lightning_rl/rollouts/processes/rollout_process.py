@@ -63,7 +63,7 @@ class RolloutProcess:
         spec: ProcessSpec,
         indices: Sequence[int],
         trace: str | None,
-        states: Mapping[int, dict[str, int]],
+        positions: Mapping[int, dict[str, int]],
         attempt: int,
         *update: Any,
     ) -> None:
@@ -75,7 +75,7 @@ class RolloutProcess:
             spec: of all processes.
             indices: of the workers that live here.
             trace: file for the traceback of a crash of this process.
-            states: of these workers, as far as they have run before.
+            positions: of these workers, as far as they have run before.
             attempt: ≥ 1: the next request has failed before, and is begun with other seeds.
             update: arguments of `update_policy`; none before there are weights.
         """
@@ -91,8 +91,8 @@ class RolloutProcess:
         }
         self._reported_restarts = 0
         for index, worker in self.workers.items():
-            if index in states:
-                worker.load_state_dict(states[index])
+            if index in positions:
+                worker.start_at(positions[index])
             worker.restarts.attempt = attempt
         self.update_policy(*update)
 
@@ -155,7 +155,7 @@ class RolloutProcess:
     def _report(self) -> ProcessReport:
         restarts = sum(worker.restarts.count for worker in self.workers.values())
         new, self._reported_restarts = restarts - self._reported_restarts, restarts
-        return ProcessReport({index: worker.state_dict() for index, worker in self.workers.items()}, new, resident_mb())
+        return ProcessReport({index: worker.position() for index, worker in self.workers.items()}, new, resident_mb())
 
     def _env_wrapper(self, spec: ProcessSpec) -> Callable[[Any], Any] | None:
         """Wraps the vector environment of a worker; `None` where resets and steps have no deadlines."""

@@ -36,12 +36,12 @@ class ProcessReport:
     """What a process reports about itself with every result.
 
     Attributes:
-        states: what its successor has to know, by worker index.
+        positions: what its successor has to know, by worker index.
         env_restarts: replacements of failed environments since the last report.
         memory_mb: resident memory of the process, MiB.
     """
 
-    states: dict[int, dict[str, int]]
+    positions: dict[int, dict[str, int]]
     env_restarts: int
     memory_mb: float
 

@@ -72,7 +72,7 @@ class FakeWorkerSet:
         return process.number, self.next[process.number]
 
     def _on_report(self, report: ProcessReport) -> None:
-        self.next.update(report.states)
+        self.next.update(report.positions)
 
     def _request(self, number: int) -> Request:
         def arguments(request: Request) -> tuple[int]:

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.config.keys import value_at
 from lightning_rl.reports.run_records import RunRecord, Series
-from lightning_rl.reports.statistics import interquartile_mean, interval_of_iqm, variance_explained
+from lightning_rl.reports.statistics import (
+    LEAST_FOR_INTERVAL,
+    LEVEL,
+    interquartile_mean,
+    interval_of_iqm,
+    p_value_of_groups,
+    variance_explained,
+)
 from lightning_rl.run_directory.config_file import relocate
 
 __all__ = [
@@ -75,10 +82,20 @@ class Arm:
         """Whether its statistics are about complete runs."""
         return any(run.state == "ok" for run in self.runs)
 
+    def newest(self, metric: str) -> list[tuple[RunRecord, float]]:
+        """The runs that count, and have a metric whose newest value is finite, with that value."""
+        found = ((run, run.curves[metric].last) for run in self.counted if metric in run.curves)
+        return [(run, value) for run, value in found if math.isfinite(value)]
+
     def scores(self, metric: str) -> NDArray[np.float64]:
-        """The newest value of a metric in each run that counts and has it."""
-        found = (run.curve(metric) for run in self.counted)
-        return np.array([series.last for series in found if series is not None])
+        """The newest value of a metric in each run that counts and has it, if it is finite."""
+        return np.array([value for _, value in self.newest(metric)])
+
+    def failures(self, metric: str) -> int:
+        """How many runs failed, or ended with a value of a metric that is not finite."""
+        ended = (run.curves[metric].last for run in self.runs if run.state == "ok" and metric in run.curves)
+        failed = sum(run.state in ("failed", "dead") for run in self.runs)
+        return failed + sum(not math.isfinite(value) for value in ended)
 
     def best(self, metric: str) -> NDArray[np.float64]:
         """The highest value of a metric in each run that counts and has it."""
@@ -244,7 +261,7 @@ def target_of(arm: Arm, metric: str) -> Target | None:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The interquartile mean of curves over seeds: x `[N]`, middle `[N]`, and its 95 % interval, from two seeds on."""
+    """The interquartile mean of curves over seeds: x and middle `[N]`, and its 95 % interval; `None` of few seeds."""
 
     x: NDArray[np.float64]
     middle: NDArray[np.float64]
@@ -278,7 +295,7 @@ def band(arm: Arm, metric: str, axis: Axis) -> Band | None:
     x = np.linspace(first, last, POINTS) if last > first else np.array([first])
     values = np.stack([np.interp(x, curve.steps, curve.values) for curve in curves])
     low = high = None
-    if len(curves) > 1:
+    if len(curves) >= LEAST_FOR_INTERVAL:
         low, high = interval_of_iqm(values, resamples=max(50, min(1000, MOST_NUMBERS // values.size)))
     return Band(x, interquartile_mean(values, axis=0), low, high)
 
@@ -292,7 +309,7 @@ class Importance:
 
     Attributes:
         keys: dotted.
-        share: in [0, 1]; `None`: there are too few runs to know.
+        share: in [0, 1]; `None`: the runs do not show at 5 % that it is more than chance.
     """
 
     keys: Sequence[str]
@@ -311,8 +328,9 @@ def importance(arms: Sequence[Arm], metric: str) -> list[Importance]:
     for key, values in differences([arm.config for arm in arms]).items():
         texts = [text_of(value) for value in values]
         together.setdefault(tuple(texts.index(text) for text in texts), []).append(key)
-    found_shares = [
-        Importance(keys, variance_explained(scores, [partition[owner] for owner in owners]))
-        for partition, keys in together.items()
-    ]
+    found_shares = []
+    for partition, keys in together.items():
+        groups = [partition[owner] for owner in owners]
+        shown = p_value_of_groups(scores, groups) <= LEVEL
+        found_shares.append(Importance(keys, variance_explained(scores, groups) if shown else None))
     return sorted(found_shares, key=lambda each: -1.0 if each.share is None else each.share, reverse=True)

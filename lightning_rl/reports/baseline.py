@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError, SaveError
-from lightning_rl.reports.statistics import bootstrap, interquartile_mean
-from lightning_rl.reports.summaries import Summary, Task, iqm, number
+from lightning_rl.reports.statistics import LEVEL, lowest_p_value, p_value_of_greater
+from lightning_rl.reports.summaries import Summary, Task, iqm, number, too_few_words
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.version import __version__
@@ -20,16 +20,15 @@ __all__ = ["check_against", "read_baseline", "save_baseline"]
 
 FORMAT = "lightning_rl baseline 1"
 MOST_BYTES = 2**20
-LEAST_SEEDS = 2
-PROBABILITY = 0.5  # of being below the baseline's interval, from which on a score is a regression
-MARGIN = 0.02  # scores of 500, 500, 500 have an interval without a width
+LEAST_SEEDS = 4  # against as many new ones they can show a difference
+MARGIN = 0.02  # share of the baseline's score that new scores may be lower
 
 
 def save_baseline(file: Path, tasks: Sequence[Task]) -> None:
     """Write the scores of all arms.
 
     Raises:
-        ConfigError: an arm has fewer than two complete runs, so that its scores have no interval.
+        ConfigError: an arm has too few complete runs to be compared with as many new ones.
         SaveError: the file could not be written.
     """
     arms = []
@@ -48,7 +47,6 @@ def save_baseline(file: Path, tasks: Sequence[Task]) -> None:
                     "metric": task.metric,
                     "scores": summary.scores.tolist(),
                     "iqm": score.middle,
-                    "interval": [score.low, score.high],
                 }
             )
     content = {"format": FORMAT, "at": now(), "lightning_rl": __version__, "arms": arms}
@@ -74,8 +72,8 @@ def read_baseline(file: Path) -> list[dict[str, Any]]:
             if not all(isinstance(arm[key], str) for key in ("env", "arm", "metric")):
                 raise ValueError("an arm has no name")
             scores = np.asarray(arm["scores"], float)
-            if scores.ndim != 1 or len(scores) < LEAST_SEEDS or not np.isfinite(scores).all():
-                raise ValueError(f"scores of {arm['arm']} are no {LEAST_SEEDS} numbers or more")
+            if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
+                raise ValueError(f"scores of {arm['arm']} are no numbers")
     except (OSError, KeyError, TypeError, RecursionError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
         raise ConfigError(f"{file} is no baseline ({reason}): write one with --save-baseline {file}") from error
@@ -87,8 +85,8 @@ def check_against(
 ) -> list[tuple[bool, str]]:
     """For each arm of a baseline: whether the new runs are no worse, and a line of explanation.
 
-    New scores are worse if, with a probability of at least one half by the bootstrap over their seeds, their
-    interquartile mean lies below the 95 % interval of the baseline's by more than a margin. An arm without a complete
+    New scores are worse if the exact two-sided Mann-Whitney U test shows at 5 % that they are lower than the baseline's
+    less a margin: the rule of `summaries.difference`. An arm without a complete
     run, and one with runs that failed, is worse, too. An arm of the baseline is compared with the new arm of the same
     environment and label; if there is one arm of an environment on either side, their labels may differ.
 
@@ -96,6 +94,9 @@ def check_against(
         baseline: as `read_baseline` gives it.
         tasks: of the new runs.
         margin: share of the baseline's interquartile mean, at least 0.
+
+    Raises:
+        ConfigError: an arm has too few seeds, old or new, for any scores to be a regression; says how many more.
     """
     return [check_arm(old, summary_for(old, baseline, tasks), margin) for old in baseline]
 
@@ -119,14 +120,12 @@ def check_arm(old: Mapping[str, Any], summary: Summary | None, margin: float) ->
         return False, f"{named}: {', '.join(failed)} failed"
     if not summary.arm.complete or not len(scores):
         return False, f"{named}: no complete run with {old['metric']}"
-    before, after = iqm(np.asarray(old["scores"], float)), iqm(scores)
-    assert before is not None and before.low is not None and after is not None
-    limit = before.low - margin * abs(before.middle)
-    worse = probability_below(scores, limit)
-    line = f"{named}: {after} against {before}; below {number(limit)} with probability {worse:.0%}"
-    return worse < PROBABILITY, line
-
-
-def probability_below(scores: np.ndarray, limit: float) -> float:
-    """Probability by the bootstrap over seeds that the interquartile mean of scores is below a limit."""
-    return float((bootstrap(lambda drawn: interquartile_mean(drawn, axis=1), scores) < limit).mean())
+    earlier = np.asarray(old["scores"], float)
+    before, after, counts = iqm(earlier), iqm(scores), (len(earlier), len(scores))
+    assert before is not None and after is not None
+    if lowest_p_value(*counts) > LEVEL:
+        raise ConfigError(f"{named}: {too_few_words(counts, ('the baseline', 'the new runs'))}")
+    limit = margin * abs(before.middle)
+    p_value = min(1.0, 2 * p_value_of_greater(earlier - limit, scores))
+    line = f"{named}: {after} against {before}; lower by more than {number(limit)}: p = {p_value:.2g}"
+    return p_value > LEVEL, line

@@ -12,7 +12,7 @@ import numpy as np
 from lightning_rl.errors import ConfigError
 from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, return_metric, text_of
 from lightning_rl.reports.run_records import RunRecord, read_runs
-from lightning_rl.reports.summaries import Interval, Summary, improvement, metric_words, number, percent, time_words
+from lightning_rl.reports.summaries import Difference, Interval, Summary, difference, metric_words, number, time_words
 
 __all__ = ["compare", "comparison_text"]
 
@@ -29,13 +29,16 @@ def compare(ours: Path, theirs: Path) -> dict[str, Any]:
     metric = return_metric(arms)
     first, second = (Summary.of(arm, metric) for arm in arms)
     same_env = arms[0].runs[0].env == arms[1].runs[0].env
-    chance = improvement(first, second) if same_env else None
+    found = difference(first, second, ("A", "B")) if same_env else None
     return {
         "metric": metric,
         "score": metric_words(first),
         "a": figures(ours, first),
         "b": figures(theirs, second),
-        "probability_of_improvement": None if chance is None else numbers(chance),
+        "probability_of_improvement": None if found is None else found.chance,
+        "p_value": None if found is None else found.p_value,
+        "better": None if found is None or found.better is None else {"ours": "a", "theirs": "b"}[found.better],
+        "verdict": verdict_words(found, same_env),
         "config": differences([arm.config for arm in arms]),
         "provenance": provenance_differences(arms),
         "same_seeds": parting(arms),
@@ -162,7 +165,7 @@ def comparison_text(found: Mapping[str, Any]) -> str:
         ("env steps/s", *(optional(side["env_steps_per_second"], number) for side in (a, b))),
         ("wall time", *(optional(side["seconds"], time_words) for side in (a, b))),
     ]
-    lines = [f"A: {a['directory']}", f"B: {b['directory']}", "", *aligned(rows), "", chance_words(found)]
+    lines = [f"A: {a['directory']}", f"B: {b['directory']}", "", *aligned(rows), "", found["verdict"]]
     if not found["config"]:  # else there is nothing to explain
         lines += [seed_words(each) for each in found["same_seeds"]]
     for name, title in (("config", "config"), ("provenance", "versions and machines")):
@@ -186,24 +189,14 @@ def optional(value: float | None, show: Any) -> str:
     return ABSENT if value is None else show(value)
 
 
-def chance_words(found: Mapping[str, Any]) -> str:
+def verdict_words(found: Difference | None, same_env: bool) -> str:
     """Which side is better, in one line."""
-    if found["a"]["env"] != found["b"]["env"]:
+    if not same_env:
         return "The environments differ, so the returns cannot be compared."
-    chance = found["probability_of_improvement"]
-    if chance is None:
+    if found is None:
         return "One side has no return yet."
-    line = f"A run of A scores more than one of B with probability {percent(Interval(*chance))}"
-    if chance[1] is None:
-        return f"{line}; one seed is too few for an interval."
-    side = (
-        "A is better"
-        if chance[1] > 0.5
-        else "B is better"
-        if chance[2] < 0.5
-        else "the seeds do not tell which is better"
-    )
-    return f"{line}: {side}."
+    words = found.chance_words(("A", "B"))
+    return f"{words[0].upper()}{words[1:]}: {found.words}."
 
 
 def seed_words(parted: Mapping[str, Any]) -> str:

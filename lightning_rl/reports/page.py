@@ -28,14 +28,15 @@ from lightning_rl.reports.figures import COLOURS, Curve, Row, bars, curves_chart
 from lightning_rl.reports.health import Finding, Level, Reading, findings
 from lightning_rl.reports.markup import Markup, element, join
 from lightning_rl.reports.run_records import RunRecord
-from lightning_rl.reports.statistics import bootstrap_interval, performance_profile
+from lightning_rl.reports.statistics import LEAST_FOR_INTERVAL, LEVEL, performance_profile, share_interval
 from lightning_rl.reports.summaries import (
+    Difference,
+    Interval,
     Summary,
     Task,
-    improvement,
+    difference,
     metric_words,
     number,
-    percent,
     time_words,
     verdict,
 )
@@ -50,7 +51,6 @@ REPORT_FILE = "report.html"
 # Browsers refuse whatever is not in the file.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 ICON = "data:,"  # none; otherwise browsers ask a server for one
-FEW_SEEDS = 5
 MOST_POINTS = 40_000  # of all runs' lines in a chart: a line of a run has about 12 bytes per point
 MOST_DATA_ROWS = 8_000  # of the CSV that is embedded, about 60 bytes each
 COLUMNS = ("env", "arm", "run", "seed", "env_steps", "seconds", "train_return", "eval_return")
@@ -184,7 +184,7 @@ def badge(summary: Summary) -> Markup:
         return element("span", "reached" if good else f"reached by {met}", class_=f"badge {'good' if good else 'fair'}")
     above = int((summary.scores >= target.value).sum())
     if summary.solved:
-        clear = score.low is None or score.low >= target.value
+        clear = summary.clearly_solved
         return element("span", "✓ solved" if clear else "✓ solved, just", class_=f"badge {'good' if clear else 'fair'}")
     if above:
         return element("span", f"solved {above} of {len(summary.scores)}", class_="badge fair")
@@ -200,8 +200,8 @@ def task_verdict(task: Task, several: bool) -> Markup:
     headline = best_words(task)
     least = min((len(summary.scores) for summary in task.ranking), default=0)
     note = None
-    if 1 < least < FEW_SEEDS:
-        note = f"Intervals of {least} seeds are too narrow and move with every new seed; five to ten tell more."
+    if 1 < least < LEAST_FOR_INTERVAL:
+        note = f"An interval of {least} seeds would miss too often, so there is none; five to ten seeds tell more."
     return element(
         "div",
         element("h3", task.env) if several else None,
@@ -213,19 +213,22 @@ def task_verdict(task: Task, several: bool) -> Markup:
 
 
 def best_words(task: Task) -> str | None:
-    """Which arm scores highest, and how sure that is; `None` for a single arm."""
+    """Which arm scores highest, and whether the seeds show that it is better; `None` for a single arm."""
     if len(task.ranking) < 2:
         return None
     best, second = task.ranking[:2]
-    chance = improvement(best, second)
-    if chance is None or chance.low is None:
-        return f"{best.arm.label} scores highest; one seed is too few to tell whether it is better."
-    words = f"a run of it scores more than one of {second.arm.label} with probability {percent(chance)}"
-    if chance.low == 1.0:
-        return f"{best.arm.label} is best: every run of it scores more than every run of {second.arm.label}."
-    if chance.low > 0.5:
-        return f"{best.arm.label} is best: {words}."
-    return f"{best.arm.label} scores highest, but is not clearly better: {words}."
+    names = best.arm.label, second.arm.label
+    found = against(best, second, task)
+    if found.better == "ours":
+        return f"{names[0]} is best: {found.chance_words(names)}."
+    return f"{names[0]} scores highest, but {found.words}; {found.chance_words(names)}."
+
+
+def against(best: Summary, other: Summary, task: Task) -> Difference:
+    """Whether the seeds show that an arm is better than another one, among all arms of a task that have scores."""
+    found = difference(best, other, (best.arm.label, other.arm.label), len(task.ranking))
+    assert found is not None  # the arms of a ranking have scores
+    return found
 
 
 # -- a task's sections -------------------------------------------------------------------------------------------------
@@ -272,8 +275,8 @@ def learning_curves(task: Task) -> Markup:
     ]
     note = (
         "Thin: a run. Thick: the interquartile mean of the complete runs; shaded: its 95 % interval by the bootstrap "
-        "over seeds. A run that ended earlier than others keeps its last value. Dashed, with a cross: it failed; "
-        "with a ring: it is running."
+        f"over seeds, from {LEAST_FOR_INTERVAL} seeds on. A run that ended earlier than others keeps its last value. "
+        "Dashed, with a cross: it failed; with a ring: it is running."
     )
     return join(legend(task), element("div", *charts, class_="grid"), element("p", note, class_="note"))
 
@@ -346,8 +349,8 @@ def scores(task: Task) -> Markup:
         chart = figure("Score of each arm", picture, "Bar: 95 % interval. Line: interquartile mean. Dots: seeds.")
     note = (
         f"Score: {metric_words(task.summaries[0])}, interquartile mean over seeds with its 95 % interval by the "
-        "bootstrap. Best: the highest value during the run, mean over seeds. To the threshold: median of the runs that "
-        "reached it, if at least half did."
+        f"bootstrap, from {LEAST_FOR_INTERVAL} seeds on. Best: the highest value during the run, mean over seeds. To "
+        "the threshold: median of the runs that reached it, if at least half did."
     )
     numbers = table([names[index] for index in kept], cells, range(1, len(kept)))
     profile = profile_figure(task)
@@ -357,12 +360,8 @@ def scores(task: Task) -> Markup:
 
 def dots(summary: Summary) -> list[tuple[float, str]]:
     """The score of each run, with a title."""
-    found = []
-    for run in summary.arm.counted:
-        series = run.curve(summary.metric)
-        if series is not None:
-            found.append((series.last, f"{run.name}, seed {run.seed}: {number(series.last)}"))
-    return found
+    newest = summary.arm.newest(summary.metric)
+    return [(value, f"{run.name}, seed {run.seed}: {number(value)}") for run, value in newest]
 
 
 def profile_figure(task: Task) -> Markup | None:
@@ -379,37 +378,41 @@ def profile_figure(task: Task) -> Markup | None:
         if not len(summary.scores):
             arms.append((summary.arm.label, [], None))
             continue
-        low = high = None
-        if len(summary.scores) > 1:
-            low, high = bootstrap_interval(lambda drawn: performance_profile(drawn, thresholds), summary.scores)
         middle = performance_profile(summary.scores, thresholds)
+        low, high = share_interval(middle, len(summary.scores))
         arms.append((summary.arm.label, [], Band(thresholds, middle, low, high)))
     picture = curves_chart(arms, label="Performance profiles", x_label="score τ", y_label="runs above τ", shares=True)
     return figure(
-        "Performance profile", picture, "The share of an arm's runs that score more than τ; higher is better."
+        "Performance profile",
+        picture,
+        "The share of an arm's runs that score more than τ, with its 95 % interval (Wilson); higher is better.",
     )
 
 
 def comparison(task: Task) -> Markup:
     """The probability that a run of the best arm scores more than one of each other arm; the swept keys' importance."""
     best, shown = task.ranking[0], drawn(task)
-    rows = []
+    rows, words = [], []
     for summary in task.ranking[1:]:
-        chance = improvement(best, summary)
-        if chance is not None and summary in shown:
-            rows.append(Row(shown.index(summary), f"{best.arm.label} > {summary.arm.label}", chance))
+        if summary in shown:
+            found = against(best, summary, task)
+            label = f"{best.arm.label} > {summary.arm.label}"
+            rows.append(Row(shown.index(summary), label, Interval(found.chance)))
+            words.append(element("li", f"{found.chance_words((best.arm.label, summary.arm.label))}: {found.words}."))
     picture = intervals_chart(
         rows,
         label="Probabilities of improvement",
         x_label="probability that a run of the first scores more",
         threshold=0.5,
         within=(0.0, 1.0),
-        show=percent,
+        show=lambda interval: f"{interval.middle:.0%}",
     )
-    caption = "An interval that contains one half says that the seeds do not tell which is better."
-    return element(
-        "div", figure("Probability of improvement", picture, caption), importance_figure(task), class_="grid"
+    caption = (
+        f"An arm is called better only if an exact Mann-Whitney U test shows it: if no arm is better than another, one "
+        f"is called so in at most {LEVEL:.0%} of such reports."
     )
+    chances = join(figure("Probability of improvement", picture, caption), element("ul", *words, class_="advice"))
+    return element("div", element("div", chances), importance_figure(task), class_="grid")
 
 
 def importance_figure(task: Task) -> Markup:
@@ -417,20 +420,17 @@ def importance_figure(task: Task) -> Markup:
     shares = importance([summary.arm for summary in task.summaries], task.metric)
     known = [(key_words(each.keys), each.share) for each in shares if each.share is not None]
     title = "What explains the scores"
+    unknown = ", ".join(key_words(each.keys) for each in shares if each.share is None)
+    note = element("p", f"Not told from chance by these runs: {unknown}.", class_="note") if unknown else None
     if not known:
-        return element(
-            "figure",
-            element("b", title),
-            element(
-                "p", "There are too few runs, or no difference between them, to tell keys from chance.", class_="note"
-            ),
-        )
+        return element("figure", element("b", title), note)
     picture = bars([(name, share) for name, share in known[:8]], label=title)
     caption = (
-        "The share of the scores' variance that a key's values explain alone (ε², corrected for chance); the rest is "
+        "The share of the scores' variance that a key's values explain alone (ε², corrected for chance), where a "
+        f"permutation test at {LEVEL:.0%} shows that chance does not explain as much; the rest is "
         "seeds, noise and keys together. Keys that always change together cannot be told apart."
     )
-    return figure(title, picture, caption)
+    return element("div", figure(title, picture, caption), note)
 
 
 def key_words(keys: Sequence[str]) -> str:

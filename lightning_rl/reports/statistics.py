@@ -5,22 +5,36 @@ Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Hashable, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_rl.runs.evaluation import student_t
+
 __all__ = [
-    "bootstrap",
-    "bootstrap_interval",
+    "LEAST_FOR_INTERVAL",
+    "LEVEL",
     "interquartile_mean",
     "interval_of_iqm",
+    "lowest_p_value",
+    "p_value_of_greater",
+    "p_value_of_groups",
     "performance_profile",
     "probability_of_improvement",
+    "share_interval",
     "variance_explained",
 ]
 
 Array = NDArray[np.float64]
+
+LEVEL = 0.05
+"""Probability of a verdict, such as a better arm, where runs differ by chance alone."""
+
+LEAST_FOR_INTERVAL = 5
+"""Runs. No percentile interval of n scores covers more often than 1 − 2^(1 − n): 50, 75 and 88 % of 2, 3 and 4."""
 
 
 def interquartile_mean(scores: Array, axis: int = -1) -> Array:
@@ -69,40 +83,64 @@ def probability_of_improvement(ours: Array, theirs: Array) -> Array:
     return ((ours > theirs) + 0.5 * (ours == theirs)).mean(axis=(-2, -1))
 
 
-def bootstrap_interval(
-    statistic: Callable[..., Array], *strata: Array, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> tuple[Array, Array]:
-    """Percentile interval of a statistic by the stratified bootstrap: runs are drawn again within each stratum.
+def p_value_of_greater(ours: Array, theirs: Array) -> float:
+    """How probable so high a Mann-Whitney U of ours is if both are draws from one distribution: exact, with ties.
 
-    Arxiv 2108.13264, section 4.1. The same seed gives the same interval.
+    Mann & Whitney 1947. All divisions of the pooled scores into groups of these sizes are counted by their rank sum.
 
     Args:
-        statistic: function of the resampled strata, `[resamples, N_k, *]` each; gives `[resamples, *]`.
-        strata: scores `[N_k, *]` of the runs of a task, or of an algorithm.
-        level: probability of the interval, in (0, 1).
+        ours: `[N]`; may hold −∞ for runs that failed.
+        theirs: `[M]`.
+
+    Returns:
+        One-sided p-value, in (0, 1]; a two-sided test at level α asks for at most α / 2.
+    """
+    pooled = np.concatenate([ours, theirs])
+    ranks = (pooled[:, None] > pooled).sum(axis=1) + (pooled[:, None] >= pooled).sum(axis=1)  # doubled mid-ranks
+    ways = np.zeros((len(ours) + 1, ranks.sum() + 1))  # to choose so many scores with this rank sum
+    ways[0, 0] = 1.0
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank]
+    return float(ways[-1, ranks[: len(ours)].sum() :].sum() / ways[-1].sum())
+
+
+def lowest_p_value(ours: int, theirs: int) -> float:
+    """The lowest two-sided p-value that so many runs against so many can have: 0.33 for 2 + 2, 0.1 for 3 + 3."""
+    return min(1.0, 2 / math.comb(ours + theirs, ours))
+
+
+def share_interval(shares: Array, count: int) -> tuple[Array, Array]:
+    """The 95 % interval of shares of `count` runs. Wilson 1927.
+
+    Args:
+        shares: in [0, 1], of any shape.
+        count: of the runs, at least 1.
+    """
+    z = NormalDist().inv_cdf(0.975)
+    middle = (shares + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z * np.sqrt(shares * (1 - shares) / count + (z / (2 * count)) ** 2) / (1 + z**2 / count)
+    return middle - half, middle + half
+
+
+def interval_of_iqm(scores: Array, resamples: int = 2000) -> tuple[Array, Array]:
+    """The 95 % interval of the interquartile mean by the bootstrap over runs, widened for few of them.
+
+    An expanded percentile interval, Hesterberg 2015, arXiv:1411.5279: the plain one is too narrow by √((N − 1) / N),
+    and as normal quantiles are closer together than Student's. It covers in 93 to 98 % of samples of 5 to 20 scores,
+    from normal, skewed, heavy-tailed, bounded and bimodal distributions. The same scores give the same interval.
+
+    Args:
+        scores: `[N, *]`, N at least `LEAST_FOR_INTERVAL`.
         resamples: number of resampled data sets.
-        seed: of the draws.
 
     Returns:
         Lower and upper end, `[*]` each.
     """
-    values = bootstrap(statistic, *strata, resamples=resamples, seed=seed)
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    count = len(scores)
+    drawn = scores[np.random.default_rng(0).integers(count, size=(resamples, count))]
+    tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * student_t(count - 1))
+    low, high = np.quantile(interquartile_mean(drawn, axis=1), [tail, 1 - tail], axis=0)
     return low, high
-
-
-def bootstrap(statistic: Callable[..., Array], *strata: Array, resamples: int = 2000, seed: int = 0) -> Array:
-    """A statistic of each resampled data set, `[resamples, *]`; arguments as of `bootstrap_interval`."""
-    generator = np.random.default_rng(seed)
-    drawn = [scores[generator.integers(len(scores), size=(resamples, len(scores)))] for scores in strata]
-    return statistic(*drawn)
-
-
-def interval_of_iqm(*strata: Array, resamples: int = 2000) -> tuple[Array, Array]:
-    """95 % interval of the interquartile mean over the runs of all strata, `[N_k, *]` each."""
-    return bootstrap_interval(
-        lambda *drawn: interquartile_mean(np.concatenate(drawn, axis=1), axis=1), *strata, resamples=resamples
-    )
 
 
 def variance_explained(scores: Sequence[float], groups: Sequence[Hashable]) -> float | None:
@@ -129,3 +167,20 @@ def variance_explained(scores: Sequence[float], groups: Sequence[Hashable]) -> f
     if total == 0.0:
         return None
     return max(0.0, (total - within - (kinds - 1) * within / (count - kinds)) / total)
+
+
+def p_value_of_groups(scores: Sequence[float], groups: Sequence[Hashable], draws: int = 2000) -> float:
+    """How probable it is that random groups of these sizes explain as much of the scores' variance.
+
+    The permutation test of the one-way analysis of variance, with draws that repeat themselves.
+
+    Args:
+        scores: `[N]`.
+        groups: the group of each score.
+        draws: number of permutations.
+    """
+    permuted = np.random.default_rng(0).permuted(np.tile(np.asarray(scores, float), (draws, 1)), axis=1)
+    rows = np.concatenate([[scores], permuted])
+    places = [[place for place, own in enumerate(groups) if own == group] for group in dict.fromkeys(groups)]
+    within = np.sum([rows[:, own].var(axis=1) * len(own) for own in places], axis=0)
+    return float((within <= within[0] * (1 + 1e-9)).mean())

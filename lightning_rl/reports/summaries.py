@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +16,25 @@ from lightning_rl.config.keys import value_at
 from lightning_rl.reports.arms import Arm, Target, alike, arms_of, return_metric, target_of
 from lightning_rl.reports.run_records import RunRecord
 from lightning_rl.reports.statistics import (
-    bootstrap_interval,
+    LEAST_FOR_INTERVAL,
+    LEVEL,
     interquartile_mean,
     interval_of_iqm,
+    lowest_p_value,
+    p_value_of_greater,
     probability_of_improvement,
 )
 
 __all__ = [
+    "Difference",
     "Interval",
     "Summary",
     "Task",
-    "improvement",
+    "difference",
     "metric_words",
     "number",
-    "percent",
     "time_words",
+    "too_few_words",
     "verdict",
 ]
 
@@ -56,6 +62,7 @@ class Summary:
         metric: of the scores.
         scores: the newest value of the metric in each run that counts.
         best: its highest value in each of them.
+        failures: how many runs failed, or ended with a score that is not finite.
         target: the return that counts as solved; `None` if nothing says.
         solved_at: for each run that reached the target, env steps and seconds (`None`: not recorded).
     """
@@ -64,6 +71,7 @@ class Summary:
     metric: str
     scores: NDArray[np.float64]
     best: NDArray[np.float64]
+    failures: int
     target: Target | None
     solved_at: Sequence[tuple[int, float | None]]
 
@@ -72,9 +80,8 @@ class Summary:
         """The figures of an arm by a metric."""
         target = target_of(arm, metric)
         reached = [target.reached(run) for run in arm.counted] if target else []
-        return cls(
-            arm, metric, arm.scores(metric), arm.best(metric), target, [each for each in reached if each is not None]
-        )
+        solved_at = [each for each in reached if each is not None]
+        return cls(arm, metric, arm.scores(metric), arm.best(metric), arm.failures(metric), target, solved_at)
 
     @property
     def score(self) -> Interval | None:
@@ -85,6 +92,13 @@ class Summary:
     def solved(self) -> bool:
         """Whether the interquartile mean of the scores is at least the target."""
         return self.target is not None and self.score is not None and self.score.middle >= self.target.value
+
+    @property
+    def clearly_solved(self) -> bool:
+        """Whether its whole interval, or every score of too few for an interval, is at least the target."""
+        if self.target is None or self.score is None:
+            return False
+        return bool((self.scores.min() if self.score.low is None else self.score.low) >= self.target.value)
 
     @property
     def steps_to_target(self) -> float | None:
@@ -154,30 +168,99 @@ class Task:
     @property
     def ranking(self) -> list[Summary]:
         """The arms that have scores, best first."""
-        scored = [each for each in self.summaries if each.score is not None]
+        scored = [each for each in self.summaries if len(each.scores)]
         return sorted(scored, key=lambda each: -interquartile_mean(each.scores))
 
 
 def iqm(scores: NDArray[np.float64]) -> Interval | None:
-    """Interquartile mean and interval of scores; the interval from two scores on."""
+    """Interquartile mean of scores, and its interval if there are enough of them."""
     if not len(scores):
         return None
     middle = float(interquartile_mean(scores))
-    if len(scores) < 2:
+    if len(scores) < LEAST_FOR_INTERVAL:
         return Interval(middle)
     low, high = interval_of_iqm(scores)
     return Interval(middle, float(low), float(high))
 
 
-def improvement(ours: Summary, theirs: Summary) -> Interval | None:
-    """Probability that a run of one arm scores more than one of another; `None` if one of them has no score."""
+# -- which is better ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Whether the seeds of two arms show which is better.
+
+    Attributes:
+        chance: probability that a run of ours scores more than one of theirs.
+        p_value: two-sided, of the exact Mann-Whitney U test; `None` without a test.
+        better: the side that the test shows to be better; `None` if it shows neither, or there is none.
+        words: the verdict, without a full stop.
+    """
+
+    chance: float
+    p_value: float | None
+    better: Literal["ours", "theirs"] | None
+    words: str
+
+    def chance_words(self, names: tuple[str, str]) -> str:
+        """The probability in words."""
+        test = "" if self.p_value is None else f" (p = {self.p_value:.2g}, Mann-Whitney U test)"
+        return f"a run of {names[0]} scores more than one of {names[1]} with probability {self.chance:.0%}{test}"
+
+
+def difference(ours: Summary, theirs: Summary, names: tuple[str, str], arms: int = 2) -> Difference | None:
+    """Whether the seeds show which of two arms is better: the one rule for all verdicts on arms.
+
+    Runs that failed cannot make an arm better: they count as the lowest scores of the arm that would be.
+
+    Args:
+        ours, theirs: of one environment, by one metric.
+        names: in words.
+        arms: how many there are to choose the two from; `LEVEL` is for all their pairs together.
+
+    Returns:
+        `None` if one of them has no score.
+    """
     if not len(ours.scores) or not len(theirs.scores):
         return None
-    middle = float(probability_of_improvement(ours.scores, theirs.scores))
-    if min(len(ours.scores), len(theirs.scores)) < 2:
-        return Interval(middle)
-    low, high = bootstrap_interval(probability_of_improvement, ours.scores, theirs.scores)
-    return Interval(middle, float(low), float(high))
+    chance, level = float(probability_of_improvement(ours.scores, theirs.scores)), LEVEL / math.comb(arms, 2)
+    counts = (len(ours.scores), len(theirs.scores))
+    reasons = [
+        *(f"not all runs of {name} are complete" for name, side in named(names, ours, theirs) if not side.arm.complete),
+        *(f"runs of one seed are in {name} twice" for name, side in named(names, ours, theirs) if repeats(side.arm)),
+        *([too_few_words(counts, names, arms)] if lowest_p_value(*counts) > level else []),
+    ]
+    if reasons:
+        return Difference(chance, None, None, reasons[0])
+    higher, lower = (2 * p_value_of_greater(with_failures(a), b.scores) for a, b in ((ours, theirs), (theirs, ours)))
+    better = "ours" if higher <= level else "theirs" if lower <= level else None
+    if better is None:
+        words = f"{counts[0]} against {counts[1]} seeds do not show which is better"
+    else:
+        words = f"{names[better == 'theirs']} is better"
+    failed = [f"{side.failures} of {name}" for name, side in named(names, ours, theirs) if side.failures]
+    note = f"; failed runs ({', '.join(failed)}) count as the lowest of their side" if failed else ""
+    return Difference(chance, min(1.0, higher, lower), better, words + note)
+
+
+def named(names: tuple[str, str], *sides: Summary) -> list[tuple[str, Summary]]:
+    return list(zip(names, sides, strict=True))
+
+
+def with_failures(summary: Summary) -> NDArray[np.float64]:
+    """The scores, and −∞ for each run that failed."""
+    return np.concatenate([summary.scores, np.full(summary.failures, -np.inf)])
+
+
+def too_few_words(counts: tuple[int, int], names: tuple[str, str], arms: int = 2) -> str:
+    """Why so many seeds of two sides show nothing, and how many more would."""
+    needed = list(counts)
+    while lowest_p_value(*needed) > LEVEL / math.comb(arms, 2):
+        needed[needed[1] < needed[0]] += 1
+    more = [f"{n - count} more of {name}" for n, count, name in zip(needed, counts, names, strict=True) if n > count]
+    among = f" among {arms} arms" if arms > 2 else ""
+    seeds = f"{counts[0]} against {counts[1]} seed{'s' if max(counts) > 1 else ''}"
+    return f"{seeds} cannot show a difference at {LEVEL:.0%}{among}: run {' and '.join(more)}"
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -191,13 +274,6 @@ def number(value: float) -> str:
     if size >= 100 or value == int(value):
         return f"{value:.1f}".removesuffix(".0")
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
-
-
-def percent(interval: Interval) -> str:
-    """An interval of shares in percent."""
-    if interval.low is None or interval.high is None:
-        return f"{interval.middle:.0%}"
-    return f"{interval.middle:.0%} [{interval.low:.0%}, {interval.high:.0%}]"
 
 
 def time_words(seconds: float | None) -> str:
@@ -222,9 +298,7 @@ def verdict(summary: Summary) -> str:
     """Whether an arm solved its task, its score, what it took, and which seeds are missing: a few short sentences."""
     if (score := summary.score) is None:
         return f"No return yet. {missing(summary.arm)}".strip()
-    seeds = len(summary.scores)
-    named = f"interquartile mean {score} over {seeds} seeds" if seeds > 1 else f"{score}, one seed, so no interval"
-    parts = [f"{solved_words(summary)} {metric_words(summary).capitalize()}: {named}."]
+    parts = [f"{solved_words(summary)} {metric_words(summary).capitalize()}: {score_words(summary, score)}."]
     if summary.target is not None and summary.solved_at:
         reached, of = len(summary.solved_at), len(summary.arm.counted)
         who = "It" if of == 1 else f"{reached} of {of} seeds"
@@ -236,6 +310,15 @@ def verdict(summary: Summary) -> str:
             f"{who} reached {number(summary.target.value)}, after {number(float(steps))} env steps{times}{median}."
         )
     return " ".join(filter(None, [*parts, repeated(summary.arm), missing(summary.arm)]))
+
+
+def score_words(summary: Summary, score: Interval) -> str:
+    """A score with the number of seeds behind it."""
+    seeds = len(summary.scores)
+    if seeds == 1:
+        return f"{score}, one seed, so no interval"
+    few = "" if seeds >= LEAST_FOR_INTERVAL else f", too few for an interval ({LEAST_FOR_INTERVAL} have one)"
+    return f"interquartile mean {score} over {seeds} seeds{few}"
 
 
 def solved_words(summary: Summary) -> str:
@@ -254,16 +337,22 @@ def solved_words(summary: Summary) -> str:
         if above:
             return f"Solved by {above} of {len(summary.scores)} seeds only: they are above {what}."
         return f"Reached {what}, and lost it again." if summary.steps_to_target else f"Not solved: below {what}."
-    if score.low is not None and score.low < target.value:
-        return f"Solved, but not by a clear margin: {what} is inside the interval."
-    return f"Solved: above {what}."
+    if summary.clearly_solved:
+        return f"Solved: above {what}."
+    inside = "is inside the interval" if score.low is not None else "is above the lowest seed"
+    return f"Solved, but not by a clear margin: {what} {inside}."
 
 
 def repeated(arm: Arm) -> str:
-    """The seeds of which several runs count, as of a run and its copy, in words; "" if there are none."""
+    """The seeds of which several runs count, in words; "" if there are none."""
+    named = ", ".join(f"{seed} ({count} runs)" for seed, count in repeats(arm).items())
+    return f"Not independent: runs of seed {named}." if named else ""
+
+
+def repeats(arm: Arm) -> dict[str, int]:
+    """Seed → number of runs that count, of the seeds with several, as of a run and its copy."""
     counts = Counter(str(run.seed) for run in arm.counted if run.seed is not None)
-    named = ", ".join(f"{seed} ({count} runs)" for seed, count in counts.items() if count > 1)
-    return f"Not independent, so the interval is too narrow: runs of seed {named}." if named else ""
+    return {seed: count for seed, count in counts.items() if count > 1}
 
 
 def missing(arm: Arm) -> str:

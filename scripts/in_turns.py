@@ -4,23 +4,34 @@
     python scripts/in_turns.py sac --env-steps 3000 --loops bare
 
 Each iteration of ours is followed by as many env steps of each loop, with equal hyperparameters and networks: what
-slows the machine down meets all of them alike. The first iterations, without gradient steps, are not counted.
+slows the machine down meets all of them alike. The first iterations, without gradient steps, are not counted. A side
+that has not learned what its env steps allow is an error, as in `benchmark.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback
-from off_policy_benchmark import DQN_STARTS, DQN_WORK, NO_EVALUATION, SAC_STARTS, SAC_WORK
+from off_policy_benchmark import (
+    DQN_LEARNED,
+    DQN_STARTS,
+    DQN_WORK,
+    NO_EVALUATION,
+    SAC_LEARNED,
+    SAC_STARTS,
+    SAC_WORK,
+)
 
+from lightning_rl.benchmark.sides import not_learned
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs.run import build, fit
 
@@ -29,8 +40,8 @@ import dqn_loop
 import sac_loop
 
 CASES: dict[str, Any] = {
-    "dqn": (dqn_loop, "cartpole", DQN_WORK, ("--learning-starts", str(DQN_STARTS)), DQN_STARTS),
-    "sac": (sac_loop, "pendulum", SAC_WORK, ("--learning-starts", str(SAC_STARTS)), SAC_STARTS),
+    "dqn": (dqn_loop, "cartpole", DQN_WORK, ("--learning-starts", str(DQN_STARTS)), DQN_STARTS, DQN_LEARNED),
+    "sac": (sac_loop, "pendulum", SAC_WORK, ("--learning-starts", str(SAC_STARTS)), SAC_STARTS, SAC_LEARNED),
 }
 
 
@@ -71,7 +82,7 @@ def main() -> None:
     parser.add_argument("--loops", nargs="+", choices=["bare", "plain"], default=["bare", "plain"])
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    program, env, work, given, starts = CASES[args.case]
+    program, env, work, given, starts, learned = CASES[args.case]
     torch.set_num_threads(1)
     options = program.arguments([*given, f"--seed={args.seed}"])
     loops = {name: program.Loop(options, getattr(program, name.capitalize())) for name in args.loops}
@@ -84,6 +95,11 @@ def main() -> None:
         policy, datamodule, trainer = build(config)
         trainer.callbacks.append(turns)  # type: ignore[attr-defined]
         fit(policy, datamodule, trainer)
+    returns = {"ours": datamodule.episode_window.returns, **{name: loop.env.returns for name, loop in loops.items()}}
+    numbers = {n: {"env_steps": args.env_steps, "return": mean(own or [math.nan])} for n, own in returns.items()}
+    print("return: " + ", ".join(f"{name} {each['return']:.1f}" for name, each in numbers.items()))
+    if missing := not_learned(numbers, learned):
+        raise SystemExit("\n".join(f"error: not compared: {line}" for line in missing))
     own = turns.seconds.pop("ours")
     for name, seconds in turns.seconds.items():
         each = sorted(theirs / ours for ours, theirs in zip(own, seconds, strict=True))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from sides import PEERS, loop
 
-from lightning_rl.benchmark.sides import Side, alternate, ours, report
+from lightning_rl.benchmark.cartpole import LEARNED
+from lightning_rl.benchmark.sides import Learned, Side, alternate, ours, report
 
 __all__ = ["MULTI_AGENT"]
 
@@ -21,6 +22,9 @@ PPO_WORK = (
     "workers.envs_per_worker=8",
     "workers.fragment_length=32",
     "workers.vectorization=sync",
+)
+LBF_LEARNED = Learned(
+    {400_000: 0.5}, "half of what `policy=ppo env=lbf` has by then (docs/results.md); after 30k env steps it is still 0"
 )
 AGENTS = (2, 5, 10, 20)
 # EPyMARL's MAPPO: 10 episodes a batch, 4 epochs of one minibatch, a GRU of 128.
@@ -42,9 +46,12 @@ def multi_agent(args: argparse.Namespace) -> dict[str, object]:
     few = (*PPO_WORK, *NO_EVALUATION, f"total_env_steps={args.env_steps // 4}", "policy.passes=1")
     sides = [ours(f"{count} agents", *few, f"env.agents={count}") for count in AGENTS]
     rounds = alternate([alone, among, *sides], args.repeats)
+    for results in rounds:
+        for count, side in zip(AGENTS, sides, strict=True):
+            results[side.name]["return"] /= count  # a run reports the sum over its agents
     pairs = [(among.name, alone.name, "steps_per_s")]
     pairs += [(sides[0].name, side.name, "steps_per_s") for side in sides[1:]]
-    return report("multi_agent", rounds, ("steps_per_s", "seconds"), pairs)
+    return report("multi_agent", rounds, ("steps_per_s", "seconds"), pairs, LEARNED)
 
 
 def mappo(args: argparse.Namespace) -> dict[str, object]:
@@ -63,7 +70,7 @@ def mappo(args: argparse.Namespace) -> dict[str, object]:
         sides.append(Side("EPyMARL", command))
         pairs += [("ours", "EPyMARL", "steps_per_s"), ("ours, GRU", "EPyMARL", "steps_per_s")]
     rounds = alternate(sides, args.repeats)
-    return report("mappo", rounds, (*rates, "seconds"), pairs)
+    return report("mappo", rounds, (*rates, "seconds"), pairs, LBF_LEARNED, idle=["environment alone"])
 
 
 MULTI_AGENT = {"multi_agent": multi_agent, "mappo": mappo}

@@ -23,7 +23,9 @@ def replay(args: argparse.Namespace) -> dict[str, object]:
     own = Side("ours", (sys.executable, str(ROOT / "scripts" / "replay_speed.py"), *SIZES))
     peers = [peer(name, args.venvs, f"{name}_replay", *SIZES) for name in PEERS]
     rounds = alternate([own, *peers], args.repeats)
-    return report("replay", rounds, NUMBERS, [("ours", fastest(rounds, number), number) for number in NUMBERS])
+    return report(
+        "replay", rounds, NUMBERS, [("ours", fastest(rounds, number), number) for number in NUMBERS], learned=None
+    )
 
 
 def fastest(rounds: Sequence[Round], number: str) -> str:

@@ -1,7 +1,9 @@
 """Who competes in a benchmark, in which order they run, and how their numbers are compared.
 
 The sides of a scenario run one after the other, A B A B, so that a machine whose speed drifts slows all sides.
-Ratios are taken pair by pair, within a round; their median says more than the ratio of medians.
+Ratios are taken pair by pair, within a round; their median says more than the ratio of medians. A policy that has
+collapsed is fast, or slow, for other reasons than its program: sides are compared only if each has learned what its
+work allows.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,7 +23,19 @@ from statistics import median
 from lightning_rl.reports.run_records import read_run
 from lightning_rl.reports.time_split import split_of
 
-__all__ = ["Numbers", "Round", "Side", "alternate", "best", "ours", "report", "torch_loop"]
+__all__ = [
+    "Learned",
+    "Numbers",
+    "Round",
+    "Side",
+    "alternate",
+    "best",
+    "failed",
+    "not_learned",
+    "ours",
+    "report",
+    "torch_loop",
+]
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -120,20 +134,79 @@ def best(rounds: Sequence[Round], names: Sequence[str], number: str, lowest: boo
     return (min if lowest else max)(names, key=lambda name: medians[name])
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The return that shows that a side has learned what its work allows.
+
+    Args:
+        marks: env steps → least mean return of the last training episodes; below the first mark nothing is asked.
+        reason: where the numbers are from.
+    """
+
+    marks: Mapping[int, float]
+    reason: str
+
+    def least(self, env_steps: float) -> float | None:
+        """The return of the last mark that so many env steps reach; `None` before the first."""
+        return next((value for mark, value in sorted(self.marks.items(), reverse=True) if env_steps >= mark), None)
+
+
 def report(
-    scenario: str, rounds: list[Round], columns: Sequence[str], compared: Sequence[tuple[str, str, str]]
+    scenario: str,
+    rounds: list[Round],
+    columns: Sequence[str],
+    compared: Sequence[tuple[str, str, str]],
+    learned: Learned | None,
+    idle: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Print the table and the ratios; the same numbers come back for the JSON file."""
+    """Print the table, and the ratios unless a side has not learned; the same numbers come back for the JSON file.
+
+    Args:
+        scenario: its name.
+        rounds: numbers of the sides.
+        columns: of the table, beside the return.
+        compared: pairs of sides, and the number that they are compared by.
+        learned: what each side has to have learned, by the medians of its return and env steps; `None`: none learns.
+        idle: sides that do not learn.
+    """
+    shown = columns if learned is None else (*columns, "env_steps", "return")
     medians: dict[str, Numbers] = {}
     width = max(len(name) for name in rounds[0])
-    print(f"\n{scenario}: medians of {len(rounds)}\n{'':{width}} " + " ".join(f"{column:>20}" for column in columns))
+    print(f"\n{scenario}: medians of {len(rounds)}\n{'':{width}} " + " ".join(f"{column:>20}" for column in shown))
     for name in rounds[0]:
-        medians[name] = {c: median(results[name].get(c, float("nan")) for results in rounds) for c in columns}
-        print(f"{name:{width}} " + " ".join(f"{medians[name][column]:>20,.1f}" for column in columns))
+        medians[name] = {c: median(results[name].get(c, float("nan")) for results in rounds) for c in shown}
+        print(f"{name:{width}} " + " ".join(f"{medians[name][column]:>20,.1f}" for column in shown))
+    learning = {name: numbers for name, numbers in medians.items() if name not in idle}
+    missing = [] if learned is None else not_learned(learning, learned)
     pairs = []
-    for one, other, number in compared:
+    for one, other, number in () if missing else compared:
         values = ratios(rounds, one, other, number)
         pairs.append({"of": number, "one": one, "other": other, "median": median(values), "each": values})
         each = ", ".join(f"{value:.2f}" for value in values)
         print(f"{number}: {one} / {other} = {median(values):.2f} (each round: {each})")
-    return {"scenario": scenario, "rounds": rounds, "medians": medians, "ratios": pairs}
+    for line in missing:
+        print(f"not compared: {line}")
+    return {"scenario": scenario, "rounds": rounds, "medians": medians, "ratios": pairs, "not_learned": missing}
+
+
+def not_learned(medians: Mapping[str, Numbers], learned: Learned) -> list[str]:
+    """A line for each side whose return is lower than its env steps allow, or unknown."""
+    lines = []
+    for name, numbers in medians.items():
+        least = learned.least(numbers["env_steps"])
+        if least is None:
+            print(f"{name}: {numbers['env_steps']:,.0f} env steps are too few to see whether it learns")
+        elif not numbers["return"] >= least:
+            lines.append(
+                f"{name} has a return of {numbers['return']:,.1f} after {numbers['env_steps']:,.0f} env steps; "
+                f"expected at least {least:g}: {learned.reason}"
+            )
+    return lines
+
+
+def failed(scenarios: Sequence[Mapping[str, object]]) -> bool:
+    """Whether a side of a scenario has not learned; says so."""
+    names = [str(scenario["scenario"]) for scenario in scenarios if scenario["not_learned"]]
+    if names:
+        print(f"error: not compared: {', '.join(names)}, where a side has not learned (above)", file=sys.stderr)
+    return bool(names)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_rl.benchmark.cartpole import SCENARIOS, measure
-from lightning_rl.cli.parser import Parser, whole_number
+from lightning_rl.benchmark.sides import failed
+from lightning_rl.cli.parser import EXIT_CODES, Parser, whole_number
 from lightning_rl.errors import check_at_least_one
 
 __all__ = ["benchmark"]
@@ -14,7 +15,8 @@ __all__ = ["benchmark"]
 
 def benchmark(arguments: Sequence[str]) -> int:
     """Measure runs beside plain torch on this machine: benchmark [solve|same_work|throughput|all] [--repeats 3]."""
-    parser = Parser(prog="lightning-rl benchmark", description=benchmark.__doc__)
+    epilog = "Exit code 1: a side has not learned what its work allows, so it is not compared."
+    parser = Parser(prog="lightning-rl benchmark", description=benchmark.__doc__, epilog=epilog)
     parser.add_argument("scenario", nargs="?", choices=[*SCENARIOS, "all"], default="same_work")
     parser.add_argument("--repeats", type=whole_number, default=3, help="rounds, with seeds 0, 1, …")
     parser.add_argument(
@@ -24,5 +26,5 @@ def benchmark(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     check_at_least_one("--", repeats=options.repeats, **{"env-steps": options.env_steps})
     names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
-    measure(names, options.repeats, options.env_steps, options.json)
-    return 0
+    measured = measure(names, options.repeats, options.env_steps, options.json)
+    return EXIT_CODES["failed" if failed(measured["scenarios"]) else "ok"]

@@ -226,7 +226,7 @@ def difference(ours: Summary, theirs: Summary, names: tuple[str, str], arms: int
     chance, level = float(probability_of_improvement(ours.scores, theirs.scores)), LEVEL / math.comb(arms, 2)
     counts = (len(ours.scores), len(theirs.scores))
     reasons = [
-        *(f"not all runs of {name} are complete" for name, side in named(names, ours, theirs) if not side.arm.complete),
+        *(f"no run of {name} is complete" for name, side in named(names, ours, theirs) if not side.arm.complete),
         *(f"runs of one seed are in {name} twice" for name, side in named(names, ours, theirs) if repeats(side.arm)),
         *([too_few_words(counts, names, arms)] if lowest_p_value(*counts) > level else []),
     ]

@@ -1,4 +1,4 @@
-"""An algorithm of EPyMARL with its own values; prints env steps a second, and the returns of its tests, as JSON.
+"""An algorithm of EPyMARL with its own values; prints env steps a second, and returns, as JSON.
 
 It runs in EPyMARL's virtual environment, from a checkout of https://github.com/uoe-agents/epymarl:
 
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+RETURN = re.compile(r"(?<!\w)return_mean:\s+(-?[\d.]+)")  # of training; mean of the last five reports
 TEST = re.compile(r"test_return_mean:\s+(-?[\d.]+)")
 STEPS = re.compile(r"t_env:\s+(\d+)")
 
@@ -50,6 +51,7 @@ def main() -> None:
     path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH")]))
     times: list[tuple[float, int]] = []
     tests: list[tuple[int, float]] = []
+    mean: float | None = None
     with subprocess.Popen(
         command,
         cwd=args.source,
@@ -63,13 +65,16 @@ def main() -> None:
             text = COLOURS.sub("", line)
             if match := STEPS.search(text):
                 times.append((time.perf_counter(), int(match[1])))
+            if match := RETURN.search(text):
+                mean = float(match[1])
             if args.tests and (match := TEST.search(text)):
                 tests.append((times[-1][1], float(match[1])))
     if running.returncode or len(times) < 2:
         raise SystemExit(f"EPyMARL ended with {running.returncode} after {len(times)} reports")
     (began, first), (ended, last) = times[0], times[-1]
     numbers = {"env_steps": last, "seconds": ended - began, "steps_per_s": (last - first) / (ended - began)}
-    print(json.dumps(numbers | ({"test_returns": tests} if args.tests else {})))
+    returns = {} if mean is None else {"return": mean}
+    print(json.dumps(numbers | returns | ({"test_returns": tests} if args.tests else {})))
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def train(args: argparse.Namespace) -> dict[str, float]:
     loop.advance(args.env_steps)
     seconds, returns, updates = time.perf_counter() - start, list(loop.env.returns), loop.learner.updates
     rates = {"updates_per_s": updates / seconds, "steps_per_s": args.env_steps / seconds}
-    mean = float(np.mean(returns[-20:])) if returns else 0.0
+    mean = float(np.mean(returns[-20:])) if returns else math.nan
     return {"env_steps": args.env_steps, "updates": updates, "seconds": seconds, **rates, "return": mean}
 
 

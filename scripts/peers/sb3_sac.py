@@ -40,7 +40,7 @@ def train(args: argparse.Namespace) -> dict[str, float]:
         "seconds": seconds,
         "updates_per_s": model._n_updates / seconds,
         "steps_per_s": model.num_timesteps / seconds,
-        "return": float(np.mean(returns[-20:])) if returns else 0.0,
+        "return": float(np.mean(returns[-20:])) if returns else float("nan"),
     }
 
 

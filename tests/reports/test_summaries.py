@@ -177,7 +177,7 @@ def test_equal_scores_and_copies_of_runs_name_no_better_arm():
 
 def test_runs_that_are_not_complete_name_no_better_arm():
     found = compared(arm([10, 11, 12, 13], state="running"), arm([1, 2, 3, 4]))
-    assert found.better is None and found.words == "not all runs of A are complete"
+    assert found.better is None and found.words == "no run of A is complete"
 
 
 def test_failed_runs_count_as_the_lowest_scores_of_the_arm_that_would_be_better():

@@ -438,7 +438,7 @@ def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
     the order in which they first appear, and environment steps are summed.
 
     Args:
-        batches: with the same columns (of each policy).
+        batches: with the same columns (of each policy); "action_mask" allows everything where only others have it.
         dim: dimension to join along; `None` joins rows one after the other, and rollout fragments along `B`
             (shorter ones are padded with `valid=False` rows).
 
@@ -455,6 +455,8 @@ def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
     for batch in batches[1:]:
         if set(batch.columns) != set(first.columns):
             odd = sorted(set(batch.columns) ^ set(first.columns))
+            if odd == ["action_mask"]:
+                return concat_samples(_with_masks(batches), dim)
             raise ValueError(f"batches do not have the same columns; only some have {odd}")
     if dim is None and is_fragment(first):
         length = max(len(batch.valid) for batch in batches)
@@ -473,6 +475,20 @@ def _concat_policies(batches: Sequence[MultiAgentBatch], dim: int | None) -> Mul
         sum(batch.env_steps for batch in batches),
         sum(envs) if len(envs) == len(batches) else None,
     )
+
+
+def _with_masks(batches: Sequence[SampleBatch]) -> list[SampleBatch]:
+    """The batches, each with "action_mask": fragments from before an environment's first mask have none."""
+    like = next(batch.action_mask for batch in batches if "action_mask" in batch)
+
+    def everything(batch: SampleBatch) -> Any:
+        shape = (*batch.rewards.shape, *like.shape[batch.rewards.ndim :])
+        return like.new_ones(shape) if isinstance(like, Tensor) else np.ones(shape, bool)
+
+    return [
+        batch if "action_mask" in batch else SampleBatch(batch._columns, action_mask=everything(batch))
+        for batch in batches
+    ]
 
 
 def _concat(columns: Sequence[Any], dim: int) -> Any:
@@ -547,15 +563,19 @@ def action_mask_of(obs: Any, column: Any = None) -> Any:
     """Which discrete actions are allowed for these observations; `None`: all of them.
 
     The only function that knows where an action mask is stored: in a column of its own (from the environment's info),
-    or in the entry "action_mask" of a Dict observation.
+    or in the entry "action_mask" of a Dict observation. A nested mask, such as an array for each entry of a
+    MultiDiscrete space, is joined side by side.
 
     Args:
         obs: nested as the environment's, or as a batch's.
         column: "action_mask" beside the observations; `None` if there is no such column.
     """
-    if column is None and isinstance(obs, Mapping | SampleBatch):
-        return obs.get("action_mask")
-    return column
+    mask = obs.get("action_mask") if column is None and isinstance(obs, Mapping | SampleBatch) else column
+    if not isinstance(mask, Mapping | SampleBatch | tuple):
+        return mask
+    parts: list[Any] = []
+    map_leaves(lambda leaf: parts.append(leaf.reshape(len(leaf), -1)), mask)
+    return torch.cat(parts, dim=1) if isinstance(parts[0], Tensor) else np.concatenate(parts, axis=1)
 
 
 def to_nested_batch(value: Any) -> Any:

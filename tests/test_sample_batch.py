@@ -59,6 +59,14 @@ def test_concat_of_the_parts_is_the_whole(sizes: list[int]) -> None:
     assert torch.equal(joined.obs.tag, whole.obs.tag)
 
 
+def test_concat_samples_lets_rows_without_masks_do_anything_beside_rows_with_masks() -> None:
+    """Fragments from before an environment's first mask have none."""
+    masked = rows(2)
+    masked["action_mask"] = torch.tensor([[True, False], [False, True]])
+    joined = concat_samples([rows(1), masked])
+    assert joined.action_mask.tolist() == [[True, True], [True, False], [False, True]]
+
+
 def test_concat_refuses_batches_with_other_columns() -> None:
     with pytest.raises(ValueError, match=r"\['rewards'\]"):
         concat_samples([rows(2), rows(2).without("rewards")])

@@ -71,7 +71,7 @@ class RandomPlayer:
             EnvError: an observation or a reward is not what the spaces and the API say.
         """
         actions = {
-            agent: sample_allowed_action(self.spaces[agent][1], obs, self.infos.get(agent, {}))
+            agent: sample_allowed_action(self.spaces[agent][1], self.name, obs, self.infos.get(agent, {}))
             for agent, obs in self.obs.items()
             if agent not in self.ended
         }

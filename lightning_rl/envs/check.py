@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from lightning_rl.envs.action_masks import ActionMasks, sample_allowed
 from lightning_rl.errors import EnvError
 
 __all__ = ["call_reset", "check_env", "check_obs", "check_scalars", "equal", "sample_allowed_action"]
@@ -32,7 +33,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
         )
     env.action_space.seed(0)
     for step in range(steps):
-        action = sample_allowed_action(env.action_space, obs, info)
+        action = sample_allowed_action(env.action_space, name, obs, info)
         try:
             result = env.step(action)
         except Exception as error:
@@ -53,9 +54,12 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
             obs, info = _reset(env, name)
 
 
-def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
-    """A random action; where it is Discrete, or a group of Discrete ones, one that the masks allow."""
-    # As `sample_batch.action_mask_of`, whose module imports torch; environment processes do not.
+def sample_allowed_action(space: gym.Space[Any], name: str, obs: Any, info: Any) -> Any:
+    """A random action that the mask in the info or in a Dict observation allows; of a group, that of each member.
+
+    Raises:
+        EnvApiError: a mask does not fit the action space.
+    """
     if isinstance(space, gym.spaces.Tuple) and isinstance(obs, Mapping | tuple):  # a group of agents
         agents = obs.get("agents") if isinstance(obs, Mapping) else obs
         masks = obs.get("action_masks") if isinstance(obs, Mapping) else None
@@ -63,12 +67,9 @@ def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, An
             masks = [agent.get("action_mask") if isinstance(agent, Mapping) else None for agent in agents]
         if masks is not None and len(masks) == len(space.spaces):
             own = zip(space.spaces, masks, strict=True)
-            return tuple(sample_allowed_action(part, None, {"action_mask": mask}) for part, mask in own)
-    mask = info.get("action_mask")
-    mask = obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask
-    if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):
-        return space.sample()
-    return space.sample(np.asarray(mask, dtype=bool).astype(np.int8))
+            return tuple(sample_allowed_action(part, name, None, {"action_mask": mask}) for part, mask in own)
+    allowed = ActionMasks(space, name).find(obs, info)
+    return space.sample() if allowed is None else sample_allowed(space, allowed, space.np_random)
 
 
 def call_reset(env: Any, name: str) -> Any:

@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
+from lightning_rl.envs.action_masks import mask_row
 from lightning_rl.envs.atari import Atari, is_atari
 from lightning_rl.envs.check import check_env
 from lightning_rl.envs.multi_agent.adapters import as_multi_agent
@@ -384,9 +385,22 @@ class ResetEnded(gym.vector.VectorWrapper):
             final = np.full(self.num_envs, None, dtype=object)
             for index in np.flatnonzero(ended).tolist():
                 final[index] = _row(obs, index)
-            obs, _ = self.env.reset(options={"reset_mask": ended})
-            info = {**info, "final_obs": final, "_final_obs": ended}
+            obs, begun = self.env.reset(options={"reset_mask": ended})
+            masks = self._masks_after_reset(info, begun, ended) if "action_mask" in {**info, **begun} else {}
+            info = {**info, **masks, "final_obs": final, "_final_obs": ended, "final_info": info, "_final_info": ended}
         return obs, rewards, terminated, truncated, info
+
+    def _masks_after_reset(
+        self, info: Mapping[str, Any], begun: Mapping[str, Any], ended: np.ndarray
+    ) -> dict[str, Any]:
+        """The action masks of episodes that go on, from the step's infos, and of those that begin, from the reset's."""
+        masks, given = np.full(self.num_envs, None, dtype=object), np.zeros(self.num_envs, dtype=bool)
+        for infos, rows in ((info, ~ended), (begun, ended)):
+            if "action_mask" in infos:
+                given |= (present := rows & infos.get("_action_mask", True))
+                for index in np.flatnonzero(present).tolist():
+                    masks[index] = mask_row(infos["action_mask"], index)
+        return {"action_mask": masks, "_action_mask": given}
 
 
 def _unpickle(values: Mapping[str, Any], creator: Any) -> EnvCreator:

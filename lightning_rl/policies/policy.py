@@ -564,7 +564,10 @@ class Policy(FastAttributes, LightningModule):
 
     def _mask(self, obs: Any, column: Any) -> Tensor | None:
         mask = action_mask_of(obs, column)
-        return None if mask is None else torch.as_tensor(mask, dtype=torch.bool, device=self.device)
+        if mask is None:
+            return None
+        mask = torch.as_tensor(mask, dtype=torch.bool, device=self.device)
+        return mask if mask.ndim < 3 else mask.flatten(1)  # of a MultiDiscrete space perhaps [N, entries, values]
 
     def _tensors(self, value: Any) -> Any:
         if isinstance(value, SampleBatch):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from lightning_rl.envs.action_masks import sample_allowed
 from lightning_rl.policies.scratch_policy import ScratchPolicy
 from lightning_rl.ranges import Seed
 from lightning_rl.sample_batch import action_mask_of, row_count
@@ -16,7 +17,7 @@ __all__ = ["RandomPolicy"]
 
 
 class RandomPolicy(ScratchPolicy):
-    """Draws every action from the action space, Discrete ones uniformly among the allowed; it never learns.
+    """Draws every action from the action space, discrete parts uniformly among the allowed; it never learns.
 
     Args:
         observation_space, action_space: of one environment, any kind.
@@ -41,13 +42,16 @@ class RandomPolicy(ScratchPolicy):
         Args:
             obs: only their number is read, and "action_mask" of a Dict observation.
             state: not used.
-            action_mask: `[B, n]`, allowed actions of a Discrete space.
+            action_mask: `[B, n]`, allowed alternatives of the discrete parts, side by side.
             unused: further arguments of `Policy.compute_actions`.
         """
         space, rows = self.action_space, row_count(obs)
-        if not isinstance(space, spaces.Discrete):
-            return [space.sample() for _ in range(rows)], [], {}
         mask = action_mask_of(obs, action_mask)
+        if not isinstance(space, spaces.Discrete):
+            if mask is None:
+                return [space.sample() for _ in range(rows)], [], {}
+            allowed = np.asarray(mask, dtype=bool).reshape(rows, -1)
+            return [sample_allowed(space, row, self._rng) for row in allowed], [], {}
         if mask is None:
             return space.start + self._rng.integers(space.n, size=rows), [], {}
         # The largest of n random numbers is at each allowed action with the same probability.

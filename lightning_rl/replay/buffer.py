@@ -17,7 +17,7 @@ from torch import Tensor
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.replay.fragment_arrays import NEEDED, FragmentArrays
 from lightning_rl.replay.ring import SAMPLEABLE, Ring
-from lightning_rl.replay.ring_state import check_same, restore_ring, ring_for, ring_state
+from lightning_rl.replay.ring_state import check_same, restore_ring, ring_for, ring_state, with_masks
 from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import OF_STEPS, transitions
 from lightning_rl.sample_batch import SampleBatch
@@ -108,6 +108,7 @@ class ReplayBuffer:
         if self.ring is None:
             self.ring = self._new_ring(steps)
         ring = self.ring
+        steps = with_masks(ring, steps)
         check_same(ring, steps)
         for start in range(0, len(steps.valid), ring.longest):
             vanished, appeared = self._drawable_changes(*ring.add(steps.slice(start, start + ring.longest)))

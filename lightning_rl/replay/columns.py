@@ -154,6 +154,15 @@ class Columns:
             slots = np.arange(start, min(start + 1024, filled))
             self.leaves[path].array[slots] = frames.read(slots)
 
+    def add(self, layout: Layout) -> None:
+        """Add a column of zeros.
+
+        Raises:
+            ConfigError: it does not fit.
+        """
+        self.allocate.check(self.slots * layout.nbytes)
+        self._put(layout)
+
     def _put(self, layout: Layout) -> None:
         if layout.stack is None:
             column: Column = WholeColumn(self.slots, self.num_envs, layout.shape, layout.dtype, self.allocate)

@@ -92,6 +92,9 @@ class ReservoirReplayBuffer(ReplayBuffer):
         if self._kept is None:
             layouts = [Layout(path, leaf.shape[1:], leaf.dtype.name) for path, leaf in leaves.items()]
             self._kept = Columns(layouts, self.capacity, 1, self._allocate_kept)
+        for path in leaves.keys() - self._kept.leaves.keys():  # the first masks: what was kept allowed everything
+            self._kept.add(Layout(path, leaves[path].shape[1:], "bool"))
+            self._kept.array(path[0])[: len(self)] = True
         numbers = np.arange(self.seen, self.seen + count)
         generator = np.random.default_rng(derive_seed(self.seed, "replay", 0, 0, 0, self.seen))
         places = np.where(numbers < self.capacity, numbers, generator.integers(0, numbers + 1))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.replay.columns import Columns, Path
+from lightning_rl.replay.columns import Columns, Layout, Path
 from lightning_rl.replay.fragment_arrays import FragmentArrays
 from lightning_rl.replay.frames import FramesColumn
 from lightning_rl.sample_batch import STEP_INPUTS
@@ -97,6 +97,16 @@ class Ring:
         return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
 
     # -- adding -------------------------------------------------------------------------------------------------------
+    def add_masks(self, layout: Layout) -> None:
+        """Add the column "action_mask" to a ring without; the steps that it holds allowed everything.
+
+        Raises:
+            ConfigError: it does not fit into the memory.
+        """
+        self.columns.add(layout)
+        self.columns.array("action_mask")[: self.limit] = True
+        self.masked = True
+
     def mark_discontinuity(self) -> None:
         """Declare that the next fragment does not continue the stored steps, even if its observations look like it."""
         self.due[:] = -2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from lightning_rl.errors import CheckpointError, ConfigError
@@ -14,7 +16,7 @@ from lightning_rl.replay.frames import FramesColumn, Stack, find_stack
 from lightning_rl.replay.ring import Ring
 from lightning_rl.replay.storage import Allocator
 
-__all__ = ["check_same", "restore_ring", "ring_for", "ring_state"]
+__all__ = ["check_same", "restore_ring", "ring_for", "ring_state", "with_masks"]
 
 
 def ring_for(steps: FragmentArrays, capacity: int, allocate: Allocator, obs_frames: int | str) -> Ring:
@@ -46,6 +48,23 @@ def ring_for(steps: FragmentArrays, capacity: int, allocate: Allocator, obs_fram
     for frames in ring.columns.frames.values():
         frames.proven = obs_frames != "auto"
     return ring
+
+
+def with_masks(ring: Ring, steps: FragmentArrays) -> FragmentArrays:
+    """The fragment, and the ring, both with action masks if one of them has some; the other one allowed everything.
+
+    An environment may give its first mask long after the first fragment.
+
+    Raises:
+        ConfigError: the masks do not fit into the memory.
+    """
+    path = ("action_mask",)
+    if path in steps.leaves and not ring.masked:
+        ring.add_masks(Layout(path, steps.leaves[path].shape[2:], "bool"))
+    elif ring.masked and path not in steps.leaves:
+        masks = np.ones((*steps.valid.shape, *ring.columns.leaves[path].shape), bool)
+        return replace(steps, leaves={**steps.leaves, path: masks})
+    return steps
 
 
 def check_same(ring: Ring, steps: FragmentArrays) -> None:

@@ -28,8 +28,10 @@ __all__ = [
     "insert_final_obs",
     "insert_reset_rows",
     "is_finite",
+    "stack_masks",
     "stack_steps",
     "step_inputs",
+    "write_final_masks",
 ]
 
 
@@ -41,6 +43,8 @@ class Rows:
     memory: list[SampleBatch] = field(default_factory=list)  # other inputs of the policy before a step
     next_obs: list[Any] = field(default_factory=list)  # SAME_STEP only: the final observation where an episode ended
     next_memory: list[SampleBatch] = field(default_factory=list)  # other inputs of the policy with that observation
+    masks: list[np.ndarray] = field(default_factory=list)  # from the first step on in which an info held one
+    final_masks: list[Any] = field(default_factory=list)  # SAME_STEP only: of final observations
     actions: list[Any] = field(default_factory=list)
     rewards: list[Any] = field(default_factory=list)
     terminated: list[Any] = field(default_factory=list)
@@ -80,6 +84,12 @@ def concat_steps(steps: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(steps).reshape(len(steps), *steps[0].shape) if len(steps) > 1 else steps[0][None]
 
 
+def stack_masks(masks: Sequence[np.ndarray], steps: int) -> Tensor:
+    """The masks `[B, n]` of the last of `steps` steps as `[T, B, n]`; in those before everything was allowed."""
+    missing = [np.ones_like(masks[0])] * (steps - len(masks))
+    return torch.from_numpy(concat_steps([*missing, *masks]))
+
+
 def insert_reset_rows(fragment: SampleBatch, following: SampleBatch) -> SampleBatch:
     """Bring SAME_STEP rows into the common form: a reset row follows each end, in that environment's column.
 
@@ -117,6 +127,20 @@ def insert_reset_rows(fragment: SampleBatch, following: SampleBatch) -> SampleBa
     for name, after in following.items():
         fragment_out[name] = _zip_map(insert_input_rows, fragment[name], after)
     return fragment_out
+
+
+def write_final_masks(fragment: SampleBatch, before: SampleBatch, masks: Tensor) -> None:
+    """Write the masks of final observations into the reset rows of a fragment, which NEXT_STEP modes record there.
+
+    Args:
+        fragment: of `insert_reset_rows`, `[L, B, …]`; its "action_mask" is changed.
+        before: the fragment without reset rows, `[T, B, …]`.
+        masks: bool `[T, B, n]`, of the final observation after each step that ended an episode.
+    """
+    ended, ended_before = ((each.terminated | each.truncated).T for each in (fragment, before))
+    env, row = ended.nonzero(as_tuple=True)
+    inside = row + 1 < ended.shape[1]
+    fragment.action_mask[row[inside] + 1, env[inside]] = masks.transpose(0, 1)[ended_before][inside]
 
 
 def insert_final_obs(next_obs: Any, info: dict[str, Any]) -> Any:

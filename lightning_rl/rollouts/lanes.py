@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import EnvError
 from lightning_rl.exploration import Actor, Exploration
@@ -74,6 +75,7 @@ class PolicyLanes:
         slots: indices of the policy's agents, all of one kind, ascending.
         fixed: whether these agents always have this policy.
         actor: of the worker; its environments are counted in lanes here.
+        env_name: name of the environment, for messages.
 
     Attributes:
         size: lanes, `L`.
@@ -90,6 +92,7 @@ class PolicyLanes:
         slots: tuple[int, ...],
         fixed: bool,
         actor: Actor,
+        env_name: str,
     ) -> None:
         self.policy_id, self.policy, self.index, self.fixed = policy_id, policy, index, fixed
         self.layout, self.slots = layout, slots
@@ -104,8 +107,8 @@ class PolicyLanes:
         self.rows_of_kind = np.array([layout.places[slot][1] for slot in slots])
         self.row_index = _as_slice(self.rows_of_kind.tolist())
         self.masked = layout.masked and kind.has_masks
-        self.masked_obs = isinstance(self.space, spaces.Dict) and "action_mask" in self.space.spaces
-        self.needs_acting = self.masked or self.masked_obs
+        self._masks = ActionMasks(kind.action_space, env_name)
+        self.needs_acting = self.masked or (isinstance(self.space, spaces.Dict) and "action_mask" in self.space.spaces)
         self.memory = LaneMemory(policy, self.size)
         exploration = getattr(policy, "exploration", None)  # a policy from scratch has none
         self.exploration = exploration if isinstance(exploration, Exploration) else None
@@ -160,17 +163,34 @@ class PolicyLanes:
         """A copy of the lanes' observations `[L, *]`, and their action masks, if the environment's infos hold masks.
 
         A lane that waits and has no allowed action is allowed all of them, so that distributions can be computed.
+
+        Raises:
+            EnvApiError: a lane acts and has no allowed action.
         """
         obs = self._take(packed["obs"][self.kind])
         if acting is None:
             return obs, None
         mask = self._take(packed["masks"][self.kind]).view(np.bool_) if self.masked else None
         if mask is not None:
-            mask[~(acting | mask.any(axis=1))] = True
-        if self.masked_obs:
-            inside = obs["action_mask"]
-            inside[~(acting | inside.reshape(self.size, -1).any(axis=1))] = 1
+            mask[self._waiting_without(mask, acting)] = True
+        elif (inside := self._masks.find_inside(obs, self.size)) is not None:
+            idle = self._waiting_without(inside, acting)
+            map_leaves(
+                lambda leaf: np.copyto(leaf, 1, where=idle.reshape(-1, *[1] * (leaf.ndim - 1))), obs["action_mask"]
+            )
         return obs, mask
+
+    def _waiting_without(self, masks: np.ndarray, acting: np.ndarray) -> np.ndarray:
+        """The lanes that wait and have no allowed action, bool `[L]`.
+
+        Raises:
+            EnvApiError: a lane that acts has none.
+        """
+        nothing = self._masks.forbid_all(masks)
+        if np.count_nonzero(nothing & acting):
+            lane = int(np.flatnonzero(nothing & acting)[0])
+            raise self._masks.refuse(masks[lane], self.name_lane(lane))
+        return nothing
 
     def record_inputs(self, obs: Any, mask: np.ndarray | None) -> None:
         """Record what the policy reads before a step."""

@@ -85,6 +85,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
                 slots=own,
                 fixed=self._fixed,
                 actor=self._actor,
+                env_name=self.env_creator.name,
             )
             for policy_id, own in slots.items()
         ]

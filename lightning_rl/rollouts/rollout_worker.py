@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Actor, Exploration
@@ -34,8 +35,10 @@ from lightning_rl.rollouts.fragments import (
     insert_final_obs,
     insert_reset_rows,
     is_finite,
+    stack_masks,
     stack_steps,
     step_inputs,
+    write_final_masks,
 )
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
@@ -156,6 +159,8 @@ class RolloutWorker:
         self._actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
         self.episodes = EpisodeTracker(self.num_envs, self.same_step, self.hooks, self)
         self._memory = PolicyMemory(self.policy, self.num_envs)
+        self._action_masks = ActionMasks(self.env.single_action_space, self.env_creator.name)
+        self._has_masks = False  # whether an info has held one: from then on fragments have the column "action_mask"
         scales = getattr(getattr(self.policy, "reward_filter", None), "normaliser", None)
         self._returns = None if scales is None else RunningReturns(scales.gamma)
 
@@ -288,7 +293,7 @@ class RolloutWorker:
         obs = copy_arrays(self._obs)
         if not is_finite(obs):
             raise EnvError(f"{self._where()}: an observation holds NaN or infinity; expected finite numbers")
-        actions, state, _ = self._act(obs)
+        actions, state, _ = self._act(obs, self._find_masks())
         _, rewards, terminated, truncated, info = self._step(actions)
         ended = terminated | truncated
         if self._memory.active:
@@ -400,6 +405,7 @@ class RolloutWorker:
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
         self._obs, self._info = self._reset()
+        self._has_masks = False
         self._memory.restart()
         self._needs_reset = False
         self.episodes.restart()
@@ -494,8 +500,22 @@ class RolloutWorker:
                 f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}"
             ) from error
 
-    def _act(self, obs: Any) -> tuple[Any, Any, dict[str, Any]]:
-        mask = self._info.get("action_mask")
+    def _find_masks(self) -> np.ndarray | None:
+        """The allowed actions `[B, n]` by the infos, from the first mask on; policies find those in observations.
+
+        Raises:
+            EnvApiError: a mask does not fit the action space, or forbids everything in a running episode.
+        """
+        finder = self._action_masks
+        masks = finder.find_all(self._obs, self._info, self.num_envs, always=self._has_masks)
+        self._has_masks = masks is not None
+        seen = finder.find_inside(self._obs, self.num_envs) if masks is None else masks
+        if seen is not None and np.count_nonzero(nothing := finder.forbid_all(seen) & ~self._just_ended):
+            env = int(np.flatnonzero(nothing)[0])
+            raise finder.refuse(seen[env], f"sub-environment {env}")
+        return masks
+
+    def _act(self, obs: Any, mask: np.ndarray | None) -> tuple[Any, Any, dict[str, Any]]:
         memory = self._memory
         return self._policy_acts(
             obs,
@@ -532,10 +552,10 @@ class RolloutWorker:
         whole = self.batch_mode == "complete_episodes"
         while True:
             obs = copy_arrays(self._obs)
-            mask = self._info.get("action_mask")
-            actions, state, extra = self._act(obs)
+            mask = self._find_masks()
             if mask is not None:
-                extra = {**extra, "action_mask": np.array(mask, dtype=bool)}
+                rows.masks.append(mask)
+            actions, state, extra = self._act(obs, mask)
             rows.obs.append(obs)
             if has_memory:
                 rows.memory.append(memory.columns())
@@ -551,7 +571,11 @@ class RolloutWorker:
             if has_memory:
                 memory.advance(state, actions, rewards)
             if self.same_step:
-                rows.next_obs.append(insert_final_obs(copy_arrays(next_obs), info))
+                rows.next_obs.append(final_obs := insert_final_obs(copy_arrays(next_obs), info))
+                if mask is not None:
+                    final_info = info.get("final_info", {})
+                    final = self._action_masks.find_all(final_obs, final_info, self.num_envs, always=True)
+                    rows.final_masks.append(final)
                 if has_memory:
                     rows.next_memory.append(memory.columns())
             self._begin_episodes(ended)
@@ -599,13 +623,17 @@ class RolloutWorker:
         )
         for name, column in step_inputs(rows.obs, rows.memory).items():
             fragment[name] = column
+        if rows.masks:
+            fragment["action_mask"] = stack_masks(rows.masks, len(valid))
         if problem := describe_not_finite(fragment, rewards):
             raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
         if self.same_step:
             following = step_inputs(rows.next_obs, rows.next_memory)
             for name in following:
                 fragment[name] = drop_last_row(fragment[name])
-            fragment = insert_reset_rows(fragment, following)
+            before, fragment = fragment, insert_reset_rows(fragment, following)
+            if rows.masks:
+                write_final_masks(fragment, before, stack_masks(rows.final_masks, len(valid)))
         return fragment
 
     def _where(self) -> str:

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
+from lightning_rl import Algorithm
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import NonFiniteError
-from lightning_rl.policies import DQN, PPO, SAC, Policy
+from lightning_rl.errors import EnvApiError, NonFiniteError
+from lightning_rl.policies import DQN, PPO, SAC, Policy, RandomPolicy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, action_mask_of
+from tests.envs.masked_envs import ACTIONS, TIMES, InTwoPlaces, Masked, make_masked
 
 MASK = spaces.MultiBinary(3)
 VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -139,3 +142,117 @@ def test_random_actions_keep_to_masks_and_need_a_forward_only_for_masks_and_log_
     assert set(drawn.tolist()) == {0, 2} and "action_logp" not in columns and len(forwards) == 1
     _, _, columns = policy.compute_actions(obs)
     assert torch.allclose(columns["action_logp"].exp(), torch.full((64,), 1 / 3)) and len(forwards) == 2
+
+
+# -- masks in any form, at any time -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_workers_find_masks_in_any_form_and_record_them(actions: str, mode: AutoresetMode) -> None:
+    """The environment refuses forbidden actions; where it gives no mask, everything is allowed."""
+    for number, time in enumerate(TIMES):
+        form = ("arrays", "lists", "mixed")[number % 3]
+        env = EnvCreator(make_masked, {"actions": actions, "time": time, "form": form})
+        policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]}, kl_coef=0.2, seed=1)
+        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=12, mode=mode, max_env_restarts=0, seed=2)
+        for _ in range(2):
+            fragment = worker.sample()
+            masks = fragment.action_mask
+            assert masks.shape[:2] == fragment.valid.shape and masks.any(-1).all() and not masks.all()
+            rows = policy.learner.rows_of(fragment)
+            assert torch.isfinite(policy.acting_distribution(rows).logp(rows.actions)).all()
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_the_mask_of_a_final_observation_is_recorded_in_the_row_that_resets(mode: AutoresetMode) -> None:
+    """Random masks differ from step to step: all modes record the same ones."""
+    masks = []
+    for each in (AutoresetMode.NEXT_STEP, mode):
+        env = EnvCreator(make_masked, {"actions": "discrete"})
+        policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]}, seed=1)
+        worker = RolloutWorker(env, policy, fragment_length=12, mode=each, seed=2)
+        fragment = worker.sample()
+        assert fragment.valid[:12, 0].tolist() == [*[True] * 5, False] * 2
+        masks.append(fragment.action_mask[:12])
+    assert torch.equal(*masks) and not masks[0].all(-1).any()
+
+
+@pytest.mark.parametrize("time", ["step", "third"])
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "dqn", "sac", "r2d2"])
+def test_algorithms_train_and_evaluate_where_only_some_infos_hold_a_mask(
+    algorithm: str, time: str, tmp_path: Any
+) -> None:
+    """Off-policy fragments are one step long: the first one comes before any mask."""
+    small = {name: {"batch_size": 8, "learning_starts": 8} for name in ("dqn", "sac")}
+    small["r2d2"] = {"batch_size": 16, "learning_starts": 32}
+    config = {
+        "run_dir": str(tmp_path),
+        "env": {"kwargs": {"actions": "discrete", "time": time, "form": "mixed"}},
+        "workers": {"max_env_restarts": 0},
+        "evaluation": {"episodes": 2},
+        "data": small.get(algorithm, {}),
+    }
+    trained = Algorithm(algorithm, make_masked, config=config)
+    for _ in range(2):
+        result = trained.train()
+    assert result["gradient_steps"] > 0
+    assert trained.evaluate()["eval/ep_len_mean"] == 5.0
+    trained.stop()
+
+
+def test_random_policies_keep_to_masks_of_any_discrete_space() -> None:
+    for actions in ACTIONS:
+        env = EnvCreator(make_masked, {"actions": actions})
+        policy = RandomPolicy(*env.spaces(), seed=3)
+        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=20, max_env_restarts=0)
+        worker.sample()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "vectorization"),
+    [(False, "sync"), (True, "sync"), pytest.param(True, "async", marks=pytest.mark.slow)],
+)
+def test_agents_may_give_their_masks_in_different_places(pairs: bool, vectorization: str, tmp_path: Any) -> None:
+    config = {
+        "run_dir": str(tmp_path),
+        "env": {"kwargs": {"pairs": pairs}},
+        "workers": {"fragment_length": 20, "envs_per_worker": 2, "vectorization": vectorization, "max_env_restarts": 0},
+    }
+    algorithm = Algorithm("ppo", InTwoPlaces, config=config)
+    assert algorithm.train()["env_steps"] >= 20
+    algorithm.stop()
+
+
+def test_members_of_a_group_may_give_their_masks_in_different_places() -> None:
+    env = EnvCreator(InTwoPlaces, group_agents="all")
+    policy = RandomPolicy(*env.spaces())
+    obs, _ = env.make_single().reset()
+    assert [mask.tolist() for mask in obs["action_masks"]] == [[0, 0, 1], [0, 0, 1], [1, 1, 1]]
+    assert policy.action_space == spaces.Tuple([spaces.Discrete(3)] * 3)
+
+
+class Wrong(Masked):
+    """Gives this mask after each step."""
+
+    def __init__(self, mask: Any, in_obs: bool = False) -> None:
+        super().__init__("multi discrete", time="reset")
+        self.wrong, self.in_obs = mask, in_obs
+        if in_obs:
+            self.observation_space = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(5))
+
+    def _observe(self, call: str) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super()._observe(call)
+        self.mask = None
+        if self.in_obs:
+            return {"x": obs, "action_mask": np.array(self.wrong, np.int8)}, {}
+        return obs, {"action_mask": self.wrong} if call == "step" else {}
+
+
+@pytest.mark.parametrize(
+    ("mask", "in_obs"), [([1, 1, 1], False), (([1, 1], [0, 0, 0]), False), ([0, 0, 1, 1, 1], True)]
+)
+def test_a_mask_that_does_not_fit_or_allows_nothing_is_refused_by_name(mask: Any, in_obs: bool) -> None:
+    """Before training by the check, or by the worker where there is no check."""
+    env = EnvCreator(Wrong, {"mask": mask, "in_obs": in_obs}, check=False)
+    worker = RolloutWorker(env, PPO(*env.spaces(), model={"fcnet_hiddens": [8]}), fragment_length=4)
+    with pytest.raises(EnvApiError, match=r"(?s)'Wrong'.*action_mask=.*expected"):
+        worker.sample()

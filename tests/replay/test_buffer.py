@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.replay.buffer import COLUMNS, ReplayBuffer, uniform
+from lightning_rl.replay.reservoir import ReservoirReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts import RolloutWorker
@@ -358,11 +359,37 @@ def test_an_end_without_its_final_observation_is_refused() -> None:
         ReplayBuffer(10).add(fragment)
 
 
+@pytest.mark.parametrize("buffer_class", [ReplayBuffer, ReservoirReplayBuffer])
+def test_fragments_without_masks_are_stored_as_if_masks_allowed_everything(buffer_class: type[ReplayBuffer]) -> None:
+    """An environment may give its first mask after the first fragment, and none in later ones."""
+    late, early = (buffer_class(60, n_step=2, seed=1) for _ in range(2))
+    stream = Stream(2, masked=True)
+    for number in range(8):
+        fragment = stream.fragment(5)
+        if number in (0, 1, 5):
+            fragment["action_mask"] = torch.ones_like(fragment.action_mask)
+            early.add(fragment)
+            late.add(fragment.without("action_mask"))
+        else:
+            early.add(fragment)
+            late.add(fragment)
+    stored: list[dict[int, Any]] = []
+    for buffer in (late, early):
+        rows = buffer.sample(40, np.random.default_rng(0))
+        masks = zip(rows.action_mask.tolist(), rows.next_action_mask.tolist(), strict=True)
+        stored.append(dict(zip(rows.actions.tolist(), masks, strict=True)))
+    both = stored[0].keys() & stored[1].keys()  # each action is a number used once
+    assert len(both) > 15 and all(stored[0][action] == stored[1][action] for action in both)
+    assert any(False in mask for action in both for mask in stored[0][action])
+
+
 @pytest.mark.parametrize("change", ["environments", "shape", "type", "column"])
 def test_a_fragment_of_something_else_is_refused(change: str) -> None:
-    buffer = ReplayBuffer(50)
+    buffer = ReplayBuffer(50, columns=(*COLUMNS, "weights"))
     buffer.add(Stream(2).fragment(4))
-    other = Stream(3 if change == "environments" else 2, masked=change == "column").fragment(4)
+    other = Stream(3 if change == "environments" else 2).fragment(4)
+    if change == "column":
+        other["weights"] = torch.ones(4, 2)
     if change in ("shape", "type"):
         other["obs"] = other.obs[..., :1] if change == "shape" else other.obs.double()
     with pytest.raises(ConfigError, match=r"holds 2 environments with obs float32\[2\].*this fragment has"):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from lightning_rl.envs.action_masks import choice_sizes
 from lightning_rl.errors import EnvError
 
 __all__ = ["AgentKind", "AgentLayout"]
@@ -32,8 +33,12 @@ class AgentKind:
 
     @property
     def has_masks(self) -> bool:
-        """Whether an action mask has a meaning: for Discrete actions only."""
-        return isinstance(self.action_space, spaces.Discrete)
+        """Whether infos may hold action masks: actions are choices, at least in part. Groups observe their masks."""
+        seen = self.observation_space
+        is_group = isinstance(self.action_space, spaces.Tuple) and (
+            isinstance(seen, spaces.Tuple) or (isinstance(seen, spaces.Dict) and "agents" in seen.spaces)
+        )
+        return bool(choice_sizes(self.action_space)) and not is_group
 
 
 @dataclass(frozen=True, slots=True)

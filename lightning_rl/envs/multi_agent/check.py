@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from lightning_rl.envs.action_masks import choice_sizes
 from lightning_rl.envs.check import call_reset, check_obs, check_scalars, equal, sample_allowed_action
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvApiError, EnvError, short_repr
@@ -100,13 +101,13 @@ def gives_masks(env: MultiAgentEnv, name: str, check: bool = True, steps: int = 
         EnvError: as `check_multi_agent_env`.
     """
     obs, infos = _reset(env, name) if check else reset_with_seed(env, name)
-    discrete = {agent for agent, space in env.action_spaces.items() if isinstance(space, gym.spaces.Discrete)}
+    maskable = {agent for agent, space in env.action_spaces.items() if choice_sizes(space)}
     unseen = agents_without_mask(env)
-    if any(_has_mask(infos.get(agent)) for agent in discrete):
+    if any(_has_mask(infos.get(agent)) for agent in maskable):
         return True
     if check and unseen:
         for acting, given in _random_steps(env, name, obs, infos, steps):
-            if any(_has_mask(given.get(agent)) for agent in discrete):
+            if any(_has_mask(given.get(agent)) for agent in maskable):
                 return True
             unseen -= acting
             if not unseen:
@@ -115,11 +116,11 @@ def gives_masks(env: MultiAgentEnv, name: str, check: bool = True, steps: int = 
 
 
 def agents_without_mask(env: MultiAgentEnv) -> set[str]:
-    """The agents with Discrete actions whose observations hold no action mask, so that their infos may."""
+    """The agents whose actions can be masked and whose observations hold no mask, so that their infos may."""
     return {
         agent
         for agent in env.possible_agents
-        if isinstance(env.action_spaces[agent], gym.spaces.Discrete)
+        if choice_sizes(env.action_spaces[agent])
         and not (isinstance(space := env.observation_spaces[agent], gym.spaces.Dict) and "action_mask" in space.spaces)
     }
 
@@ -153,7 +154,7 @@ def _random_steps(
     acting, ended = set(obs), set[str]()
     for step in range(steps):
         actions = {
-            agent: sample_allowed_action(space, obs[agent], infos.get(agent, {}))
+            agent: sample_allowed_action(space, name, obs[agent], infos.get(agent, {}))
             for agent, space in action_spaces.items()
             if agent in acting
         }

@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from gymnasium import Space, spaces
 
+from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
@@ -57,6 +58,7 @@ class GroupedAgents(MultiAgentWrapper):
         with_masks = gives_masks(env, self._name, check)
         self._maskless = frozenset() if with_masks else agents_without_mask(env) & self._group_of.keys()
         self._masked: set[str] = set()
+        self._action_masks = {agent: ActionMasks(env.action_spaces[agent], self._name) for agent in self._group_of}
         self._bare = isinstance(obs_space, spaces.Tuple)
         if self._bare and with_masks:
             raise EnvError(
@@ -151,7 +153,7 @@ class GroupedAgents(MultiAgentWrapper):
         if self.env.state_space is not None:
             found["state"] = self.env.state()
         if group in self._masked:
-            found["action_masks"] = tuple(self._mask(agent, infos.get(agent, {})) for agent in members)
+            found["action_masks"] = tuple(self._mask(agent, obs, infos) for agent in members)
         return found
 
     def _refuse_absent(self, group: str, agent: str) -> NoReturn:
@@ -160,9 +162,10 @@ class GroupedAgents(MultiAgentWrapper):
             "observation in this step: leave obs_space out, and the group's observation says who is present"
         )
 
-    def _mask(self, agent: str, info: Mapping[str, Any]) -> np.ndarray:
-        space: Any = self.env.action_spaces[agent]
-        return np.asarray(info.get("action_mask", np.ones(int(space.n))), dtype=np.int8)
+    def _mask(self, agent: str, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> np.ndarray:
+        masks = self._action_masks[agent]
+        allowed = masks.find(obs.get(agent), infos.get(agent))
+        return np.ones(masks.width, np.int8) if allowed is None else allowed.astype(np.int8)
 
     @staticmethod
     def _info(members: Sequence[str], rewards: Mapping[str, Any], infos: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
 
+from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
 from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
@@ -120,8 +121,8 @@ class PackedEnv(gym.Env[Any, Any]):
     one), "acts" (0 or 1 `[A]`, whose actions the next step takes), "rewards" (float64 `[A]`, of the last step),
     "terminated" and "truncated" (0 or 1 `[A]`, which agents ended in the last step), "present" (0 or 1 `[A]`, agents
     that have appeared in this episode and had not ended before the last step: their rows of "obs" count), "masks" (kind
-    → 0 or 1 `[n, actions]`, for Discrete actions; only if the environment gives masks in infos), "state" (only if it
-    has one). `A` counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", …. Actions are a
+    → 0 or 1 `[n, alternatives]`, for actions that are choices; only if the environment gives masks in infos), "state"
+    (only if it has one). `A` counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", …. Actions are a
     dict kind → `[n, *]`.
 
     At the end of the whole episode, every agent that is still there ends too.
@@ -159,8 +160,8 @@ class PackedEnv(gym.Env[Any, Any]):
             **{name: spaces.MultiBinary(count) for name in FLAGS},
         }
         if masked:
-            actions = {key: (n, kind.action_space) for key, kind, n in named}
-            sizes = {key: (n, int(a.n)) for key, (n, a) in actions.items() if isinstance(a, spaces.Discrete)}
+            self._action_masks = {key: ActionMasks(kind.action_space, self.name) for key, kind, _ in named}
+            sizes = {key: (n, self._action_masks[key].width) for key, kind, n in named if kind.has_masks}
             parts["masks"] = spaces.Dict({key: spaces.MultiBinary(size) for key, size in sizes.items()})
         if env.state_space is not None:
             parts["state"] = env.state_space
@@ -210,7 +211,8 @@ class PackedEnv(gym.Env[Any, Any]):
 
         Raises:
             EnvApiError: the environment names an agent that is not among its possible agents, gives one an
-                observation of another shape than its space has, or an action mask where it gave none at first.
+                observation of another shape than its space has, an action mask that does not fit its actions, or one
+                where it gave none at first.
         """
         obs, rewards, terminated, truncated, self.infos = self.env.step(actions)
         total = 0.0
@@ -242,7 +244,8 @@ class PackedEnv(gym.Env[Any, Any]):
                 ) from error
             self._acts[slot] = True
             if kind in self._masks:
-                self._masks[kind][row] = self.infos.get(agent, {}).get("action_mask", True)
+                allowed = self._action_masks[kind].find(value, self.infos.get(agent))
+                self._masks[kind][row] = True if allowed is None else allowed
         if self.infos and self._maskless:
             refuse_masks(self.name, self.infos, self._maskless)
         if "state" in self.arrays:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.agent_layout import flat_size, flatten
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, HoldsEnv, MultiAgentEnv
 from lightning_rl.errors import EnvError, did_you_mean
@@ -258,6 +259,8 @@ class PadActions(MultiAgentWrapper):
             if not isinstance(space, spaces.Discrete) or space.start != 0:
                 raise EnvError(f"agent {agent!r} has the actions {space}; PadActions needs Discrete ones from 0 on")
             self._sizes[agent] = int(space.n)
+        name = type(env.unwrapped).__name__
+        self._masks = {agent: ActionMasks(space, name) for agent, space in env.action_spaces.items()}
         self._most = max(self._sizes.values())
         self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(self._most))
         self.observation_spaces = {agent: self._masked(space) for agent, space in env.observation_spaces.items()}
@@ -288,17 +291,18 @@ class PadActions(MultiAgentWrapper):
     def _with_masks(self, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         obs, infos = dict(obs), dict(infos)
         for agent, value in obs.items():
-            if isinstance(value, Mapping) and "action_mask" in value:
+            info = infos.get(agent, {})
+            inside = isinstance(value, Mapping) and "action_mask" in value
+            if inside:
                 obs[agent] = {**value, "action_mask": self._longer(agent, value["action_mask"])}
-            else:
-                info = infos.get(agent, {})
+            if not inside or info.get("action_mask") is not None:
                 infos[agent] = {**info, "action_mask": self._longer(agent, info.get("action_mask"))}
         return obs, infos
 
     def _longer(self, agent: str, mask: Any) -> np.ndarray:
         size = self._sizes[agent]
         longer = np.zeros(self._most, np.int8)
-        longer[:size] = 1 if mask is None else np.asarray(mask)
+        longer[:size] = 1 if mask is None else self._masks[agent].flat(mask)
         return longer
 
 

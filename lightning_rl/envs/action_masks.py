@@ -102,8 +102,8 @@ class ActionMasks:
         given: Any = info.get("_action_mask")
         if masks is None and not always:
             return None
-        plain = type(masks) is np.ndarray and masks.shape == (num_envs, self.width) and masks.dtype != object
-        if plain and (given is None or given.all()):
+        usual = type(masks) is np.ndarray and masks.shape == (num_envs, self.width) and masks.dtype != object
+        if masks is not None and usual and (given is None or given.all()):
             return masks.astype(bool)  # the usual case
         inside = self.find_inside(obs, num_envs)
         found = np.ones((num_envs, self.width), bool) if inside is None else inside

@@ -32,7 +32,7 @@ from lightning_rl.models.memory import MemoryConfig, add_memory, memory_kind
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.recurrent import RecurrentModel
-from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths
+from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths, undivided_images
 from lightning_rl.ranges import LogStd, Positive, Width
 from lightning_rl.signatures import Section, coerce
 from lightning_rl.spaces import check_supported
@@ -262,6 +262,13 @@ def _built_in_model(
     seen = obs_space if preprocessor is None else preprocessor.observation_space
     given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
     images = image_paths(seen, given or preprocessor is not None)
+    if undivided := undivided_images(seen):
+        of_parts = f" of {', '.join(map(repr, undivided))}" if undivided != [""] else ""
+        warnings.warn(
+            f"the network sees the pixels{of_parts} undivided, as numbers up to 255, where learning is slow: give "
+            "images as uint8, which it divides by 255, or divide them in a wrapper and set the space's high to 1",
+            stacklevel=2,
+        )
     if images == [""]:
         keywords = settings(*VISION_KEYS)
         return VisionNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import Space, spaces
@@ -20,7 +21,16 @@ from lightning_rl.ranges import Range
 from lightning_rl.signatures import coerce
 from lightning_rl.spaces import leaf_spaces
 
-__all__ = ["NATURE_FILTERS", "Filters", "ImageEncoder", "VisionNetwork", "filters_for", "image_paths", "is_image"]
+__all__ = [
+    "NATURE_FILTERS",
+    "Filters",
+    "ImageEncoder",
+    "VisionNetwork",
+    "filters_for",
+    "image_paths",
+    "is_image",
+    "undivided_images",
+]
 
 Filters = Sequence[Sequence[Any]]
 
@@ -34,6 +44,8 @@ NETWORKS_BY_SIDE: tuple[tuple[int, Filters, int], ...] = (
     (64, NATURE_FILTERS, 512),
 )
 SMALLEST_SIDE, LARGEST_SIDE = NETWORKS_BY_SIDE[0][0], 128
+IMAGE_DIMENSIONS = (2, 3, 4)  # grey values, images with channels, stacks of these
+MOST_STACKED = 16  # images in a stack
 RESIDUAL_POST_HIDDENS = (256,)  # IMPALA's
 
 
@@ -71,8 +83,38 @@ ConvFilters = Annotated[Sequence[Any], FilterList()]
 
 
 def is_image(space: Space[Any]) -> bool:
-    """Whether the default model treats a space as an image: a Box of 3 dimensions, both sides at least 8 pixels."""
-    return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(image_size(space.shape)[:2]) >= SMALLEST_SIDE
+    """Whether the default model treats a space as an image, with both sides at least 8 pixels.
+
+    That is a Box of 3 dimensions, a stack of up to 16 of these, or uint8 grey values 0 … 255 without channels.
+    """
+    if not isinstance(space, spaces.Box) or len(space.shape) not in IMAGE_DIMENSIONS:
+        return False
+    if len(space.shape) == 4 and space.shape[0] > MOST_STACKED:
+        return False
+    if len(space.shape) == 2 and not (space.dtype == np.uint8 and holds_pixels(space)):
+        return False
+    return min(image_size(space.shape)[:2]) >= SMALLEST_SIDE
+
+
+def holds_pixels(space: spaces.Box) -> bool:
+    """Whether the bounds of a Box are those of pixels, 0 … 255."""
+    return bool((space.low == 0).all() and (space.high == 255).all())
+
+
+def undivided_images(space: Space[Any]) -> list[str]:
+    """Paths of the parts of a space that hold pixels in 0 … 255 as another type than uint8; "" for the space itself.
+
+    Networks read them undivided, where uint8 is divided by 255.
+    """
+    return [
+        path
+        for path, leaf in leaf_spaces(space)
+        if isinstance(leaf, spaces.Box)
+        and leaf.dtype != np.uint8
+        and len(leaf.shape) in IMAGE_DIMENSIONS
+        and min(image_size(leaf.shape)[:2]) >= SMALLEST_SIDE
+        and holds_pixels(leaf)
+    ]
 
 
 def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str]:
@@ -91,14 +133,24 @@ def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str
 
 
 def channels_first(shape: Sequence[int]) -> bool:
-    """Whether the channels of an image shape come first: two equal sides are the image, else the shorter end is."""
+    """Whether the channels of an image shape come first: two equal sides are the image, else the shorter end is.
+
+    Of a stack `[K, *]` of images it is their own; grey values `[H, W]` get their channel first.
+    """
+    if len(shape) != 3:
+        return len(shape) == 2 or channels_first(shape[1:])
     if (shape[0] == shape[1]) != (shape[1] == shape[2]):
         return shape[1] == shape[2]
     return shape[0] < shape[2]
 
 
 def image_size(shape: Sequence[int]) -> tuple[int, int, int]:
-    """(height, width, channels) of an image shape with the channels first or last."""
+    """(height, width, channels) of an image shape with the channels first or last; a stack's are side by side."""
+    if len(shape) == 2:
+        return shape[0], shape[1], 1
+    if len(shape) == 4:
+        height, width, channels = image_size(shape[1:])
+        return height, width, shape[0] * channels
     return (shape[1], shape[2], shape[0]) if channels_first(shape) else (shape[0], shape[1], shape[2])
 
 
@@ -127,7 +179,8 @@ class ImageEncoder(nn.Module):
     """Convolutions and fully connected layers: computes a feature vector from an image.
 
     Args:
-        shape: of one image, `[H, W, C]` or `[C, H, W]`.
+        shape: of one image, `[H, W, C]` or `[C, H, W]`; of a stack `[K, *]` of these, which is an image of K · C
+            channels; or `[H, W]`.
         conv_filters: `[out channels, kernel, stride]` of each convolution (without padding; a fourth entry "same" pads,
             `SameConv2d`); `None` chooses them by the size.
         conv_activation: of the convolutions; one of `ACTIVATIONS`.
@@ -177,7 +230,9 @@ class ImageEncoder(nn.Module):
         """`[N, *shape]`, uint8 in 0 … 255 or floats used as they are → `[N, size]`."""
         # Convolutions are fastest with channels last in memory, on a CPU by 1.8 ×; a permuted [N, H, W, C] is so.
         last = torch.channels_last if images.device.type == "cpu" else torch.preserve_format
-        x = images if self.channels_first else images.permute(0, 3, 1, 2)
+        x = images if self.channels_first else images.movedim(-1, -3)
+        if x.ndim != 4:  # a stack [N, K, C, H, W], or grey values [N, H, W]
+            x = x.flatten(1, 2) if x.ndim == 5 else x.unsqueeze(1)
         x = x.to(next(self.parameters()).dtype, memory_format=last)
         if images.dtype == torch.uint8:
             x = x * (1.0 / 255.0)
@@ -225,10 +280,10 @@ class VisionNetwork(EncoderModel):
         **heads: Any,
     ) -> None:
         image_shape = preprocessor.shape if preprocessor is not None else obs_space.shape or ()
-        if len(image_shape) != 3:
+        if len(image_shape) not in IMAGE_DIMENSIONS:
             raise ConfigError(
-                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], got {list(image_shape)}: leave "
-                "conv_filters and conv_residual_channels out"
+                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], or stacks of them, got "
+                f"{list(image_shape)}: leave conv_filters and conv_residual_channels out"
             )
 
         def make_encoder(hiddens: Sequence[int]) -> ImageEncoder:

@@ -136,6 +136,46 @@ def test_a_preset_serves_images_inside_a_dict_too(name):
     assert outputs.shape == (2, 6) and model.value_function().shape == (2,)
 
 
+@pytest.mark.parametrize("shape", [(4, 36, 36, 3), (4, 3, 36, 36), (36, 36)])
+def test_a_stack_of_images_is_seen_as_one_with_all_channels_and_grey_values_as_one_channel(shape):
+    space = image(*shape)
+    model = ModelCatalog.get_model(space, ACTION, 6)
+    assert isinstance(model, VisionNetwork)
+    x = pixels(2, *shape)
+    folded = {(36, 36): x[:, None], (4, 3, 36, 36): x.flatten(1, 2)}.get(shape)
+    folded = x.permute(0, 1, 4, 2, 3).flatten(1, 2) if folded is None else folded
+    one = ModelCatalog.get_model(image(*folded.shape[1:]), ACTION, 6)
+    one.load_state_dict(model.state_dict())
+    assert_close(model({"obs": x}, (), None)[0], one({"obs": folded}, (), None)[0])
+    parts = spaces.Dict(camera=space, speed=spaces.Box(-1, 1, (2,)))
+    assert isinstance(ModelCatalog.get_model(parts, ACTION, 6), ComplexInputNetwork)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 3, (36, 36), np.uint8),  # a board
+        spaces.Box(-1, 1, (36, 36)),
+        spaces.Box(0, 255, (5, 5), np.uint8),
+        spaces.Box(0, 255, (20, 36, 36, 3), np.uint8),  # volumes
+    ],
+)
+def test_other_boxes_of_two_and_four_dimensions_are_no_images(space):
+    assert isinstance(ModelCatalog.get_model(space, ACTION, 6), FullyConnectedNetwork)
+
+
+@pytest.mark.parametrize("shape", [(36, 36), (36, 36, 3), (4, 36, 36, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_pixels_that_are_not_uint8_are_undivided_and_one_line_says_so(shape, dtype, recwarn):
+    with pytest.warns(UserWarning, match="undivided"):
+        ModelCatalog.get_model(spaces.Box(0, 255, shape, dtype), ACTION, 6)
+    with pytest.warns(UserWarning, match="of 'camera' undivided"):
+        ModelCatalog.get_model(spaces.Dict(camera=spaces.Box(0, 255, shape, dtype)), ACTION, 6)
+    recwarn.clear()
+    ModelCatalog.get_model(spaces.Box(0, 1, shape, np.float32), ACTION, 6)
+    assert not recwarn
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_leaves_vectors_to_the_fully_connected_model_and_says_so(name):
     with pytest.warns(UserWarning, match=r"are for images, and the observations hold none: .*fcnet_hiddens=\[64, 64\]"):

@@ -122,8 +122,8 @@ class PackedEnv(gym.Env[Any, Any]):
     "terminated" and "truncated" (0 or 1 `[A]`, which agents ended in the last step), "present" (0 or 1 `[A]`, agents
     that have appeared in this episode and had not ended before the last step: their rows of "obs" count), "masks" (kind
     → 0 or 1 `[n, alternatives]`, for actions that are choices; only if the environment gives masks in infos), "state"
-    (only if it has one). `A` counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", …. Actions are a
-    dict kind → `[n, *]`.
+    (only if it has one). `A` counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", ….
+    Actions are a dict kind → `[n, *]`.
 
     At the end of the whole episode, every agent that is still there ends too.
 

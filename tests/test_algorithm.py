@@ -130,3 +130,20 @@ def test_a_nested_observation_of_another_form_is_named() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             policy.compute_single_action(bad)
+
+
+@pytest.mark.parametrize("other", ["Acrobot-v1", "MountainCarContinuous-v0", "Pendulum-v1"])
+def test_an_evaluation_environment_with_other_spaces_is_refused_before_training(other: str, tmp_path: Path) -> None:
+    config = {"run_dir": str(tmp_path), "evaluation": {"env": {"id": other}}}
+    with pytest.raises(ConfigError, match=rf"evaluation\.env='{other}'.*_space.*'CartPole-v1'"):
+        Algorithm("ppo", "CartPole-v1", config=config)
+
+
+def test_an_evaluation_environment_may_have_other_bounds(tmp_path: Path) -> None:
+    """CartPole's limits of positions and angles grow in this one."""
+    wider = {"id": "CartPole-v1", "wrappers": ["tests.test_algorithm:wider"]}
+    Algorithm("ppo", "CartPole-v1", config={"run_dir": str(tmp_path), "evaluation": {"env": wider}}).stop()
+
+
+def wider(env: Any) -> Any:
+    return gym.wrappers.TransformObservation(env, lambda obs: obs, gym.spaces.Box(-1e6, 1e6, (4,), np.float32))

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.stop import Watch
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
 
 __all__ = ["AFRESH", "RESUMABLE", "build", "fit", "record_outcome", "resumed_config", "train"]
@@ -118,7 +119,8 @@ def build(
 
     Raises:
         CheckpointError: the checkpoint of `init_from` cannot be read, or does not fit.
-        ConfigError: a constructor refuses its keywords, or a callback watches an unknown metric.
+        ConfigError: a constructor refuses its keywords, a callback watches an unknown metric, or evaluations are in an
+            environment with other spaces.
         EnvError: the environment cannot be made, or breaks the Gymnasium API.
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
     """
@@ -146,6 +148,7 @@ def build(
     datamodule: RolloutDataModule
     if layout is None:
         multi_agent.check_one_agent(config, env)
+        check_evaluation_env(config, env, spaces)
         policy = instantiate(config["policy"], "_target_", *spaces)
         datamodule = instantiate({**config["data"], **shared}, "_target_", env, config["workers"], config["evaluation"])
     else:
@@ -178,6 +181,28 @@ def build(
         use_distributed_sampler=False,
     )
     return policy, datamodule, trainer
+
+
+def check_evaluation_env(config: Mapping[str, Any], env: EnvCreator, spaces: Sequence[Any]) -> None:
+    """Refuse evaluations in an environment whose observations or actions have another form than in training.
+
+    Raises:
+        ConfigError: its spaces differ; the bounds of Boxes may.
+        EnvError: it cannot be made, or breaks the Gymnasium API.
+    """
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.spaces import space_difference
+
+    if config["evaluation"]["env"] is None:
+        return
+    other = EnvCreator(**config["evaluation"]["env"])
+    for name, ours, theirs in zip(("observation_space", "action_space"), spaces, other.spaces(), strict=True):
+        if difference := space_difference(theirs, ours, bounds=False):
+            raise ConfigError(
+                f"evaluation.env={other.name!r}: its {name} is not that of the training environment {env.name!r}: "
+                f"{difference}; evaluate in one with equal spaces (env.wrappers may make them so), or leave "
+                "evaluation.env out"
+            )
 
 
 def warn_if_nothing_is_learned(config: Mapping[str, Any], policy: Any, datamodule: RolloutDataModule) -> None:

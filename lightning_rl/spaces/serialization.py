@@ -76,8 +76,14 @@ def _expand(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.nda
     return np.full(shape, values, dtype) if np.isscalar(values) else np.array(values, dtype).reshape(shape)
 
 
-def space_difference(first: Space[Any], second: Space[Any], path: str = "") -> str | None:
-    """Describe the first difference between two spaces; `None` if they are equal."""
+def space_difference(first: Space[Any], second: Space[Any], path: str = "", *, bounds: bool = True) -> str | None:
+    """Describe the first difference between two spaces; `None` if they are equal.
+
+    Args:
+        first, second: the spaces.
+        path: of the parts that they are.
+        bounds: whether Boxes of one shape and type with other bounds differ.
+    """
     where = f"{path}: " if path else ""
     if type(first) is not type(second):
         return f"{where}{first} against {second}"
@@ -87,8 +93,10 @@ def space_difference(first: Space[Any], second: Space[Any], path: str = "") -> s
         return f"{where}{len(first.spaces)} parts against {len(second.spaces)}"
     if isinstance(first, spaces.Dict | spaces.Tuple) and isinstance(second, spaces.Dict | spaces.Tuple):
         for (name, ours), (_, theirs) in zip(children(first), children(second), strict=True):
-            difference = space_difference(ours, theirs, f"{path}.{name}" if path else name)
+            difference = space_difference(ours, theirs, f"{path}.{name}" if path else name, bounds=bounds)
             if difference:
                 return difference
+        return None
+    if not bounds and isinstance(first, spaces.Box) and (first.shape, first.dtype) == (second.shape, second.dtype):
         return None
     return None if first == second else f"{where}{first} against {second}"

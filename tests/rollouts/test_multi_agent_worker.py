@@ -472,6 +472,31 @@ def test_the_end_of_an_episode_comes_with_each_agents_policy_and_return() -> Non
     assert [event for event in beside.heard if event[0] == "end"] == [("end", 0, 6.0, 3)] * 2
 
 
+LATE = [
+    Moment("ab"),
+    Moment("b", {"a": 1.0, "b": 2.0}, terminated=("a",)),
+    Moment("b", {"a": 10.0, "b": 4.0}),
+    Moment("", {"a": 20.0, "b": 8.0}, truncated=(ALL,)),
+]
+
+
+@pytest.mark.parametrize("fragment_length", [1, 2, 8])
+def test_a_reward_after_an_agents_end_counts_in_no_return_and_no_row(
+    fragment_length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """a gets 1 before it ends, and 10 + 20 later; b gets 2 + 4 + 8."""
+    worker = make_rollout_worker(scripted([LATE]), each(ByObs(), ByObs()), fragment_length=fragment_length, num_envs=2)
+    fragments = [worker.sample() for _ in range(8 // fragment_length)]
+    learned = {
+        name: sum(float((fragment[name].rewards * fragment[name].valid).sum()) for fragment in fragments)
+        for name in "ab"
+    }
+    metrics = worker.get_metrics()
+    assert metrics["policy_returns"] == {"a": [1.0] * 4, "b": [14.0] * 4}
+    assert learned == {"a": 4.0, "b": 56.0} and metrics["episode_returns"] == [15.0] * 4
+    assert sum("after it has ended" in record.getMessage() for record in caplog.records) == 1
+
+
 class Breaks(TwoStepGame):
     """Gives a number that is not finite in its third step."""
 

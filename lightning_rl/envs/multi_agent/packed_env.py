@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvApiError, short_repr
 
 __all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "is_packed", "plain_actions", "row_of"]
+
+log = logging.getLogger(__name__)
 
 FLAGS = ("acts", "terminated", "truncated", "present")
 
@@ -44,6 +47,7 @@ class AgentFlags:
         self.acts, self.terminated, self.truncated, self.shown = (arrays[name].view(np.bool_) for name in FLAGS)
         self.there = np.zeros(self.acts.shape, dtype=bool)  # agents that have appeared and not ended
         self.gone = np.zeros(self.acts.shape, dtype=bool)  # agents that have ended
+        self._warned = False
 
     def begin_episode(self, env: int | None = None) -> None:
         """Before a reset of this environment, or of all: no agent has appeared."""
@@ -66,6 +70,8 @@ class AgentFlags:
             EnvApiError: an agent is to act that has ended in this episode.
         """
         ends = self.terminated | self.truncated
+        if np.count_nonzero(self.gone):
+            self._drop_rewards()
         np.logical_and(self.acts, ~ends, out=self.acts)
         np.logical_or(self.there, self.acts, out=self.shown)
         np.logical_and(self.shown, ~ends, out=self.there)
@@ -83,6 +89,21 @@ class AgentFlags:
                 "come back after the next reset"
             )
         self.gone |= ends
+
+    def _drop_rewards(self) -> None:
+        """Drop the rewards of agents that ended in an earlier step: they belong to no action of theirs."""
+        late = self.gone & (self.rewards != 0)
+        if np.count_nonzero(late):
+            self.rewards[late] = 0.0
+            if not self._warned:
+                self._warned = True
+                log.warning(
+                    "environment %r gives agent %r a reward after it has ended, which counts neither in its return nor "
+                    "in what it learns from: give it in the step in which the agent ends, or let the agent live until "
+                    "its last reward (said once)",
+                    self.name,
+                    self.agents[np.argwhere(late)[0, -1]],
+                )
 
 
 def plain_actions(layout: AgentLayout, actions: Mapping[str, Any]) -> list[Any]:
@@ -191,23 +212,23 @@ class PackedEnv(gym.Env[Any, Any]):
         """Step with the actions of the agents whose turn it is; the observation is a copy of `arrays`."""
         actions = actions_by_agent(self.layout, plain_actions(self.layout, action), self.flags.acts.tolist())
         self.flags.clear()
-        reward, terminated, truncated = self.write_step(actions)
+        terminated, truncated = self.write_step(actions)
         self.flags.settle(terminated, truncated)
-        return _copy(self.arrays), reward, terminated, truncated, {}
+        return _copy(self.arrays), float(self.flags.rewards.sum()), terminated, truncated, {}
 
     def write_reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Begin an episode, and write it into `arrays`; their flags are cleared before and settled afterwards."""
         obs, self.infos = self.env.reset(seed=seed, options=options)
         self._write(obs)
 
-    def write_step(self, actions: dict[str, Any]) -> tuple[float, bool, bool]:
+    def write_step(self, actions: dict[str, Any]) -> tuple[bool, bool]:
         """Step, and write the result into `arrays`; their flags are cleared before and settled afterwards.
 
         Args:
             actions: of the agents that act, by name.
 
         Returns:
-            The sum of the agents' rewards; whether the whole episode terminated; whether it was truncated.
+            Whether the whole episode terminated, and whether it was truncated.
 
         Raises:
             EnvApiError: the environment names an agent that is not among its possible agents, gives one an
@@ -215,10 +236,8 @@ class PackedEnv(gym.Env[Any, Any]):
                 where it gave none at first.
         """
         obs, rewards, terminated, truncated, self.infos = self.env.step(actions)
-        total = 0.0
         for agent, reward in rewards.items():
             self._rewards[self._slot(agent, "rewards")] = reward
-            total += reward
         for agent, value in terminated.items():
             if value and agent != ALL:
                 self._terminated[self._slot(agent, "terminated")] = True
@@ -227,7 +246,7 @@ class PackedEnv(gym.Env[Any, Any]):
                 self._truncated[self._slot(agent, "truncated")] = True
         self._write(obs)
         over = bool(terminated.get(ALL, False))
-        return total, over, bool(truncated.get(ALL, False)) and not over
+        return over, bool(truncated.get(ALL, False)) and not over
 
     def _write(self, obs: Mapping[str, Any]) -> None:
         """Write observations and masks, and who was given one."""

@@ -61,7 +61,6 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all environments, and reset those whose episode ended in the last step."""
-        rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
         flags, ended = self._flags, self._ended.tolist()
         acting, given = flags.acts.tolist(), plain_actions(self.layout, actions)
@@ -72,10 +71,10 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
                 env.write_reset()
             else:
                 own = actions_by_agent(self.layout, [row_of(each, row) for each in given], acting[row])
-                rewards[row], terminated[row], truncated[row] = env.write_step(own)
+                terminated[row], truncated[row] = env.write_step(own)
         flags.settle(terminated, truncated)
         self._ended = terminated | truncated
-        return self._arrays, rewards, terminated, truncated, {}
+        return self._arrays, flags.rewards.sum(axis=1), terminated, truncated, {}
 
     def render(self) -> tuple[Any, ...]:
         """What each environment renders."""

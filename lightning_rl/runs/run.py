@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.stop import Watch
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.envs.creator import EnvCreator
-    from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
 
 __all__ = ["AFRESH", "RESUMABLE", "build", "fit", "record_outcome", "resumed_config", "train"]

@@ -174,6 +174,21 @@ def test_noise_has_the_deviation_of_a_distribution_that_bounds_it() -> None:
     assert_close((actions.abs() < 0.99).float().mean(0), inside, rtol=0, atol=5 * 0.5 / 5000**0.5)
 
 
+@pytest.mark.parametrize(("log_std_init", "bound"), [(3.0, 1.0), (-3.0, 0.5)])
+def test_bounds_of_the_log_deviation_bound_the_noise_itself(log_std_init: float, bound: float) -> None:
+    """With equal matrices the noise is smaller (or larger) by σ clipped / σ."""
+    free, bounded = (
+        gsde_policy(model={"log_std_clip_param": clip}, log_std_init=log_std_init) for clip in (20.0, bound)
+    )
+    obs = observations(3)
+    outputs = free.model({"obs_flat": obs})[0]
+    assert_close(bounded.model({"obs_flat": obs})[0], outputs)
+    log_std = outputs[:, 2:]
+    assert (log_std.abs() > bound).all()
+    expected = noise(free, obs)[0] * (log_std.clamp(-bound, bound) - log_std).exp()
+    assert_close(noise(bounded, obs)[0], expected, rtol=1e-3, atol=1e-6)
+
+
 def test_a_learning_step_changes_the_noise_and_its_density_alike() -> None:
     """The matrix that is kept is of standard normal numbers: twice σ, twice the noise."""
     policy = gsde_policy(sample_freq=None)

@@ -65,6 +65,7 @@ def observations(count: int, seed: int, present: Tensor | None = None) -> Any:
 
 
 def transitions(count: int = 6, present: Tensor | None = None) -> Any:
+    """Rows in whose next observations other members are present: those of the rows from the last to the first."""
     generator = torch.Generator().manual_seed(1)
     actions = (
         torch.rand(count, 2, generator=generator) * 2 - 1,
@@ -73,7 +74,7 @@ def transitions(count: int = 6, present: Tensor | None = None) -> Any:
     )
     return SampleBatch(
         obs=observations(count, 2, present),
-        next_obs=observations(count, 3, present),
+        next_obs=observations(count, 3, None if present is None else present.flip(0)),
         actions=actions,
         rewards=torch.randn(count, generator=generator),
         terminated=torch.arange(count) % 3 == 0,

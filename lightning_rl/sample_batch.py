@@ -600,7 +600,8 @@ def from_nested_batch(space: spaces.Space, value: Any) -> Any:
     Children are looked up by name, in the space's own order, so the order of insertion never matters.
     """
     if isinstance(space, spaces.Dict):
-        return {name: from_nested_batch(child, value[name]) for name, child in space.spaces.items()}
+        named = str if isinstance(value, SampleBatch) else lambda name: name  # a Dict's keys may be integers
+        return {name: from_nested_batch(child, value[named(name)]) for name, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         entries = value if isinstance(value, SampleBatch) else {str(i): child for i, child in enumerate(value)}
         return tuple(from_nested_batch(child, entries[str(position)]) for position, child in enumerate(space.spaces))

@@ -6,6 +6,7 @@ import json
 import pickle
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,8 +15,11 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.sample_batch import to_nested_batch
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import from_nested_batch, to_nested_batch
 from lightning_rl.spaces import (
     ActionTransform,
     check_supported,
@@ -201,3 +205,31 @@ def test_leaves_packed_again_are_the_value(space):
     again = pack_leaves(space, iter(leaf_values(space, value)))
     for ours, theirs in zip(leaf_values(space, again), leaf_values(space, value), strict=True):
         assert np.array_equal(ours, theirs)
+
+
+def test_a_dict_may_have_integer_keys_in_observations_and_actions() -> None:
+    """Batches name their parts by text; environments get the keys that their space has."""
+    inner = spaces.Dict({7: spaces.Box(-1.0, 1.0, (2,), np.float32), 5: spaces.Tuple((spaces.Discrete(2),))})
+    space = spaces.Dict({0: spaces.Discrete(3), 1: inner})
+    value = space.sample()
+    batch = to_nested_batch(value)
+    for ours, theirs in zip(leaf_values(space, batch), leaf_values(space, value), strict=True):
+        assert np.array_equal(ours, theirs)
+    back = from_nested_batch(space, batch)
+    assert space.contains(back) and back[1].keys() == {5, 7}
+    assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
+
+    class Keyed(gym.Env[Any, Any]):
+        observation_space, action_space = space, spaces.Dict({3: spaces.Discrete(2), 4: spaces.Discrete(3)})
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.observation_space.seed(seed)
+            return self.observation_space.sample(), {}
+
+        def step(self, action: Any) -> Any:
+            assert action.keys() == {3, 4}
+            return self.observation_space.sample(), 1.0, False, False, {}
+
+    policy = PPO(space, Keyed.action_space, model={"fcnet_hiddens": [8]})
+    worker = RolloutWorker(EnvCreator(Keyed, check=False), policy, num_envs=2, fragment_length=8)
+    assert np.isfinite(policy.learn_on_batch(worker.sample())["loss"])

@@ -155,8 +155,8 @@ class ReplayBuffer:
         """
         if not 0 < batch_size <= len(self):
             raise ConfigError(
-                f"cannot draw {batch_size} from a replay buffer that has {len(self)}: collect more first "
-                "(data.learning_starts), or lower data.batch_size"
+                f"cannot draw {batch_size} from a replay buffer that has {len(self)} rows of {self.capacity}: collect "
+                "more first (data.learning_starts), raise data.capacity, or lower data.batch_size"
             )
         slots, weights = self._draw(batch_size, self._generator if generator is None else generator)
         batch = self._transitions(slots)

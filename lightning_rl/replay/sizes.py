@@ -15,9 +15,11 @@ def check_replay_sizes(capacity: int, batch_size: int, learning_starts: int, n_s
     """
     if n_step >= capacity:
         raise ConfigError(f"data.n_step={n_step} in a buffer of data.capacity={capacity} rows: raise the capacity")
-    if batch_size > capacity:
+    if 2 * batch_size > capacity:  # an end takes the room of a row, so episodes of one step fill half of it
+        much = "more than" if batch_size > capacity else "more than half of"
         raise ConfigError(
-            f"data.batch_size={batch_size} is more than data.capacity={capacity} rows: raise the capacity"
+            f"data.batch_size={batch_size} is {much} data.capacity={capacity} rows, and ends of episodes take room, "
+            f"too: raise the capacity to {2 * batch_size}, or lower the batch size"
         )
     if learning_starts < batch_size:
         raise ConfigError(

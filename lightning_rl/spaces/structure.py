@@ -5,7 +5,7 @@ Nested values are dicts, tuples or nested batches; "leaf" means a part that is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,11 +28,12 @@ def leaf_values(space: Space[Any], value: Any) -> list[Any]:
     """Leaves of a nested value (dict, tuple or nested batch), looked up by name in the space's own order."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [value]
-    # Batches store tuples under the names "0", "1", …
-    by_position = isinstance(space, spaces.Tuple) and isinstance(value, tuple | list)
+    # Batches store tuples under the names "0", "1", …, and all parts under text: a Dict's keys may be integers.
+    is_plain = isinstance(value, Mapping | tuple | list)
+    by_position = is_plain and isinstance(space, spaces.Tuple) and not isinstance(value, Mapping)
     found: list[Any] = []
     for position, (name, child) in enumerate(children(space)):
-        key: Any = position if by_position else name
+        key: Any = position if by_position else name if is_plain else str(name)
         found += leaf_values(child, value[key])
     return found
 

@@ -159,6 +159,10 @@ def test_data_replay_refuses_an_on_policy_algorithm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (
+            ["data.batch_size=101", "data.learning_starts=101"],
+            "batch_size=101 is more than half of data.capacity=200 .* 202",
+        ),
         (["data.batch_size=300", "data.learning_starts=300"], "batch_size=300 is more than data.capacity=200"),
         (["data.learning_starts=8"], "learning_starts=8 is below data.batch_size=16"),
         (["data.n_step=0"], "n_step=0; expected at least 1"),

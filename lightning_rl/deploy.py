@@ -108,7 +108,7 @@ class DeployedPolicy:
             obs: one observation as the environment gave it (nested dicts and tuples, numbers), or a batch of them
                 `[B, *]`, as a vector environment gives it.
             mask: allowed actions, `[n]` or `[B, n]`, of environments that give them beside the observation (as
-                `info["action_mask"]`); `None`: all.
+                `info["action_mask"]`), or a tuple of such arrays for each choice of the action; `None`: all.
             reward: of the step before, for models that read it: a number or `[B]`; 0 at an episode's start.
 
         Raises:
@@ -167,6 +167,9 @@ class DeployedPolicy:
         expected = (self._mask_size,) if single else (rows, self._mask_size)
         if mask is None:
             return np.ones((rows, self._mask_size), dtype=bool)
+        if isinstance(mask, tuple):  # an array for each choice, as MultiDiscrete.sample(mask) takes them
+            parts = [np.ravel(part) if single else np.asarray(part) for part in mask]
+            mask = np.concatenate(parts, axis=-1)
         allowed = np.asarray(mask).astype(bool)
         if allowed.shape != expected:
             raise DeploymentError(f"mask has shape {list(allowed.shape)}; expected {list(expected)}")

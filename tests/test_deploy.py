@@ -178,6 +178,9 @@ def test_a_mask_forbids_actions(masked: Path) -> None:
     best = int(deployed.act(obs))
     for allowed in range(4):
         assert int(deployed.act(obs, mask=np.arange(4) == allowed)) == allowed + 2
+        assert int(deployed.act(obs, mask=tuple(np.arange(4) == allowed))) == allowed + 2
+        parts = np.split(np.arange(4) == allowed, [1])  # an array for each choice
+        assert int(deployed.act(obs, mask=tuple(parts))) == allowed + 2
     assert int(deployed.act(obs, mask=[True] * 4)) == best
     assert deployed.act(np.zeros((2, 3)), mask=[[1, 0, 0, 0], [0, 0, 0, 1]]).tolist() == [2, 5]
 

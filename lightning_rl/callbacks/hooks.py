@@ -45,7 +45,11 @@ class RLCallback(Callback):
         truncated: np.ndarray,
         info: dict[str, Any],
     ) -> None:
-        """All environments of the worker took a step: results `[B, …]`; `info` is the vector environment's."""
+        """All environments of the worker took a step: results `[B, …]`.
+
+        `info` is in Gymnasium's form for vector environments; values that no array of numbers can hold together stand
+        in an array of objects. From environments in processes of their own come only values that can be pickled.
+        """
 
     def on_episode_end(
         self,

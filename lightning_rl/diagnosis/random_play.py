@@ -77,7 +77,7 @@ class RandomPlayer:
         }
         obs, rewards, terminated, truncated, infos = self.env.step(actions if self.several else actions[ONE])
         if not self.several:
-            check_scalars(self.name, self.steps, rewards, terminated, truncated, infos)
+            check_scalars(self.name, self.steps, rewards, terminated, truncated, infos or {})
             rewards, terminated, truncated = {ONE: rewards}, {ALL: terminated}, {ALL: truncated}
         flagged = {agent for part in (terminated, truncated) for agent, value in part.items() if value and agent != ALL}
         self._keep(obs, infos, self.ended | flagged)
@@ -86,7 +86,7 @@ class RandomPlayer:
         return {agent: float(reward) for agent, reward in rewards.items()}, bool(terminated[ALL]), bool(truncated[ALL])
 
     def _keep(self, obs: Any, infos: Any, ended: set[str]) -> None:
-        self.obs, self.infos = (dict(obs), dict(infos)) if self.several else ({ONE: obs}, {ONE: infos})
+        self.obs, self.infos = (dict(obs), dict(infos)) if self.several else ({ONE: obs}, {ONE: infos or {}})
         self.ended = ended
         self.masked = self.masked or any(
             "action_mask" in held

@@ -47,7 +47,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
                 "expected 5 values (obs, reward, terminated, truncated, info); "
                 "the old `done` is now `terminated` (the task ended) or `truncated` (a time limit)"
             )
-        obs, reward, terminated, truncated, info = result
+        obs, reward, terminated, truncated, info = *result[:4], result[4] or {}
         check_obs(env.observation_space, name, obs, f"step {step}")
         check_scalars(name, step, reward, terminated, truncated, info)
         if terminated or truncated:
@@ -90,10 +90,10 @@ def call_reset(env: Any, name: str) -> Any:
 
 def _reset(env: gym.Env[Any, Any], name: str) -> Any:
     result = call_reset(env, name)
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping | None):
         raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
     check_obs(env.observation_space, name, result[0], "reset")
-    return result
+    return result[0], result[1] or {}
 
 
 def check_obs(space: gym.Space[Any], name: str, obs: Any, where: str) -> None:

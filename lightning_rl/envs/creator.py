@@ -18,9 +18,10 @@ from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.envs.action_masks import mask_row
+from lightning_rl.envs.async_vector_env import AsyncEnv
 from lightning_rl.envs.atari import Atari, is_atari
 from lightning_rl.envs.check import check_env
 from lightning_rl.envs.multi_agent.adapters import as_multi_agent
@@ -251,12 +252,9 @@ class EnvCreator(LayoutSlot):
         make = self._make_replayable if replayable else self.make_single
         creators = [partial(make, context) for context in contexts]
         if vectorization == "async":
-            # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child. The server
-            # imports this module once, instead of each child for itself.
+            # The fork server imports this module once, instead of each environment's process for itself.
             multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", __name__])
-            env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(
-                creators, autoreset_mode=mode, context="forkserver", copy=False
-            )
+            env: VectorEnv[Any, Any, Any] = AsyncEnv(creators, mode)
             several = is_packed(env.single_observation_space)
         else:
             first = creators[0]()

@@ -10,13 +10,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from lightning_rl.envs.infos import add_info, join_infos
+
 __all__ = ["SyncEnv"]
 
 ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 class SyncEnv(SyncVectorEnv):
-    """`SyncVectorEnv` with equal transitions and infos, twice as fast if observations and actions are single arrays.
+    """`SyncVectorEnv` that takes any infos, with equal transitions; twice as fast if spaces are single arrays.
 
     Off-policy learning waits for one step of a few environments at a time. Gymnasium walks nested spaces at each step,
     and copies what it has just written. Here observations are written in place, and the next step overwrites them: the
@@ -32,6 +34,11 @@ class SyncEnv(SyncVectorEnv):
         plain = isinstance(self.single_observation_space, ARRAYS) and isinstance(self.single_action_space, ARRAYS)
         self._plain = plain and autoreset_mode == AutoresetMode.NEXT_STEP
 
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments."""
+        obs, infos = super().reset(seed=seed, options=options)
+        return obs, join_infos(infos, self.num_envs)
+
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all environments, and reset those whose episode ended in the last step.
 
@@ -39,12 +46,13 @@ class SyncEnv(SyncVectorEnv):
             ValueError: an observation does not have the shape of its space, or the number of actions is wrong.
         """
         if not self._plain:
-            return super().step(actions)
+            obs, rewards, terminated, truncated, found = super().step(actions)
+            return obs, rewards, terminated, truncated, join_infos(found, self.num_envs)
         if len(actions) != self.num_envs:
             raise ValueError(f"{len(actions)} actions for {self.num_envs} environments")
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
-        infos: dict[str, Any] = {}
+        infos: dict[int, Any] = {}
         observations: Any = self._observations
         for index, env in enumerate(self.envs):
             if self._autoreset_envs[index]:
@@ -57,6 +65,10 @@ class SyncEnv(SyncVectorEnv):
                 raise ValueError(f"an observation of shape {np.shape(obs)}; the space has {place.shape[1:]}")
             np.copyto(place, obs, casting="same_kind")
             if info:
-                infos = self._add_info(infos, info, index)
+                infos[index] = info
         self._autoreset_envs = terminated | truncated
-        return observations, rewards, terminated, truncated, infos
+        return observations, rewards, terminated, truncated, join_infos(infos, self.num_envs) if infos else {}
+
+    def _add_info(self, vector_infos: dict[Any, Any], env_info: Any, env_num: int) -> dict[Any, Any]:
+        """Collect the infos for `join_infos`."""
+        return add_info(vector_infos, env_info, env_num)

@@ -75,7 +75,8 @@ def was_cut(episode: Episode) -> bool:
 
 def episode_ends(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
     """Which of a step's ends `[B]` end an episode, and not only a life."""
-    life_lost = info.get("final_info", info).get(LIFE_LOST)  # SAME_STEP: an ended episode's info stands apart
+    final = info.get("final_info")  # SAME_STEP: an ended episode's info stands apart
+    life_lost = (final if isinstance(final, dict) else info).get(LIFE_LOST)
     return ended if life_lost is None else ended & ~life_lost
 
 

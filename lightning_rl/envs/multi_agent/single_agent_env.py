@@ -43,7 +43,7 @@ class SingleAgentEnv(gym.Env[Any, Any]):
             if terminated.get(ALL) or truncated.get(ALL):
                 raise EnvError(f"an episode of {type(self.env.unwrapped).__name__} ended before {self.agent!r} acted")
         self._last = obs[self.agent]
-        return self._last, infos.get(self.agent, {})
+        return self._last, infos.get(self.agent) or {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step until the agent acts again or its episode has ended; the rewards on the way are summed."""
@@ -54,7 +54,7 @@ class SingleAgentEnv(gym.Env[Any, Any]):
             self._last = obs.get(self.agent, self._last)
             ends = [bool(part.get(self.agent) or part.get(ALL)) for part in (terminated, truncated)]
             if self.agent in obs or any(ends):
-                return self._last, total, ends[0], ends[1] and not ends[0], infos.get(self.agent, {})
+                return self._last, total, ends[0], ends[1] and not ends[0], infos.get(self.agent) or {}
             actions = {}
 
     def render(self) -> Any:

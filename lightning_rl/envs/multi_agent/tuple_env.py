@@ -37,6 +37,10 @@ def _same_tuples(env: Any) -> bool:
     return all(isinstance(space, spaces.Tuple) for space in (observed, acted)) and len(observed) == len(acted)
 
 
+def _has_parts(value: Any, count: int) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and len(value) == count
+
+
 class TupleEnv(HoldsEnv):
     """Agents "agent_0", "agent_1", … of an environment with tuples of observations, actions and rewards.
 
@@ -116,12 +120,12 @@ class TupleEnv(HoldsEnv):
         """A value for each agent; one number is that of all."""
         return np.broadcast_to(value, len(self.possible_agents)).tolist()
 
-    def _infos(self, info: Mapping[str, Any]) -> dict[str, Any]:
+    def _infos(self, info: Mapping[str, Any] | None) -> dict[str, Any]:
         """The environment's info for each agent, each with its own mask."""
         count = len(self.possible_agents)
         if not info:
             return {}
-        masks = next((info[name] for name in MASKS if name in info and len(info[name]) == count), None)
+        masks = next((given for name in MASKS if _has_parts(given := info.get(name), count)), None)
         infos: dict[str, Any] = {agent: dict(info) for agent in self.possible_agents}
         if masks is not None:
             for agent, mask in zip(self.possible_agents, masks, strict=True):

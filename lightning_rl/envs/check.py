@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +13,26 @@ import numpy as np
 from lightning_rl.envs.action_masks import ActionMasks, sample_allowed
 from lightning_rl.errors import EnvError
 
-__all__ = ["call_reset", "check_env", "check_obs", "check_scalars", "equal", "sample_allowed_action"]
+__all__ = [
+    "SEEDS",
+    "call_reset",
+    "check_env",
+    "check_obs",
+    "check_scalars",
+    "contains",
+    "equal",
+    "reset_twice",
+    "sample_allowed_action",
+    "within_rounding",
+]
+
+log = logging.getLogger(__name__)
+
+SEEDS = (1, 2)  # of the resets of a check; some environments take 0 for no seed
+ROUNDING = 1e-5  # how far floats may be outside of their bounds: this, and this share of the bound
+SKIP = "env.check=false skips this check"
+# Attribute of a wrapper with running statistics → what does its work in a policy.
+STATISTICS = {"obs_rms": "policy.observation_filter=mean_std", "return_rms": "policy.reward_filter=return_std"}
 
 
 def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
@@ -26,11 +47,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
             raise EnvError(
                 f"environment {name!r} has {attribute}={found!r}; expected a gymnasium.spaces.Space set in __init__"
             )
-    (first, _), (obs, info) = _reset(env, name), _reset(env, name)
-    if not equal(first, obs):
-        raise EnvError(
-            f"environment {name!r} gives different observations for reset(seed=0) twice: draw from self.np_random only"
-        )
+    obs, info = reset_twice(lambda seed: _reset(env, name, seed), env, name)
     env.action_space.seed(0)
     for step in range(steps):
         action = sample_allowed_action(env.action_space, name, obs, info)
@@ -54,6 +71,49 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
             obs, info = _reset(env, name)
 
 
+def reset_twice(reset: Callable[[int], Any], env: Any, name: str) -> Any:
+    """Reset twice with each of two seeds; warn if equal seeds give different observations.
+
+    Args:
+        reset: resets with a seed; returns observation and info.
+        env: the environment.
+        name: of the environment.
+
+    Returns:
+        What the last reset returned.
+    """
+    if normaliser := _running_statistics(env):
+        log.warning("environment %r: %s (%s)", name, normaliser, SKIP)
+    result: Any = None
+    for seed in SEEDS:
+        first = copy.deepcopy(reset(seed)[0])  # environments may write all observations into one array
+        result = reset(seed)
+        if not equal(first, result[0]) and not normaliser:
+            log.warning(
+                "environment %r gives different observations for reset(seed=%s) twice: its runs cannot be repeated "
+                "or resumed exactly; draw from the generator that reset(seed) makes (self.np_random) only, and keep no "
+                "state from before a reset (%s)",
+                name,
+                seed,
+                SKIP,
+            )
+            break
+    return result
+
+
+def _running_statistics(env: Any) -> str:
+    """Names a wrapper that normalises by statistics of its own, such as Gymnasium's; "" without one."""
+    while env is not None:
+        for attribute, instead in STATISTICS.items():
+            if attribute in vars(env):
+                return (
+                    f"{type(env).__name__} keeps statistics of its own in each environment, which neither evaluations "
+                    f"nor checkpoints share: use {instead} instead"
+                )
+        env = vars(env).get("env")
+    return ""
+
+
 def sample_allowed_action(space: gym.Space[Any], name: str, obs: Any, info: Any) -> Any:
     """A random action that the mask in the info or in a Dict observation allows; of a group, that of each member.
 
@@ -72,24 +132,24 @@ def sample_allowed_action(space: gym.Space[Any], name: str, obs: Any, info: Any)
     return space.sample() if allowed is None else sample_allowed(space, allowed, space.np_random)
 
 
-def call_reset(env: Any, name: str) -> Any:
-    """What `reset(seed=0)` of an environment of one or several agents returned.
+def call_reset(env: Any, name: str, seed: int = SEEDS[0]) -> Any:
+    """What `reset(seed=…)` of an environment of one or several agents returned.
 
     Raises:
         EnvError: it does not take a seed, or raised.
     """
     try:
-        return env.reset(seed=0)
+        return env.reset(seed=seed)
     except TypeError as error:
         raise EnvError(
-            f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)"
+            f"environment {name!r}: reset(seed={seed}) raised {error}; expected reset(self, *, seed=None, options=None)"
         ) from error
     except Exception as error:
         raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
 
 
-def _reset(env: gym.Env[Any, Any], name: str) -> Any:
-    result = call_reset(env, name)
+def _reset(env: gym.Env[Any, Any], name: str, seed: int = SEEDS[0]) -> Any:
+    result = call_reset(env, name, seed)
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping | None):
         raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
     check_obs(env.observation_space, name, result[0], "reset")
@@ -97,7 +157,7 @@ def _reset(env: gym.Env[Any, Any], name: str) -> Any:
 
 
 def check_obs(space: gym.Space[Any], name: str, obs: Any, where: str) -> None:
-    """Check that an observation is finite and in its space.
+    """Check that an observation is finite and in its space, but for a rounding.
 
     Args:
         space: the observation space.
@@ -110,9 +170,10 @@ def check_obs(space: gym.Space[Any], name: str, obs: Any, where: str) -> None:
     """
     if isinstance(space, gym.spaces.Box) and not isinstance(obs, np.ndarray | np.generic):
         raise EnvError(
-            f"environment {name!r}: observation of {where} is {_describe(obs)}; expected a numpy array of {space}"
+            f"environment {name!r}: observation of {where} is {_describe(obs)}; expected a numpy array of {space} "
+            f"({SKIP})"
         )
-    if space.contains(obs):
+    if contains(space, obs):
         problem = _not_finite(obs)
         if problem:
             raise EnvError(
@@ -123,8 +184,31 @@ def check_obs(space: gym.Space[Any], name: str, obs: Any, where: str) -> None:
     described = problem or _describe(obs)
     raise EnvError(
         f"environment {name!r}: observation of {where} is outside its observation_space: "
-        f"got {described}, expected {space}"
+        f"got {described}, expected {space}: mend the space or the observation ({SKIP})"
     )
+
+
+def contains(space: gym.Space[Any], obs: Any) -> bool:
+    """Whether an observation is in its space, with bounds a rounding wider, and dtypes that NumPy casts by itself."""
+    if isinstance(space, gym.spaces.Dict):
+        return (
+            isinstance(obs, Mapping)
+            and obs.keys() == space.spaces.keys()
+            and all(contains(part, obs[key]) for key, part in space.spaces.items())
+        )
+    if isinstance(space, gym.spaces.Tuple):
+        return isinstance(obs, tuple) and len(obs) == len(space) and all(map(contains, space.spaces, obs))
+    if not isinstance(space, gym.spaces.Box) or not isinstance(obs, np.ndarray | np.generic):
+        return space.contains(obs)
+    if obs.shape != space.shape or not np.can_cast(obs.dtype, np.dtype(space.dtype), "same_kind"):
+        return False
+    return bool(np.all(within_rounding(obs, space.low, space.high)))
+
+
+def within_rounding(values: np.ndarray | np.generic, low: Any, high: Any) -> np.ndarray:
+    """Which values are in their bounds; floats may be a rounding outside."""
+    exact = np.asarray(values).dtype.kind != "f"
+    return np.isclose(values, np.clip(values, low, high), *((0.0, 0.0) if exact else (ROUNDING, ROUNDING)))
 
 
 def check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
@@ -139,7 +223,7 @@ def check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated:
         raise EnvError(f"environment {name!r}: reward of step {step} is {reward!r}; expected one finite number")
     for field, value in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(value, bool | np.bool_):
-            raise EnvError(f"environment {name!r}: {field} of step {step} is {value!r}; expected a bool")
+            raise EnvError(f"environment {name!r}: {field} of step {step} is {value!r}; expected a bool ({SKIP})")
     if not isinstance(info, Mapping):
         raise EnvError(f"environment {name!r}: info of step {step} is {type(info).__name__}; expected a dict")
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from lightning_rl.envs.check import within_rounding
 from lightning_rl.spaces import leaf_spaces, leaf_values
 
 __all__ = ["ObsBoundsCheck"]
@@ -61,6 +62,8 @@ class ObsBoundsCheck:
             outside = (values < low) | (values > high)
             if rows is not None:
                 outside[~rows] = False
+            if outside.any():
+                outside &= ~within_rounding(values, low, high)
             if outside.any():
                 env, *index = np.argwhere(outside)[0].tolist()
                 what = f"observation {path!r}" if path else "the observation"

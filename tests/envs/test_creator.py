@@ -25,7 +25,6 @@ from tests.envs.broken_envs import (
     OldStep,
     Outside,
     Raises,
-    Unseeded,
     WrongDtype,
     WrongShape,
 )
@@ -45,7 +44,6 @@ from tests.envs.broken_envs import (
         (ArrayReward, r"reward of step 0 has shape \(2,\)"),
         (NaNReward, r"reward of step 0 is nan"),
         (IntegerEnd, r"terminated of step 0 is 0; expected a bool"),
-        (Unseeded, r"different observations for reset\(seed=0\) twice"),
         (Raises, r"raised ZeroDivisionError in step 0 after action .*no wheels"),
     ],
 )

@@ -24,7 +24,6 @@ from tests.envs.multi_agent.broken_envs import (
     Outside,
     Raises,
     Stranger,
-    Unseeded,
     WrongState,
 )
 
@@ -40,7 +39,6 @@ from tests.envs.multi_agent.broken_envs import (
         (OnlyObs, r"reset returned dict; expected two dicts keyed by agent"),
         (Stranger, r"obs of reset has the agent 'c', which is not in possible_agents=\['a', 'b'\]"),
         (Outside, r"observation of reset, agent 'a' is outside its observation_space"),
-        (Unseeded, r"different observations for reset\(seed=0\) twice"),
         (OldStep, "step returned 4; expected 5 dicts keyed by agent"),
         (NoAll, 'terminated of step 0 has no "__all__"'),
         (NaNReward, r"reward of step 0 is nan; expected one finite number \(agent 'b'\)"),

@@ -1,0 +1,98 @@
+"""What the check of an environment takes, what it warns about, and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lightning_rl.diagnosis.environment import examine_determinism
+from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.check import contains
+from lightning_rl.errors import EnvError
+from tests.envs.broken_envs import Fine, IntegerEnd, Outside, Unseeded, WrongDtype
+from tests.envs.multi_agent import broken_envs as several
+
+
+class OneArray(Fine):
+    """Writes each observation into the same array; it draws them from no seed."""
+
+    def observe(self) -> Any:
+        if not hasattr(self, "written"):
+            self.written = np.zeros(2, np.float32)
+        self.written[:] = np.random.default_rng().uniform(-1, 1, 2)
+        return self.written
+
+
+class IgnoresSeedZero(Fine):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed or None)
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+
+class NextToTheBound(Fine):
+    def observe(self) -> Any:
+        return np.full(2, np.nextafter(np.float32(1), np.float32(2)))
+
+
+class Doubles(Fine):
+    def observe(self) -> Any:
+        return np.zeros(2)
+
+
+@pytest.mark.parametrize("lenient", [IgnoresSeedZero, NextToTheBound, Doubles])
+def test_what_a_run_can_use_as_it_is_passes_without_a_word(lenient: type, caplog: pytest.LogCaptureFixture) -> None:
+    creator = EnvCreator(lenient)
+    creator.spaces()
+    env = creator.make_single()
+    assert not caplog.records and examine_determinism(creator, env).level == "ok"
+
+
+@pytest.mark.parametrize("unseeded", [Unseeded, OneArray, several.Unseeded])
+def test_an_environment_that_does_not_repeat_is_warned_about(unseeded: type, caplog: pytest.LogCaptureFixture) -> None:
+    """It can be learned from; its runs cannot be repeated or resumed exactly."""
+    EnvCreator(unseeded).spaces()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert unseeded.__name__ in record.getMessage() and "env.check=false" in record.getMessage()
+    EnvCreator(unseeded, check=False).spaces()
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "instead"),
+    [("NormalizeObservation", "policy.observation_filter=mean_std"), ("NormalizeReward", "policy.reward_filter")],
+)
+def test_a_wrapper_with_statistics_of_its_own_is_named(
+    wrapper: str, instead: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    EnvCreator("CartPole-v1", wrappers=[f"gymnasium.wrappers.{wrapper}"]).spaces()
+    (record,) = caplog.records
+    assert wrapper in record.getMessage() and instead in record.getMessage()
+
+
+@pytest.mark.parametrize("broken", [Outside, WrongDtype, IntegerEnd])
+def test_the_error_of_what_a_run_may_survive_names_the_key_that_skips_the_check(broken: type) -> None:
+    with pytest.raises(EnvError, match=r"env\.check=false"):
+        EnvCreator(broken).spaces()
+
+
+def test_an_observation_is_in_its_space_within_a_rounding() -> None:
+    box, whole = gym.spaces.Box(-1, 1000, (1,), np.float32), gym.spaces.Box(0, 9, (1,), np.int64)
+    nested = gym.spaces.Dict(a=box, b=gym.spaces.Tuple([whole]))
+    inside = {"a": np.array([1000.005], np.float32), "b": (np.array([9]),)}
+    assert contains(nested, inside)
+    for outside in (
+        {**inside, "a": np.array([1000.1], np.float32)},
+        {**inside, "a": np.array([np.nan], np.float32)},
+        {**inside, "b": (np.array([10]),)},
+        {**inside, "b": (np.array([1.0]),)},
+        {"a": inside["a"]},
+    ):
+        assert not contains(nested, outside)

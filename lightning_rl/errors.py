@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 __all__ = [
+    "MUJOCO_ADVICE",
     "CheckpointError",
     "ConfigError",
     "EnvApiError",
@@ -23,6 +24,7 @@ __all__ = [
     "check_at_least_one",
     "count_in_file",
     "did_you_mean",
+    "drawing_advice",
     "first_line",
     "has_import_path",
     "import_object",
@@ -40,6 +42,8 @@ __all__ = [
 ]
 
 SHOWN = 100  # characters of a value in a message
+
+MUJOCO_ADVICE = "without a display, MuJoCo draws if you export MUJOCO_GL=egl (a GPU) or MUJOCO_GL=osmesa (libosmesa)"
 
 RENAMED = {  # key of an earlier version → its replacement
     "evaluation.interval": "evaluation.every_env_steps, a number of env steps or a share of the run such as 5%",
@@ -223,6 +227,13 @@ def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
     same_name = meant or [other for other in known if other.rpartition(".")[2] == key]
     suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
     return f"no key {short_repr(key)}.{suggestion or otherwise}"
+
+
+def drawing_advice(error: Exception) -> str:
+    """What to do about an error of an environment that draws; "" for an unknown one."""
+    if "pygame" in str(error):
+        return 'pip install -e ".[video]" has pygame'
+    return MUJOCO_ADVICE if "mujoco" in sys.modules else ""
 
 
 def printable(text: str) -> str:

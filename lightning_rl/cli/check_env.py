@@ -15,7 +15,10 @@ __all__ = ["check_env"]
 
 
 def check_env(arguments: Sequence[str]) -> int:
-    """Examine an environment, and name the policies that take it: check-env ENV [env.kwargs.size=5 …]."""
+    """Examine an environment, and name the policies that take it: check-env ENV [env.kwargs.size=5 …].
+
+    ENV may also be given as for other verbs: env=NAME or env.id=ID.
+    """
     parser = Parser(prog="lightning-rl check-env", description=check_env.__doc__)
     parser.add_argument("env", help="a choice of `lightning-rl list envs`, an environment id, or an import path")
     parser.add_argument("overrides", nargs="*", help="keys of env, as env.kwargs.size=5 env.agents=2")
@@ -23,10 +26,12 @@ def check_env(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     check_at_least_one("--", steps=options.steps)
-    if others := [each for each in options.overrides if not key_of(each).startswith("env.")]:
+    words = [options.env, *options.overrides]
+    if not {"env", "env.id"} & {key_of(word) for word in words if "=" in word}:
+        words[0] = f"env={words[0]}" if words[0] in group_options("env") else f"env.id='{words[0]}'"
+    if others := [word for word in words if "=" not in word or not f"{key_of(word)}.".startswith("env.")]:
         raise ConfigError(f"{others[0]} is no key of env; expected keys such as env.kwargs.size=5")
-    chosen = f"env={options.env}" if options.env in group_options("env") else f"env.id='{options.env}'"
-    config = compose_config([chosen, *options.overrides, "experiment=none"])
+    config = compose_config([*words, "experiment=none"])
     from lightning_rl.diagnosis.environment import examine_env
     from lightning_rl.diagnosis.findings import as_json, as_text, exit_code
     from lightning_rl.envs.creator import EnvCreator

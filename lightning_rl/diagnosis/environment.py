@@ -13,6 +13,7 @@ import numpy as np
 
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.fitting_policies import examine_policies
+from lightning_rl.diagnosis.machine import usable_cores
 from lightning_rl.diagnosis.random_play import (
     Played,
     Spaces,
@@ -24,7 +25,7 @@ from lightning_rl.diagnosis.random_play import (
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
-from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice
 from lightning_rl.spaces import check_supported, leaf_spaces
 
 __all__ = ["examine_env"]
@@ -157,7 +158,10 @@ def examine_episodes(env: Any, played: Played) -> Iterator[Finding]:
         if limit and limit > walked:
             yield Finding("episodes", "ok", f"none ended within {walked} random steps; {limited}")
             return
-        fix = "set env.max_episode_steps=1000, or end episodes by `truncated`: without an end there is no return"
+        fix = (
+            f"look further with --steps {10 * walked}; if episodes never end, set env.max_episode_steps: "
+            "without an end there is no return"
+        )
         yield Finding("episodes", "warn", f"none ended within {walked} random steps; {limited}", fix)
         return
     ends = sum(played.terminated)
@@ -216,7 +220,10 @@ def examine_costs(played: Played) -> Iterator[Finding]:
     text = f"step {step * 1e6:.0f} µs (median), reset {reset * 1e3:.1f} ms (longest)"
     if step > SLOW_STEP_S or reset > SLOW_RESET_S:
         hours = step * LONG_RUN_STEPS / 3600
-        fix = "workers.vectorization=async or workers.num_workers=4 step in other processes"
+        cores = max(1, int(usable_cores()))
+        fix = f"workers.vectorization=async or workers.num_workers={cores} step in other processes"
+        if cores == 1:
+            fix = "a machine with more cores can step several environments at a time (workers.num_workers)"
         yield Finding("speed", "warn", f"{text}: {hours:.1f} h for 10⁶ steps of one environment", fix)
     else:
         yield Finding("speed", "ok", f"{text}; {1 / step:,.0f} steps/s")
@@ -313,9 +320,8 @@ def examine_rendering(creator: EnvCreator, env: Any) -> Finding:
             pictured.close()
     except Exception as error:  # of the environment's own code, or of a package that draws
         text = f"rgb_array raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        return Finding(
-            "rendering", "warn", text, "install what draws, or take render_mode in __init__; `doctor` knows more"
-        )
+        fix = drawing_advice(error) or "install what draws, or take render_mode in __init__; `doctor` knows more"
+        return Finding("rendering", "warn", text, fix)
     if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
         return Finding(
             "rendering", "ok", f"modes {', '.join(modes)}; a picture has {picture.shape[0]}×{picture.shape[1]}"

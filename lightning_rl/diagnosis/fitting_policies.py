@@ -18,6 +18,10 @@ from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, im
 __all__ = ["examine_policies", "refusals"]
 
 FOR_ONE_AGENT = "learns from experience of one agent: use dqn, ppo or another policy for several"
+FOR_GROUP = (
+    "takes the parts of Tuple actions for agents: if they are, observe a Dict with a Tuple 'agents', or set the "
+    "attribute n_agents beside a Tuple of observations"
+)
 
 
 def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
@@ -28,7 +32,10 @@ def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
         spaces: of each agent.
     """
     found = refusals(list(spaces.values()))
-    if any(spaces) and (grouped := grouped_spaces(creator)) is not None:
+    grouped = grouped_spaces(creator)
+    if not any(spaces) and grouped is None:
+        found |= {name: FOR_GROUP for name, reason in found.items() if not reason and acts_for_group(name)}
+    if any(spaces) and grouped is not None:
         of_groups = refusals([grouped], names=[name for name, reason in found.items() if "env.group_agents" in reason])
         found |= {name: reason and f"as a group: {reason}" for name, reason in of_groups.items()}
     if any(spaces):
@@ -47,6 +54,12 @@ def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
         text, _, fix = reason.rpartition(": ")
         findings.append(Finding(f"not {', '.join(names)}", "ok", text or reason, fix if text else ""))
     return findings
+
+
+def acts_for_group(name: str) -> bool:
+    """Whether a policy's option takes the parts of actions for those of several agents."""
+    target = (yaml.safe_load(option_text("policy", name)) or {}).get("_target_")
+    return target is not None and getattr(import_object(target), "acts_for_group", False)
 
 
 def learns_from_one_agent(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.packages import NOT_INSTALLED, examine_extras, examine_packages
 from lightning_rl.diagnosis.speed import SECONDS, examine_speed
+from lightning_rl.errors import MUJOCO_ADVICE
 
 __all__ = ["examine_machine"]
 
@@ -23,7 +25,7 @@ RENDERING_S, RAY_S = 60, 120  # time limits of the processes that try these
 
 RENDER = """
 import gymnasium
-env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+env = gymnasium.make("{env}", render_mode="rgb_array")
 env.reset(seed=0)
 print("shape", *env.render().shape)
 """
@@ -111,21 +113,33 @@ def examine_devices() -> list[Finding]:
 
 def examine_rendering() -> list[Finding]:
     """Whether an environment gives pictures, and whether there is a display for a window."""
-    try:
-        done = try_program(RENDER, RENDERING_S)
-    except subprocess.TimeoutExpired:
-        done = None
-    if done is not None and done.returncode == 0 and "shape" in done.stdout:
-        shape = "×".join(done.stdout.split("shape", 1)[1].split())
-        pictures = Finding("pictures", "ok", f"rgb_array of CartPole-v1 works: {shape}")
-    else:
-        why = "it takes longer than a minute" if done is None else last_line(done.stderr)
-        fix = 'pip install "gymnasium[classic-control]" (pygame); without a display also export SDL_VIDEODRIVER=dummy'
-        pictures = Finding("pictures", "warn", f"rgb_array of CartPole-v1 does not work: {why}", fix)
+    fix = 'pip install "gymnasium[classic-control]" (pygame); without a display also export SDL_VIDEODRIVER=dummy'
+    pictures = [try_pictures("CartPole-v1", fix)]
+    if importlib.util.find_spec("mujoco") is not None:
+        pictures.append(try_pictures("InvertedPendulum-v5", MUJOCO_ADVICE))
     display = next((name for name in ("DISPLAY", "WAYLAND_DISPLAY") if os.environ.get(name)), None)
     if display is None and sys.platform not in ("darwin", "win32"):
-        return [pictures, Finding("display", "ok", "none: windows cannot open here, pictures and videos can be made")]
-    return [pictures, Finding("display", "ok", f"{display}={os.environ[display]}" if display else sys.platform)]
+        return [*pictures, Finding("display", "ok", "none: windows cannot open here, pictures and videos can be made")]
+    return [*pictures, Finding("display", "ok", f"{display}={os.environ[display]}" if display else sys.platform)]
+
+
+def try_pictures(env: str, fix: str) -> Finding:
+    """Whether an environment of Gymnasium gives pictures.
+
+    Args:
+        env: its id.
+        fix: if it does not.
+    """
+    try:
+        done = try_program(RENDER.format(env=env), RENDERING_S)
+    except subprocess.TimeoutExpired:
+        why = "it takes longer than a minute"
+    else:
+        if done.returncode == 0 and "shape" in done.stdout:
+            shape = "×".join(done.stdout.split("shape", 1)[1].split())
+            return Finding("pictures", "ok", f"rgb_array of {env} works: {shape}")
+        why = last_line(done.stderr)
+    return Finding("pictures", "warn", f"rgb_array of {env} does not work: {why}", fix)
 
 
 def examine_ray(full: bool) -> list[Finding]:

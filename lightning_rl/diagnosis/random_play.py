@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,7 +47,8 @@ class RandomPlayer:
     def __init__(self, env: gym.Env[Any, Any], name: str, seed: int = 0) -> None:
         self.env: Any = env.env if isinstance(env, PackedEnv) else env
         self.several = isinstance(self.env, MultiAgentEnv)
-        self.name, self.spaces = name, spaces_by_agent(env)
+        # Copies: some environments seed their own action space in each reset, and actions shall not depend on it.
+        self.name, self.spaces = name, copy.deepcopy(dict(spaces_by_agent(env)))
         for number, (_, space) in enumerate(self.spaces.values()):
             space.seed(seed + number)
         self.obs: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from lightning_rl.envs.action_masks import ActionMasks, sample_allowed
 from lightning_rl.errors import EnvError
 
 __all__ = [
+    "OLD_API",
     "SEEDS",
     "call_reset",
     "check_env",
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 SEEDS = (1, 2)  # of the resets of a check; some environments take 0 for no seed
 ROUNDING = 1e-5  # how far floats may be outside of their bounds: this, and this share of the bound
 SKIP = "env.check=false skips this check"
+OLD_API = (
+    "An environment of the old API (gym) is converted by GymV21CompatibilityV0 or GymV26CompatibilityV0 of shimmy: "
+    "env.id=my_module:make, where make() returns GymV21CompatibilityV0(env=…)"
+)
 # Attribute of a wrapper with running statistics → what does its work in a policy.
 STATISTICS = {"obs_rms": "policy.observation_filter=mean_std", "return_rms": "policy.reward_filter=return_std"}
 
@@ -62,7 +67,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
             raise EnvError(
                 f"environment {name!r}: step returned {size}; "
                 "expected 5 values (obs, reward, terminated, truncated, info); "
-                "the old `done` is now `terminated` (the task ended) or `truncated` (a time limit)"
+                f"the old `done` is now `terminated` (the task ended) or `truncated` (a time limit). {OLD_API}"
             )
         obs, reward, terminated, truncated, info = *result[:4], result[4] or {}
         check_obs(env.observation_space, name, obs, f"step {step}")
@@ -142,7 +147,8 @@ def call_reset(env: Any, name: str, seed: int = SEEDS[0]) -> Any:
         return env.reset(seed=seed)
     except TypeError as error:
         raise EnvError(
-            f"environment {name!r}: reset(seed={seed}) raised {error}; expected reset(self, *, seed=None, options=None)"
+            f"environment {name!r}: reset(seed={seed}) raised {error}; expected reset(self, *, seed=None, "
+            f"options=None). {OLD_API}"
         ) from error
     except Exception as error:
         raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
@@ -151,7 +157,9 @@ def call_reset(env: Any, name: str, seed: int = SEEDS[0]) -> Any:
 def _reset(env: gym.Env[Any, Any], name: str, seed: int = SEEDS[0]) -> Any:
     result = call_reset(env, name, seed)
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping | None):
-        raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
+        raise EnvError(
+            f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info). {OLD_API}"
+        )
     check_obs(env.observation_space, name, result[0], "reset")
     return result[0], result[1] or {}
 
@@ -218,7 +226,10 @@ def check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated:
         EnvError: names the first that is wrong.
     """
     if not np.isscalar(reward) and np.shape(reward) != ():
-        raise EnvError(f"environment {name!r}: reward of step {step} has shape {np.shape(reward)}; expected one number")
+        raise EnvError(
+            f"environment {name!r}: reward of step {step} has shape {np.shape(reward)}; expected one number: weigh "
+            "several objectives, as env.wrappers=[{wrapper: mo_gymnasium.wrappers.LinearReward, weight: [0.5, 0.5]}]"
+        )
     if not isinstance(reward, int | float | np.number | np.bool_ | np.ndarray) or not np.isfinite(reward):
         raise EnvError(f"environment {name!r}: reward of step {step} is {reward!r}; expected one finite number")
     for field, value in (("terminated", terminated), ("truncated", truncated)):

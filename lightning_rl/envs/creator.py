@@ -23,7 +23,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from lightning_rl.envs.action_masks import mask_row
 from lightning_rl.envs.async_vector_env import AsyncEnv
 from lightning_rl.envs.atari import Atari, is_atari
-from lightning_rl.envs.check import check_env
+from lightning_rl.envs.check import OLD_API, check_env
 from lightning_rl.envs.multi_agent.adapters import as_multi_agent
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
 from lightning_rl.envs.multi_agent.check import check_multi_agent_env
@@ -184,15 +184,32 @@ class EnvCreator(LayoutSlot):
         if not isinstance(env, gym.Env | MultiAgentEnv):
             raise EnvError(
                 f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env "
-                "(observation_space, action_space, reset, step), a MultiAgentEnv or a PettingZoo environment"
+                "(observation_space, action_space, reset, step), a MultiAgentEnv or a PettingZoo environment. "
+                f"{OLD_API}"
             )
-        is_group = isinstance(env, gym.Env) and isinstance(env.action_space, gym.spaces.Tuple)
-        if self.group_agents is not None and isinstance(env, gym.Env) and not (self.group_agents == "all" and is_group):
-            raise EnvError(
-                f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use "
-                "dqn, ppo or another algorithm for one agent"
-            )
+        if self.group_agents is not None and isinstance(env, gym.Env):
+            self._check_group(env)
         return env
+
+    def _check_group(self, env: gym.Env[Any, Any]) -> None:
+        """Refuse `group_agents` for an environment with one agent that does not say that it acts for a group.
+
+        Raises:
+            EnvError: parts of a Tuple action may be those of one agent.
+        """
+        acts, sees = env.action_space, env.observation_space
+        if self.group_agents == "all" and isinstance(acts, gym.spaces.Tuple):
+            if isinstance(sees, gym.spaces.Dict) and "agents" in sees.spaces:
+                return
+            raise EnvError(
+                f"group_agents='all': {self.name!r} has one agent with Tuple actions; if their parts are agents, "
+                "observe a Dict with a Tuple 'agents', or set the attribute n_agents beside a Tuple of observations; "
+                "else set group_agents=null, and use ppo"
+            )
+        raise EnvError(
+            f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use dqn, ppo "
+            "or another algorithm for one agent"
+        )
 
     def _make_bare(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
         """The environment as a user of it alone would make it, with its limit."""

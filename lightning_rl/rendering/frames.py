@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import EnvContext
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import ConfigError, EnvError, drawing_advice
 from lightning_rl.rendering.pictures import as_rgb
 from lightning_rl.rollouts.episodes import EpisodeTracker, episode_ends
 from lightning_rl.rollouts.worker_set import WorkerSet
@@ -162,7 +162,8 @@ def check_picture(creator: EnvCreator, what: str) -> float:
     except EnvError as error:
         raise EnvError(f"environment {creator.name!r}: {error}") from error
     except Exception as error:  # whatever the drawing library raises
-        hint = ': pip install -e ".[video]" has pygame' if "pygame" in str(error) else ""
+        advice = drawing_advice(error)
+        hint = f": {advice}" if advice else ""
         raise EnvError(f"environment {creator.name!r} cannot render: {type(error).__name__}: {error}{hint}") from error
     finally:
         env.close()

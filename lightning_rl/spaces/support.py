@@ -16,6 +16,10 @@ MAX_CHOICES = 65_536  # a categorical over more values is considered a modelling
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 INSTEAD = {
     "Text": "encode the text in a wrapper, as token ids in a MultiDiscrete or as an embedding in a Box",
+    "MissionSpace": (
+        "leave MiniGrid's text out with env.wrappers=[minigrid.wrappers.ImgObsWrapper], or encode it with "
+        "env.wrappers=[minigrid.wrappers.FlatObsWrapper]"
+    ),
     "Graph": "give node features and adjacency as a Dict of fixed-size Boxes",
     "Sequence": "pad to a maximal length: a Dict of a Box and a Discrete length",
     "OneOf": "use a Dict of a Discrete choice and all alternatives",

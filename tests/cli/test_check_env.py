@@ -38,6 +38,17 @@ def test_a_preset_is_examined_by_its_name(command: Command):
     assert outcome.out.splitlines()[-1].endswith(" ok, 0 warn, 0 bad")
 
 
+def test_an_environment_is_named_as_for_other_verbs(command: Command, tmp_path: Path):
+    (tmp_path / "corridor.py").write_text(OWN)
+    for words in (
+        ["env=cartpole"],
+        ["env.id=corridor:Corridor", "env.kwargs.size=3"],
+        ["env.check=false", "env=cartpole"],
+    ):
+        outcome = command("check-env", *words, "--steps", "50")
+        assert outcome.code == 0, outcome.err
+
+
 def test_an_own_environment_takes_keywords(command: Command, tmp_path: Path):
     (tmp_path / "corridor.py").write_text(OWN)
     good = json.loads(command("check-env", "corridor:Corridor", "env.kwargs.size=3", "--steps", "99", "--json").out)
@@ -52,6 +63,7 @@ def test_bad_input_is_one_line(command: Command):
     for arguments, start in (
         (("check-env", "cartpole", "env.kwarg.size=1"), "error: no key 'env.kwarg"),
         (("check-env", "cartpole", "policy=dqn"), "error: policy=dqn is no key of env; expected keys such as env."),
+        (("check-env", "cartpole", "pendulum"), "error: pendulum is no key of env"),
         (("check-env", "nowhere:Env"), "error: env.id='nowhere:Env': there is no module 'nowhere'"),
         (("check-env", "cartpole", "--steps", "0"), "error: --steps=0; expected at least 1"),
         (("check-env",), "error: the following arguments are required: env"),

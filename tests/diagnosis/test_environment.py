@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from gymnasium import spaces
 
 from lightning_rl.diagnosis import environment
-from lightning_rl.diagnosis.environment import examine_env
+from lightning_rl.diagnosis.environment import examine_costs, examine_env, examine_seeding
 from lightning_rl.diagnosis.findings import Finding
+from lightning_rl.diagnosis.random_play import Played
 from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import EnvError, drawing_advice
 from tests.envs import broken_envs
 from tests.envs.multi_agent import broken_envs as broken_teams
 
@@ -186,3 +189,66 @@ def test_the_memory_of_a_walk_is_that_of_its_steps():
     grown = float(examine("leak")["memory"].text.split()[0])
     assert 100 < grown < 250
     Walk.memory.clear()
+
+
+class Parts(broken_envs.Fine):
+    """One agent that sees two parts and acts by two parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Discrete(2)])
+        self.action_space = gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (1,))])  # type: ignore[assignment]
+
+    def observe(self) -> Any:
+        return (0, 1)
+
+
+def test_the_parts_of_one_agent_are_not_taken_for_agents():
+    findings = {finding.subject: finding for finding in examine_env(EnvCreator(Parts), 50)}
+    assert "ppo" in findings["policies that fit"].text and "maddpg" not in findings["policies that fit"].text
+    assert "maddpg, matd3" in "".join(findings)
+    with pytest.raises(EnvError, match="n_agents"):
+        EnvCreator(Parts, group_agents="all").spaces()
+
+
+class SeedsItsActionSpace(broken_envs.Fine):
+    """As environments of stock prices: each reset seeds the action space, and the series is always the same."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.action_space.seed(seed or 0)
+        self.place = 0.0
+        return self.observe(), {}
+
+    def step(self, action: int) -> Any:
+        self.place += 0.002 * (2 * action - 1)
+        return self.observe(), 1.0, False, False, {}
+
+    def observe(self) -> Any:
+        return np.full(2, self.place, np.float32)
+
+
+def test_random_play_does_not_depend_on_an_environment_that_seeds_its_action_space():
+    creator = EnvCreator(SeedsItsActionSpace)
+    assert examine_seeding(creator, creator.make_single()).level == "ok"
+
+
+def test_an_environment_without_an_end_is_not_told_to_cut_its_episodes_at_a_given_length():
+    findings = {finding.subject: finding for finding in examine_env(EnvCreator(SeedsItsActionSpace), 30)}
+    assert findings["episodes"].level == "warn"
+    assert "--steps 300" in findings["episodes"].fix and "max_episode_steps" in findings["episodes"].fix
+
+
+@pytest.mark.parametrize(("cores", "advice"), [(1.0, "more cores"), (2.0, "num_workers=2"), (7.5, "num_workers=7")])
+def test_a_slow_environment_gets_as_many_workers_as_there_are_cores(
+    cores: float, advice: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(environment, "usable_cores", lambda: cores)
+    (speed, _) = examine_costs(Played(step_seconds=[0.1], reset_seconds=[0.1]))
+    assert advice in speed.fix
+
+
+def test_an_error_of_mujoco_s_renderer_is_answered_with_its_variable(monkeypatch: pytest.MonkeyPatch):
+    assert drawing_advice(RuntimeError("invalid value")) == "" or "mujoco" in sys.modules
+    monkeypatch.setitem(sys.modules, "mujoco", type(sys)("mujoco"))
+    assert "MUJOCO_GL=egl" in drawing_advice(RuntimeError("invalid value"))
+    assert "video" in drawing_advice(ImportError("pygame is not installed"))

@@ -20,7 +20,7 @@ class Beam(gym.Env[Any, Any]):
 
     def __init__(self) -> None:
         one = spaces.Box(-2.0, 2.0, (2,), np.float32)
-        self.observation_space = spaces.Tuple([one, one])
+        self.observation_space = spaces.Dict({"agents": spaces.Tuple([one, one])})
         self.action_space = spaces.Tuple([spaces.Box(-0.5, 0.5, (1,), np.float32)] * 2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -36,7 +36,7 @@ class Beam(gym.Env[Any, Any]):
         return self.look(), reward, False, self.steps == 10, {}
 
     def look(self) -> Any:
-        return tuple(np.array([height, self.goal], np.float32) for height in self.heights)
+        return {"agents": tuple(np.array([height, self.goal], np.float32) for height in self.heights)}
 
 
 class Cues(gym.Env[Any, Any]):

@@ -12,8 +12,9 @@ import pytest
 from lightning_rl.diagnosis.environment import examine_determinism
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.check import contains
-from lightning_rl.errors import EnvError
-from tests.envs.broken_envs import Fine, IntegerEnd, Outside, Unseeded, WrongDtype
+from lightning_rl.errors import EnvError, UnsupportedSpaceError
+from lightning_rl.spaces import check_supported
+from tests.envs.broken_envs import ArrayReward, Fine, IntegerEnd, OldReset, OldStep, Outside, Unseeded, WrongDtype
 from tests.envs.multi_agent import broken_envs as several
 
 
@@ -96,3 +97,29 @@ def test_an_observation_is_in_its_space_within_a_rounding() -> None:
         {"a": inside["a"]},
     ):
         assert not contains(nested, outside)
+
+
+class NeverConverted:
+    """As the environments of packages that have stayed with gym."""
+
+    def reset(self) -> Any:
+        return np.zeros(2)
+
+
+@pytest.mark.parametrize("old", [NeverConverted, OldReset, OldStep])
+def test_an_environment_of_the_old_api_is_answered_with_what_converts_it(old: Any) -> None:
+    with pytest.raises(EnvError, match="shimmy"):
+        EnvCreator(old).spaces()
+
+
+def test_several_rewards_are_answered_with_a_wrapper_that_weighs_them() -> None:
+    with pytest.raises(EnvError, match="LinearReward"):
+        EnvCreator(ArrayReward).spaces()
+
+
+def test_the_text_of_minigrid_is_answered_with_its_own_wrappers() -> None:
+    class MissionSpace(gym.spaces.Text):
+        """The name of MiniGrid's class."""
+
+    with pytest.raises(UnsupportedSpaceError, match=r"ImgObsWrapper.*FlatObsWrapper"):
+        check_supported(gym.spaces.Dict(mission=MissionSpace(5)), "observation")

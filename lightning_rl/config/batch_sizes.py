@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = ["check_iteration", "check_minibatches", "check_population", "longer_t
 
 LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
 FEW = 1000  # fragments or gradients; iterations of up to so many are never refused, however short the run is
+LATE = 1.1  # times total_env_steps; a run that ends later than this is warned of
 Config = Mapping[str, Any]
 
 
@@ -37,7 +39,7 @@ def check_iteration(config: Config) -> None:
 
 
 def longer_than_run(config: Config) -> str:
-    """A warning if one iteration takes at least twice the env steps of the whole run; "" if none does."""
+    """A warning if whole iterations end the run a tenth after `total_env_steps`, or later; "" if they do not."""
     if not _is_of_rollout_rows(config):
         return ""
     fragments, _ = _fragments(config)
@@ -47,12 +49,13 @@ def longer_than_run(config: Config) -> str:
         config["total_env_steps"],
     )
     rows = fragments * environments * steps * ranks_of(config)
-    if rows < 2 * total:
+    end = math.ceil(total / rows) * rows
+    if end < LATE * total:
         return ""
     return (
-        f"an iteration takes about {rows:,} env steps ({environments} environments × {steps} steps each), and the run "
-        f"ends after its first one, with more than total_env_steps={total}: lower workers.fragment_length or "
-        "workers.envs_per_worker, or raise total_env_steps"
+        f"an iteration takes about {rows:,} env steps ({environments} environments × {steps} steps each), and a run "
+        f"ends with a whole one, here at about {end:,} instead of total_env_steps={total:,}: choose a multiple of "
+        f"{rows:,}, or lower workers.fragment_length or workers.envs_per_worker"
     )
 
 

@@ -328,7 +328,7 @@ def evaluation(result: Mapping[str, Any]) -> str:
         f"return {result['mean']:.2f} ± {result['std']:.2f} over {result['episodes']} episodes "
         f"(95 % confidence interval of the mean: {interval[0]:.2f} … {interval[1]:.2f})\n"
         f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps{cut}"
-        f"{of_policies(result.get('policies', {}))}"
+        f"{of_policies(result.get('policies', {}))}{of_sides(result.get('sides', {}))}"
     )
 
 
@@ -348,6 +348,14 @@ def first_few(texts: Sequence[str]) -> str:
     """The first texts, and how many more there are: a league has a hundred policies."""
     more = f", and {len(texts) - SHOWN_POLICIES} more" if len(texts) > SHOWN_POLICIES else ""
     return ", ".join(texts[:SHOWN_POLICIES]) + more
+
+
+def of_sides(sides: Mapping[str, Mapping[str, int]]) -> str:
+    """A line with what each side of a zero-sum game has won; "" for another game."""
+    named = first_few(
+        [f"{agent} won {each['won']}, drew {each['drawn']}, lost {each['lost']}" for agent, each in sides.items()]
+    )
+    return f"\nzero-sum game: {named.replace(', and', '; and')}" if named else ""
 
 
 def of_policies(returns: Mapping[str, float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def evaluate(
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
         lengths; "cut", how many episodes would have gone on; with several agents "policies", the mean return of each
-        policy's agents.
+        policy's agents; of a zero-sum game "sides", how many episodes each agent won, drew and lost.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
@@ -169,6 +169,7 @@ def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
     for episode in episodes:
         for name, value in getattr(episode, "by_policy", {}).items():
             by_policy.setdefault(name, []).append(float(value))
+    sides = zero_sum_results([each for episode in episodes if (each := getattr(episode, "by_agent", None))])
     of_policies = {"policies": {name: statistics.fmean(values) for name, values in by_policy.items()}}
     return {
         "mean": statistics.fmean(returns),
@@ -179,7 +180,31 @@ def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
         "returns": returns,
         "lengths": lengths,
         **(of_policies if by_policy else {}),
+        **({"sides": sides} if sides else {}),
     }
+
+
+def zero_sum_results(episodes: Sequence[Mapping[str, tuple[str, float]]]) -> dict[str, dict[str, int]]:
+    """How many episodes each agent of a zero-sum game has won, drawn and lost; {} for another game.
+
+    The sum of the returns says nothing there. An agent wins by the highest return, and draws if it shares it.
+
+    Args:
+        episodes: of each, agent → (its policy's id, its return).
+    """
+    returns = [{agent: value for agent, (_, value) in episode.items()} for episode in episodes]
+    if not any(any(each.values()) for each in returns) or any(
+        len(each) < 2 or not math.isclose(sum(each.values()), 0.0, abs_tol=1e-6) for each in returns
+    ):
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    for each in returns:
+        best = max(each.values())
+        shared = sum(value == best for value in each.values()) > 1
+        for agent, value in each.items():
+            counts = found.setdefault(agent, dict.fromkeys(("won", "drawn", "lost"), 0))
+            counts["lost" if value < best else "drawn" if shared else "won"] += 1
+    return found
 
 
 def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> dict[str, Any]:

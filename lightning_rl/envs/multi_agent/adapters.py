@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv
@@ -14,14 +15,25 @@ from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper
 
 __all__ = ["as_multi_agent"]
 
+NUMBERS = (int, np.integer)
+
 
 def as_multi_agent(env: Any) -> MultiAgentEnv | None:
     """An environment of any known form as `MultiAgentEnv`; `None` for one with a single agent.
 
     Known are `MultiAgentEnv`, RLlib's class of this name (also with `_agent_ids` and one space for all agents or a Dict
     space by agent, its classic attributes), PettingZoo's `ParallelEnv` and `AECEnv`, and Gymnasium
-    environments whose two spaces are tuples with a part for each agent and which say how many agents they have.
+    environments whose two spaces are tuples with a part for each agent and which say how many agents they have. Agents
+    that are numbers get names.
     """
+    found = _adapt(env)
+    agents = getattr(found, "possible_agents", None)
+    if found is None or not isinstance(agents, list | tuple) or not any(isinstance(each, NUMBERS) for each in agents):
+        return found
+    return NamedAgents(found)
+
+
+def _adapt(env: Any) -> MultiAgentEnv | None:
     if isinstance(env, MultiAgentEnv):
         return env if getattr(env, "possible_agents", None) or not _has_agents_of_rllib(env) else RLlibAdapter(env)
     if is_aec_env(env):
@@ -31,6 +43,35 @@ def as_multi_agent(env: Any) -> MultiAgentEnv | None:
     if is_tuple_env(env):
         return TupleEnv(env)
     return RLlibAdapter(env) if _has_agents_of_rllib(env) else None
+
+
+class NamedAgents(MultiAgentWrapper):
+    """An environment whose agents are numbers, with the names "agent_0", "agent_1" and so on.
+
+    Args:
+        env: the environment.
+    """
+
+    def __init__(self, env: MultiAgentEnv) -> None:
+        self._names = {
+            agent: f"agent_{agent}" if isinstance(agent, NUMBERS) else agent for agent in env.possible_agents
+        }
+        self._numbers = {name: agent for agent, name in self._names.items()}
+        super().__init__(env)
+        self.possible_agents = [self._names[agent] for agent in env.possible_agents]
+        self.observation_spaces = self._named(env.observation_spaces)
+        self.action_spaces = self._named(env.action_spaces)
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
+        """Begin an episode."""
+        return tuple(map(self._named, self.env.reset(seed=seed, options=options)))
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Step the environment."""
+        return tuple(map(self._named, self.env.step({self._numbers[name]: action for name, action in actions.items()})))
+
+    def _named(self, values: Mapping[Any, Any]) -> dict[str, Any]:
+        return {self._names.get(agent) or agent: value for agent, value in values.items()}
 
 
 class RLlibAdapter(MultiAgentWrapper):

@@ -56,6 +56,8 @@ class PettingZooAdapter(HoldsEnv):
 class ParallelAdapter(PettingZooAdapter):
     """A PettingZoo `ParallelEnv`. The episode is over when no agent is left.
 
+    An agent that has ended has left, also where the environment keeps it in `agents`, against PettingZoo's rules.
+
     Args:
         env: the environment.
     """
@@ -63,17 +65,18 @@ class ParallelAdapter(PettingZooAdapter):
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """Begin an episode."""
         obs, infos = self.env.reset(seed=seed, options=options)
-        return dict(obs), dict(infos)
+        self._ended: set[Any] = set()
+        return dict(obs), dict(infos or {})
 
     def step(self, actions: dict[str, Any]) -> Any:
         """Step all agents that are left."""
         alive = set(self.env.agents)
-        found = [
-            {agent: value for agent, value in part.items() if agent in alive or agent in self.env.agents}
-            for part in self.env.step(actions)
-        ]
+        result = self.env.step(actions)
+        alive = alive.union(self.env.agents) - self._ended
+        found = [{agent: value for agent, value in (part or {}).items() if agent in alive} for part in result]
         obs, rewards, terminated, truncated, infos = found
-        add_all(terminated, truncated, over=not self.env.agents)
+        self._ended |= {agent for part in (terminated, truncated) for agent, value in part.items() if value}
+        add_all(terminated, truncated, over=self._ended.issuperset(self.env.agents))
         return obs, rewards, terminated, truncated, infos
 
 

@@ -34,7 +34,7 @@ from tests.envs.multi_agent.broken_envs import (
         (NoAgents, "has possible_agents=None; expected a list of names"),
         (NoSpaces, "has observation_spaces=None; expected a dict with a space for each agent"),
         (MissingSpace, r"has action_spaces\['b'\]=None"),
-        (Numbered, r"has the agent 0 in possible_agents; expected names \(str\)"),
+        (Numbered, r"has observation_spaces\['agent_0'\]=None"),
         (OldReset, r"expected reset\(self, \*, seed=None, options=None\)"),
         (OnlyObs, r"reset returned dict; expected two dicts keyed by agent"),
         (Stranger, r"obs of reset has the agent 'c', which is not in possible_agents=\['a', 'b'\]"),

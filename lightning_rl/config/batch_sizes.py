@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ __all__ = ["check_iteration", "check_minibatches", "check_population", "longer_t
 
 LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
 FEW = 1000  # fragments or gradients; iterations of up to so many are never refused, however short the run is
-LATE = 1.1  # times total_env_steps; a run that ends later than this is warned of
+LARGE = 0.5  # of total_env_steps; larger iterations are warned of
 Config = Mapping[str, Any]
 
 
@@ -39,7 +38,7 @@ def check_iteration(config: Config) -> None:
 
 
 def longer_than_run(config: Config) -> str:
-    """A warning if whole iterations end the run a tenth after `total_env_steps`, or later; "" if they do not."""
+    """A warning if an iteration takes at least half of the run's env steps, so that it may end late; or ""."""
     if not _is_of_rollout_rows(config):
         return ""
     fragments, _ = _fragments(config)
@@ -49,13 +48,12 @@ def longer_than_run(config: Config) -> str:
         config["total_env_steps"],
     )
     rows = fragments * environments * steps * ranks_of(config)
-    end = math.ceil(total / rows) * rows
-    if end < LATE * total:
+    if rows < LARGE * total:  # resets are rows, and no env steps: the last iteration may end late by almost all of it
         return ""
     return (
-        f"an iteration takes about {rows:,} env steps ({environments} environments × {steps} steps each), and a run "
-        f"ends with a whole one, here at about {end:,} instead of total_env_steps={total:,}: choose a multiple of "
-        f"{rows:,}, or lower workers.fragment_length or workers.envs_per_worker"
+        f"an iteration takes about {rows:,} env steps ({environments} environments × {steps} steps each), and the run "
+        f"ends with the one that reaches total_env_steps={total:,}: up to {rows:,} later; lower "
+        "workers.fragment_length or workers.envs_per_worker, or raise total_env_steps"
     )
 
 

@@ -352,10 +352,8 @@ def first_few(texts: Sequence[str]) -> str:
 
 def of_sides(sides: Mapping[str, Mapping[str, int]]) -> str:
     """A line with what each side of a zero-sum game has won; "" for another game."""
-    named = first_few(
-        [f"{agent} won {each['won']}, drew {each['drawn']}, lost {each['lost']}" for agent, each in sides.items()]
-    )
-    return f"\nzero-sum game: {named.replace(', and', '; and')}" if named else ""
+    parts = [f"{agent} won {each['won']}, drew {each['drawn']}, lost {each['lost']}" for agent, each in sides.items()]
+    return f"\nzero-sum game: {'; '.join(parts)}" if parts else ""
 
 
 def of_policies(returns: Mapping[str, float]) -> str:

@@ -108,15 +108,15 @@ def test_impossible_numbers_of_minibatches_or_directions_are_refused(overrides: 
     ("overrides", "rows"),
     [
         (["policy=ppo", "total_env_steps=25"], "50"),
-        (["policy=ppo", "total_env_steps=46"], None),
-        (["policy=ppo", "total_env_steps=101"], "50"),
+        (["policy=ppo", "total_env_steps=100"], "50"),
+        (["policy=ppo", "total_env_steps=101"], None),
         (["policy=ppo", "total_env_steps=50", "workers.logical_workers=2"], "100"),
         (["policy=dqn", "total_env_steps=2"], None),  # replay learns from draws
         (["policy=es", "total_env_steps=2"], None),
     ],
     ids=str,
 )
-def test_a_run_that_whole_iterations_end_a_tenth_late_is_warned_of(overrides: list[str], rows: str | None):
+def test_an_iteration_of_half_the_run_is_warned_of(overrides: list[str], rows: str | None):
     warning = longer_than_run(compose_config([*ONE_ENV, *overrides]))
     assert (f"an iteration takes about {rows} env steps (1 environments × 50 steps each)" in warning) == bool(rows)
     assert bool(warning) == bool(rows)

@@ -29,6 +29,7 @@ __all__ = ["FEATURES", "PAGE", "POLICIES", "SLOW", "page", "works"]
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "feature_matrix.md"
 POLICIES = [file.stem for file in sorted((ROOT / "conf" / "policy").glob("*.yaml"))]
+DEVICE = "cpu"  # on which policies learn
 FOR_GROUPS = ("independent_q", "maddpg", "matd3", "qmix", "vdn")
 
 VECTOR, DISCRETE, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(3), spaces.Box(-2, 2, (2,))
@@ -159,14 +160,14 @@ def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     policy_class = import_object(keywords.pop("_target_"))
     if policy_class.acts_for_group:  # two members with these spaces
         obs, actions = spaces.Tuple([obs, obs]), spaces.Tuple([actions, actions])
-    policy: Policy = policy_class(obs, actions, **keywords)
+    policy: Policy = policy_class(obs, actions, **keywords).to(DEVICE)
     env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)
     how: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1} if policy.evolves else {}
     worker = RolloutWorker(env, policy, num_envs=2, vectorization="sync", **{"fragment_length": 12, **how})
     for _ in range(2):
         before = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
         batch = evaluate_perturbations(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
-        metrics = policy.learn_on_batch(batch)
+        metrics = policy.learn_on_batch(batch.to(DEVICE))
         after = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
         if not np.isfinite(metrics["loss"]) or torch.equal(before, after):
             raise AssertionError(f"{name} did not learn: loss {metrics['loss']}")

@@ -413,9 +413,11 @@ class Learner:
         policy = self.policy
         if self.counts_env_steps:
             policy.env_steps += sum_over_ranks(env_steps(fragment))
-        stored = policy.exploration.postprocess_trajectory(policy, fragment)
+        stored = fragment.copy()
+        if self._explores_by_experience:  # the strategy's networks are where the policy learns, the buffer is not
+            at_policy = policy.exploration.postprocess_trajectory(policy, fragment.to(policy.device))
+            stored = at_policy.to(fragment.valid.device)
         policy.reward_filter.update(stored)
-        stored = stored.copy()
         stored["rewards"] = self.clip_rewards(stored.rewards)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=stored, original_batch=fragment)
         if isinstance(policy.observation_filter, MeanStdFilter):
@@ -430,9 +432,12 @@ class Learner:
     @property
     def experience_changes_acting(self) -> bool:
         """Whether `take_experience` changes how the policy acts, without any gradient step."""
-        policy = self.policy
-        explores = type(policy.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
-        return explores or isinstance(policy.observation_filter, MeanStdFilter)
+        return self._explores_by_experience or isinstance(self.policy.observation_filter, MeanStdFilter)
+
+    @property
+    def _explores_by_experience(self) -> bool:
+        """Whether the exploration strategy computes something from fragments."""
+        return type(self.policy.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
 
     def clip_rewards(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer stores them: clipped by the reward filters "sign" and "clip"."""

@@ -68,7 +68,7 @@ class RunningMoments(nn.Module):
         Raises:
             NonFiniteError: a row is NaN or infinite; the statistics are unchanged.
         """
-        rows = batch.detach().to(torch.float64).reshape(-1, len(self.mean))
+        rows = batch.detach().to(self.mean.device, torch.float64).reshape(-1, len(self.mean))
         finite = torch.isfinite(rows).all(1)
         if not bool(finite.all()):
             row = int((~finite).nonzero()[0])

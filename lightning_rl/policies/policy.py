@@ -832,8 +832,10 @@ class Policy(FastAttributes, LightningModule):
         self.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
 
     def get_state(self) -> dict[str, Any]:
-        """Copies of weights, optimizer state and counters."""
+        """Copies of weights, optimizer state and counters, on the CPU."""
         optimizer = deepcopy(self.learner.optimiser.torch_optimizer.state_dict())
+        for moments in optimizer["state"].values():
+            moments |= {name: value.cpu() for name, value in moments.items() if isinstance(value, Tensor)}
         return {"weights": self.get_weights(), "counters": counters(self), "optimizer": optimizer}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

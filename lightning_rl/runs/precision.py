@@ -6,11 +6,12 @@ rollout; "bf16-true" also converts running statistics and every new tensor to bf
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins import HalfPrecision, MixedPrecision, Precision
 from torch import Tensor, nn
 
@@ -44,6 +45,21 @@ class LowPrecisionLoss(MixedPrecision):
     def loss_context(self) -> AbstractContextManager[Any]:
         """Autocast around a loss; policies enter this context."""
         return self.autocast_context_manager()
+
+    def optimizer_step(
+        self, optimizer: Any, model: LightningModule, closure: Callable[[], Any], **keywords: Any
+    ) -> Any:
+        """Step; with float16 without unscaling the gradients first, as the optimiser did that to clip them.
+
+        Lightning's own method unscales again, which torch refuses, unless the optimizer is a fused one.
+        """
+        if self.scaler is None:
+            return super().optimizer_step(optimizer, model, closure, **keywords)
+        closure()
+        self._after_closure(model, optimizer)
+        output = self.scaler.step(optimizer, **keywords)
+        self.scaler.update()
+        return output
 
     def convert_module(self, module: nn.Module) -> nn.Module:
         """Make the networks return float32, whatever precision they compute in."""

@@ -116,9 +116,11 @@ def test_acting_and_recording_is_as_in_full_precision(policy: str, tmp_path: Pat
             assert {fragment[column].dtype for fragment in half} == {full[0][column].dtype}
 
 
-def test_float16_gradients_that_overflow_are_scaled_down_and_no_reason_to_stop(tmp_path: Path):
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd", "torch.optim.NAdam"])
+def test_float16_gradients_that_overflow_are_scaled_down_and_no_reason_to_stop(optimizer: str, tmp_path: Path):
     """A scale of 2^40 overflows float16 at once: steps are left out and the scale is halved until they fit."""
-    policy, data, trainer = build(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "policy.passes=20")
+    how = ("policy.passes=20", f"policy.optimizer={optimizer}")
+    policy, data, trainer = build(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, *how)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # pyright: ignore[reportPrivateImportUsage]
     trainer.strategy.precision_plugin = LowPrecisionLoss("16-mixed", "cpu", scaler)
     before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}

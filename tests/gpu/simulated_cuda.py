@@ -24,8 +24,8 @@ __all__ = ["SimulatedTensor", "simulated_cuda"]
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 HostGenerator = torch.Generator
 
-# Operations that take tensors of the host beside those of the device, whatever their shape, as a real device does.
-MIXED = {"aten::copy_", "aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}
+# Operations that take indices and values of the host, as a real device does.
+MIXED = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}
 # Beginnings of operations that do not even take a scalar tensor of the host. The others take one, as a number.
 STRICT = (
     "_foreach_", "_fused_", "addmm", "bmm", "cat", "convolution", "embedding", "gather", "index_", "linear", "mm",
@@ -98,8 +98,9 @@ def check_devices(name: str, tensors: Sequence[Tensor]) -> None:
         RuntimeError: as torch's.
     """
     hosts = [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)]
-    if not hosts or name in MIXED or torch._C._current_graph_task_id() != -1:
-        return  # within backward: torch itself makes zeros for gradients that are missing
+    mixes = name == "aten::copy_" or (name in MIXED and isinstance(tensors[0], SimulatedTensor))
+    if not hosts or mixes or torch._C._current_graph_task_id() != -1:
+        return  # within backward, torch itself makes zeros for gradients that are missing
     is_strict = name.removeprefix("aten::").startswith(STRICT)
     if is_strict or len(hosts) == len(tensors) or any(tensor.dim() for tensor in hosts):
         shapes = [tuple(tensor.shape) for tensor in hosts]
@@ -137,7 +138,6 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
     Tensor.data_ptr: lambda own: own.held.data_ptr(),
     Tensor.tolist: lambda own: own.held.tolist(),
-    Tensor.pin_memory: _refuse_pin,
     Tensor.new_tensor: lambda own, values: SimulatedTensor(own.held.new_tensor(values)),
     torch.nn.functional.one_hot: lambda own, *classes: SimulatedTensor(torch.nn.functional.one_hot(own.held, *classes)),
 }
@@ -253,7 +253,7 @@ def simulated_cuda() -> Iterator[None]:
         for name, answer in answers.items():
             patch.setattr(torch.cuda, name, answer)
         patch.setattr(torch, "Generator", SimulatedGenerator)
-        patch.setattr(Tensor, "pin_memory", lambda tensor, *_: tensor)
+        patch.setattr(Tensor, "pin_memory", lambda own, *_: _refuse_pin(own) if own.is_cuda else own)
         patch.setattr(Tensor, "is_pinned", lambda tensor, *_: False)
         patch.setattr(torch, "autocast", SimulatedAutocast)
         patch.setattr(nn.Module, "_apply", move_module)

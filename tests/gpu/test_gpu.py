@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
+from lightning_rl import Algorithm
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, NonFiniteError
 from lightning_rl.policies import DQN, PPO, SAC, Policy
@@ -245,6 +246,17 @@ def test_a_policy_on_a_gpu_acts_exports_and_gives_its_state_to_a_cpu(
     np.testing.assert_allclose(other.compute_single_action(obs, explore=False), action, rtol=1e-4, atol=1e-5)
     policy.set_state(other.get_state())
     policy.learn_on_batch(rows_for(policy).to(policy.device))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_an_algorithm_trains_iteration_by_iteration(optimizer: str, device: str, tmp_path: Path):
+    """Lightning moves policy and moments to the CPU after each of them."""
+    place = "trainer.accelerator=cpu" if device == "cpu" else "trainer.accelerator=gpu"
+    overrides = [*SMALL, "model.fcnet_hiddens=[16]", *FRAGMENTS, place, f"policy.optimizer={optimizer}"]
+    algorithm = Algorithm("ppo", env="CartPole-v1", overrides=[*overrides, f"run_dir={tmp_path}"])
+    steps = [algorithm.train()["env_steps"] for _ in range(3)]
+    assert 0 < steps[0] < steps[1] < steps[2]
+    algorithm.stop()
 
 
 @pytest.mark.slow

@@ -118,10 +118,10 @@ def run_parts(names: Sequence[str], out: Path, device: str, environment: dict[st
 
 def run_part(name: str, out: Path, device: str, environment: dict[str, str], limit: float) -> dict[str, Any]:
     """Run one part in a process; it appends its results to a file, line by line."""
-    rows, log, began = out / f"{name}.jsonl", out / f"{name}.log", time.monotonic()
+    rows, log, began = out / f"{name}.jsonl", out / "gpu_check.log", time.monotonic()
     rows.write_text("")
     command = [sys.executable, __file__, "--part", name, "--device", device, "--rows", str(rows)]
-    with log.open("wb") as file, tempfile.TemporaryDirectory() as directory:
+    with log.open("ab") as file, tempfile.TemporaryDirectory() as directory:
         process = subprocess.Popen(
             [*command, "--seconds", str(limit)], cwd=ROOT, env={**environment, "TMPDIR": directory}, stdout=file,
             stderr=subprocess.STDOUT, start_new_session=True,
@@ -300,6 +300,8 @@ def compare_updates(rows: Rows, device: str, seconds: float, *, discrete: bool) 
 
     Each draws rows from a replay buffer (the bare loop from plain arrays) and copies them to the device.
     """
+    import torch
+
     share = seconds / 9
     _, buffer = replayed_policy(discrete)
 
@@ -308,6 +310,9 @@ def compare_updates(rows: Rows, device: str, seconds: float, *, discrete: bool) 
         for network in policy.to(device).children() if mode else ():
             if next(network.parameters(), None) is not None:
                 network.compile(mode=mode)
+        if mode == "reduce-overhead":  # as the callback CompileNetworks does
+            loss, mark = policy.loss, torch.compiler.cudagraph_mark_step_begin
+            policy.loss = lambda batch: (mark(), loss(batch))[1]
         time_updates(rows, side, policy, buffer, device, share)
 
     modes = {"eager": None, "compiled": "default", "compiled, CUDA graphs": "reduce-overhead"}

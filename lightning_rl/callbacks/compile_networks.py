@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
@@ -52,6 +55,11 @@ class CompileNetworks(Callback):
             )
         if device == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
             raise ConfigError("CompileNetworks needs a C++ compiler on a CPU: install g++, or name one in CXX")
+        if self.mode in CAPTURING and getattr(getattr(trainer, "datamodule", None), "act_on", "cpu") == "learner":
+            raise ConfigError(
+                f"CompileNetworks mode={self.mode!r} captures a graph for every call between two gradient steps, "
+                "so for each step of acting: set workers.act_on=cpu, or mode=default"
+            )
         several = getattr(pl_module, "policies", None)  # of several agents
         owners = several.values() if isinstance(several, nn.ModuleDict) else [pl_module]
         parts = [part for owner in owners for part in owner.children()]
@@ -60,4 +68,21 @@ class CompileNetworks(Callback):
             raise ConfigError(f"CompileNetworks: {type(pl_module).__name__} has no networks")
         for network in networks:
             network.compile(mode=self.mode, dynamic=self.dynamic)
+        if self.mode in CAPTURING:  # learners enter this context once for each loss
+            plugin: Any = trainer.precision_plugin
+            plugin.loss_context = marking(getattr(plugin, "loss_context", nullcontext))
         self._done = True
+
+
+def marking(context: Callable[[], Any]) -> Callable[[], Any]:
+    """`context`, before which torch is told that a gradient step begins.
+
+    Captured passes keep their results in memory of the graph. By default torch takes every call without a gradient for
+    the next iteration, and overwrites the results of the network that was called before, which the same loss needs.
+    """
+
+    def marked() -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return context()
+
+    return marked

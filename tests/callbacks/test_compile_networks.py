@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
+from lightning.pytorch.plugins import Precision
 
 from lightning_rl.callbacks import CompileNetworks
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
+from lightning_rl.policies import DQN
 from lightning_rl.runs import run
 
 SMALL = (
@@ -68,3 +73,34 @@ def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_unknown_mode_is_named() -> None:
     with pytest.raises(ConfigError, match="mode='fast'; expected one of default, reduce-overhead"):
         CompileNetworks("fast")
+
+
+def small_dqn() -> DQN:
+    return DQN(gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2), model={"fcnet_hiddens": [4]})
+
+
+def trainer_on_a_gpu(act_on: str) -> Any:
+    strategy = SimpleNamespace(root_device=torch.device("cuda", 0))
+    return SimpleNamespace(
+        strategy=strategy, precision_plugin=Precision(), datamodule=SimpleNamespace(act_on=act_on)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "marks"), [("reduce-overhead", 3), ("default", 0)])
+def test_each_loss_begins_a_step_of_captured_graphs(mode: str, marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DQN's loss calls two networks, and the second call may not overwrite what the first one returned."""
+    made: list[None] = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: made.append(None))
+    trainer = trainer_on_a_gpu("cpu")
+    CompileNetworks(mode).setup(trainer, small_dqn(), "fit")
+    context = getattr(trainer.precision_plugin, "loss_context", nullcontext)
+    for _ in range(3):
+        with context():
+            pass
+    assert len(made) == marks
+
+
+def test_captured_graphs_are_refused_where_the_learner_acts() -> None:
+    with pytest.raises(ConfigError, match=r"workers\.act_on=cpu"):
+        CompileNetworks("reduce-overhead").setup(trainer_on_a_gpu("learner"), small_dqn(), "fit")
+    CompileNetworks("default").setup(trainer_on_a_gpu("learner"), small_dqn(), "fit")

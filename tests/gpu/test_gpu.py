@@ -265,7 +265,9 @@ def test_every_policy_learns_every_feature_on_a_gpu(
     feature: str, device: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ):
     """As the table of features says for a CPU."""
-    for name in feature_matrix.POLICIES:
+    # The simulated device moves a policy only while no graph of its parameters is alive, which evolution keeps.
+    left_out = {"ars", "es"} if is_simulated(request) else set()
+    for name in sorted({*feature_matrix.POLICIES} - left_out):
         monkeypatch.setattr(feature_matrix, "DEVICE", "cpu")
         expected = feature_matrix.works(name, feature)
         monkeypatch.setattr(feature_matrix, "DEVICE", device)

@@ -206,6 +206,11 @@ class Optimiser:
     def zero_grad(self) -> None:
         """Set the gradients to zero (flat parameters) or to `None`."""
         optimizer = self.torch_optimizer  # builds the optimizer, if there is none yet
+        if not self._direct:  # Lightning leaves this hook to manual optimization
+            trainer: Any = self.policy.trainer
+            for callback in trainer.callbacks:
+                callback.on_before_zero_grad(trainer, trainer.lightning_module, optimizer)
+            trainer.lightning_module.on_before_zero_grad(optimizer)
         for flat in self.flat:
             flat.gradient.zero_()
             if flat.parameter.grad is not flat.gradient:  # the group was skipped, or a hook replaced it
@@ -334,8 +339,8 @@ def flush_denormals() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-STEP_HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
-MODULE_HOOKS = (*STEP_HOOKS, "backward", "optimizer_step")
+STEP_HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
+MODULE_HOOKS = (*STEP_HOOKS, "backward")
 
 
 def _can_call_torch_directly(policy: Any) -> bool:

@@ -17,6 +17,7 @@ from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean, import_object, short_repr
 from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.learning.multi_agent_learner import MultiAgentLearner
+from lightning_rl.learning.protocols import check_lightning_methods, check_methods_among_several
 from lightning_rl.policies.checkpoints import (
     check_finite_weights,
     check_fits,
@@ -106,6 +107,7 @@ class MultiAgentPolicy(Policy):
         self.policies_to_train: list[str] = []
         self._trained_next: list[str] | None = None  # in place of these, when the iteration of learning has ended
         self._set_basic_attributes(observation_space, action_space, 1.0, seed)
+        check_lightning_methods(self)
         self.count_steps_by, self.central_size = count_steps_by, central_size
         self._agent_spaces = _spaces_by_agent(observation_space, action_space)
         self._spaces_of: dict[str, str] = {}  # policy id → an agent of its spaces
@@ -135,6 +137,7 @@ class MultiAgentPolicy(Policy):
         agent = self._agent_with_spaces(policy_id, entry.pop("spaces_of", None), entry)
         try:
             policy = self._build(policy_id, entry, self._agent_spaces[agent])
+            check_methods_among_several(policy)
         except (ConfigError, UnsupportedSpaceError) as error:
             message = str(error)
             raise type(error)(message if message.startswith(key) else f"{key}: {message}") from error
@@ -511,7 +514,14 @@ class MultiAgentPolicy(Policy):
         return {policy_id: policy for policy_id, policy in trained.items() if policy.has_model}
 
     def on_fit_start(self) -> None:
-        """Warn if no policy learns, and as `Policy`."""
+        """Warn if no policy learns, and as `Policy`.
+
+        Raises:
+            ConfigError: a method was assigned to this object, or to one of the policies, that is not called.
+        """
+        check_lightning_methods(self)
+        for policy in self.policies.values():
+            check_methods_among_several(policy)
         if not self.policies_to_train:
             warnings.warn(
                 "no policy learns: the agents only act. Name some in policies_to_train, or evaluate instead",

@@ -30,6 +30,7 @@ from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
+from lightning_rl.learning.protocols import check_lightning_methods
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
 from lightning_rl.models.distributions import ActionDistribution, Categorical, log_std_columns
@@ -208,6 +209,7 @@ class Policy(FastAttributes, LightningModule):
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
         self._set_basic_attributes(observation_space, action_space, gamma, seed)
         self._check_base_class()
+        check_lightning_methods(self)
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
@@ -787,7 +789,13 @@ class Policy(FastAttributes, LightningModule):
         return self.learner.optimiser.torch_optimizer
 
     def on_fit_start(self) -> None:
-        """Warn if no metric will reach the loggers; this package's DataModules add the callback that logs."""
+        """Warn if no metric will reach the loggers; this package's DataModules add the callback that logs.
+
+        Raises:
+            ConfigError: the learner acts in place of a method that was assigned to this object.
+        """
+        if self.has_model:  # else this policy steps its own optimizers, or holds other policies
+            check_lightning_methods(self)
         callbacks: Any = self.trainer.callbacks  # type: ignore[attr-defined]
         if self.trainer.loggers and "MetricsCallback" not in {
             cls.__name__ for c in callbacks for cls in type(c).__mro__

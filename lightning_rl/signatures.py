@@ -148,7 +148,7 @@ def constructor_arguments(
             placed.extend(given[name])
         elif parameter.kind is parameter.VAR_KEYWORD:
             named |= given[name]
-        elif index <= leading:
+        elif index <= leading and parameter.kind is not parameter.KEYWORD_ONLY:
             placed.append(given[name])
         else:
             named[name] = given[name]

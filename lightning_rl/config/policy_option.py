@@ -18,16 +18,26 @@ FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": 
 
 
 def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """A config node for the class; for a subclass of an algorithm with a file, it is merged over that file.
+    """A config node for the class: its own file, or that of its nearest base with the defaults that the class changes.
 
     Args:
         policy_class: a subclass of `Policy`.
         shipped: (name, YAML text) of the options of the group.
     """
-    keywords = keywords_of(policy_class)
-    node: dict[str, Any] = {"_target_": import_path(policy_class)}
-    for name, keyword in keywords.items():
-        if name in space_arguments(policy_class):
+    named: dict[Any, list[str]] = {}
+    for name, text in shipped:
+        named.setdefault(import_object(yaml.safe_load(text).get("_target_", "builtins.object")), []).append(name)
+    base = next((each for each in policy_class.__mro__[:-1] if each in named), None)
+    if base is None:
+        data = policy_class.data
+        workers = data if data in group_options("workers") else "default"
+        defaults: list[Any] = [{_override("data"): data}, {_override("workers"): workers}]
+    else:
+        defaults = [_option_of(base, named[base]), "_self_"]
+    in_file = {} if base is None else keywords_of(base)  # its defaults, over which the file's values go
+    node: dict[str, Any] = {"defaults": defaults, "_target_": import_path(policy_class)}
+    for name, keyword in keywords_of(policy_class).items():
+        if name in space_arguments(policy_class) or (name in in_file and in_file[name].default == keyword.default):
             continue
         if name == "config":
             node[name] = dict(keyword.default) if isinstance(keyword.default, dict) else {}
@@ -37,14 +47,16 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
             node[name] = FROM_ELSEWHERE.get(name, _tuples_to_lists(keyword.default))
     if not takes_config(policy_class):
         node.pop("config", None)
-    targets = [(name, import_object(yaml.safe_load(text).get("_target_", "builtins.object"))) for name, text in shipped]
-    for base in policy_class.__mro__[:-1]:  # nearest base first
-        for name, target in targets:
-            if base is target:
-                return {"defaults": [name, "_self_"], **node}
-    data = policy_class.data
-    workers = data if data in group_options("workers") else "default"
-    return {"defaults": [{_override("data"): data}, {_override("workers"): workers}], **node}
+    return node
+
+
+def _option_of(policy_class: type, names: Iterable[str]) -> str:
+    """Of the options that build this class, the one of its name: ppo (not ddppo) for PPO; if there is none, the first.
+
+    A name may be shorter than the class's: apex, for ApexDQN.
+    """
+    spelled = policy_class.__name__.lower()
+    return max(names, key=lambda name: len(name) if spelled.startswith(name.replace("_", "").lower()) else 0)
 
 
 def _override(group: str) -> str:

@@ -73,11 +73,17 @@ def test_the_users_own_conf_is_named(empty_directory: Path):
     assert settings[-1].reason == "env=mine"
 
 
-def test_a_policy_without_a_file_is_set_by_its_constructor(empty_directory: Path):
-    text = "from lightning_rl.policies import PPO\n\nclass Mine(PPO):\n    pass\n"
+def test_a_subclass_is_set_by_its_constructor_where_it_changes_a_default_and_by_the_base_s_file_elsewhere(
+    empty_directory: Path,
+):
+    text = (
+        "from lightning_rl.policies import PPO\n\nclass Mine(PPO):\n"
+        "    def __init__(self, *spaces, clip=0.3, **keywords):\n        super().__init__(*spaces, clip=clip, **keywords)\n"
+    )
     (empty_directory / "own_policy_of_explain.py").write_text(text)
-    settings = settings_of("policy.clip", ["policy=own_policy_of_explain:Mine", "experiment=none"])
-    assert settings[-1].place == "constructor of own_policy_of_explain:Mine"
+    overrides = ["policy=own_policy_of_explain:Mine", "experiment=none"]
+    assert settings_of("policy.clip", overrides)[-1].place == "constructor of own_policy_of_explain:Mine"
+    assert Path(settings_of("policy.passes", overrides)[-1].place).name.startswith("ppo.yaml")
 
 
 def test_all_lists_what_differs_from_the_defaults_of_the_choices():

@@ -15,6 +15,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.policies import A3C, DQN, PPO, Policy
+from lightning_rl.rllib import PPOTrainer, build_trainer, defaults_of
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
@@ -177,6 +178,61 @@ def test_a_datamodule_of_another_kind_than_policy_data_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Algorithm(policy, "cartpole", overrides=[f"data={data}", f"run_dir={tmp_path}", "workers=default"]).train()
+
+
+# -- the option of a class --------------------------------------------------------------------------------------------
+class Wider(PPO):
+    """Changes one default, adds a keyword, and leaves the rest to PPO."""
+
+    def __init__(self, *spaces: Any, entropy_coef: float = 0.02, own: int = 3, **keywords: Any) -> None:
+        super().__init__(*spaces, entropy_coef=entropy_coef, **keywords)
+
+
+def settings_of(policy: Any, **without: Any) -> dict[str, Any]:
+    """The config that a policy's name or class chooses, without the path of its class and what was typed."""
+    config = defaults_of(policy)
+    own = {name: value for name, value in config["policy"].items() if name not in ("_target_", *without)}
+    return {**config, "policy": own, "overrides": None, "run_dir": None}
+
+
+def test_a_class_has_the_option_of_its_name_and_a_subclass_changes_what_it_says_itself() -> None:
+    """DD-PPO's file builds a PPO, too, with other workers; the files' rates fall, the constructors' do not."""
+    classes = {
+        import_object(yaml.safe_load(option_text("policy", name))["_target_"]) for name in group_options("policy")
+    }
+    spelled = {name.replace("_", ""): name for name in group_options("policy")}
+    for policy_class in classes:
+        name = next(name for short, name in spelled.items() if policy_class.__name__.lower() in (short, f"{short}dqn"))
+        subclass = type("Mine", (policy_class,), {"__module__": __name__})
+        assert settings_of(policy_class) == settings_of(subclass) == settings_of(name), name
+    assert defaults_of(Wider)["policy"]["entropy_coef"] == 0.02 and defaults_of(Wider)["policy"]["own"] == 3
+    changed = {"entropy_coef": 0, "own": 0}
+    assert settings_of(Wider, **changed) == settings_of("ppo", **changed)
+
+
+def test_every_way_to_name_a_class_gives_it_its_own_option(tmp_path: Path) -> None:
+    """Eight environments in one worker, and a batch of 200 steps of RLlib's trainer is not one of four workers each."""
+    expected = compose_config(["policy=ppo", "env=cartpole", "experiment=none"])["workers"]
+    assert expected["logical_workers"] is None
+    assert compose_config([f"policy={__name__}:Wider", "env=cartpole", "experiment=none"])["workers"] == expected
+    algorithm = Algorithm(PPO, "CartPole-v1", overrides=["experiment=none"], config={"run_dir": str(tmp_path)})
+    assert algorithm.config["workers"] == expected
+    for trainer_class in (PPOTrainer, build_trainer("T", default_policy=Wider)):
+        trainer = trainer_class(config={"env": "CartPole-v1", "train_batch_size": 200})
+        assert trainer.train()["timesteps_total"] <= 200
+        trainer.stop()
+
+
+def test_a_user_s_file_that_builds_a_shipped_class_is_not_the_class_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "conf" / "policy"
+    folder.mkdir(parents=True)
+    (folder / "a_quick_one.yaml").write_text(
+        "defaults: [ppo, _self_]\n_target_: lightning_rl.policies.PPO\npasses: 1\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert defaults_of("a_quick_one")["policy"]["passes"] == 1 and defaults_of(PPO)["policy"]["passes"] == 10
 
 
 # -- callbacks --------------------------------------------------------------------------------------------------------

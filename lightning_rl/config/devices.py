@@ -11,6 +11,7 @@ __all__ = ["check_devices", "on_cpu"]
 
 STARTS_PROCESSES = ("ddp_spawn", "ddp_fork", "ddp_notebook")
 SHARDED = ("fsdp", "deepspeed")  # prefixes
+WHOLE_POLICY = ("64-true", "64", 64, "transformer-engine", "transformer-engine-float16")
 FLOAT16_TRUE, FLOAT16_MIXED = ("16-true",), ("16-mixed", "16", 16)
 
 
@@ -39,6 +40,11 @@ def check_devices(trainer: Mapping[str, Any], workers: Mapping[str, Any]) -> Non
             f"trainer.strategy={strategy} gathers the weights once per training_step, of which an iteration is one, "
             f"with many gradient steps in it{'; and Lightning wants GPUs for it' if on_cpu(trainer) else ''}: policies "
             "fit into one device's memory, so use trainer.strategy=ddp"
+        )
+    if precision in WHOLE_POLICY:
+        raise ConfigError(
+            f"trainer.precision={precision}: it converts the weights, and observations, replay and running statistics "
+            "are float32: use 32-true, bf16-mixed or bf16-true"
         )
     if on_cpu(trainer) and precision in FLOAT16_TRUE:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Which of Lightning's methods a user's policy may define: those that are never called are refused before training."""
+"""Refuses what of Lightning's a policy cannot do: methods that are never called, precisions that do not fit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
+from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, TransformerEnginePrecision
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_lightning_methods", "check_methods_among_several"]
+__all__ = ["check_lightning_methods", "check_methods_among_several", "check_precision"]
 
 # Method → what to use instead. A learner takes all steps of an iteration within one `training_step`, by an optimizer
 # that it builds from the constructor's keywords; under manual optimization Lightning calls none of the others.
@@ -61,3 +62,17 @@ def check_methods_among_several(policy: Any) -> None:
 def own_methods(policy: Any, names: Iterable[str]) -> list[str]:
     """Those of the methods that a user's class defines, or that were assigned to the object."""
     return [name for name in names if getattr(policy, name).__module__.partition(".")[0] not in LIBRARIES]
+
+
+def check_precision(plugin: Any) -> None:
+    """Refuse Lightning's plugins that convert the whole policy, whose observations and statistics stay as they are.
+
+    Raises:
+        ConfigError: names the precision and what to use instead.
+    """
+    if type(plugin) in (DoublePrecision, HalfPrecision, TransformerEnginePrecision):
+        raise ConfigError(
+            f"precision={plugin.precision!r} converts the weights, and observations, replay and running statistics are "
+            "float32: use 32-true or bf16-mixed (bf16-true in a run of train.py or an Algorithm, which have a plugin "
+            "for it)"
+        )

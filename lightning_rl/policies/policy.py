@@ -30,7 +30,7 @@ from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
-from lightning_rl.learning.protocols import check_lightning_methods
+from lightning_rl.learning.protocols import check_lightning_methods, check_precision
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
 from lightning_rl.models.distributions import ActionDistribution, Categorical, log_std_columns
@@ -787,6 +787,14 @@ class Policy(FastAttributes, LightningModule):
     def configure_optimizers(self) -> Any:
         """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
         return self.learner.optimiser.torch_optimizer
+
+    def setup(self, stage: str) -> None:
+        """Refuse a precision that policies do not have.
+
+        Raises:
+            ConfigError: names those that they have.
+        """
+        check_precision(self.trainer.precision_plugin)
 
     def on_fit_start(self) -> None:
         """Warn if no metric will reach the loggers; this package's DataModules add the callback that logs.

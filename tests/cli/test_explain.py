@@ -78,7 +78,8 @@ def test_a_subclass_is_set_by_its_constructor_where_it_changes_a_default_and_by_
 ):
     text = (
         "from lightning_rl.policies import PPO\n\nclass Mine(PPO):\n"
-        "    def __init__(self, *spaces, clip=0.3, **keywords):\n        super().__init__(*spaces, clip=clip, **keywords)\n"
+        "    def __init__(self, *spaces, clip=0.3, **keywords):\n"
+        "        super().__init__(*spaces, clip=clip, **keywords)\n"
     )
     (empty_directory / "own_policy_of_explain.py").write_text(text)
     overrides = ["policy=own_policy_of_explain:Mine", "experiment=none"]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+from lightning.fabric.plugins.precision.precision import _PRECISION_INPUT
 from lightning.pytorch import Trainer
 from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader
 
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.data import RolloutDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import Policy, ppo
 from lightning_rl.runs import run
 from lightning_rl.runs.precision import LowPrecisionLoss, LowPrecisionWeights, precision_plugin
+from tests.envs.classic_control import CARTPOLE
 
 SMALL = (
     "experiment=none",
@@ -149,3 +153,35 @@ def test_lightning_keeps_its_own_plugins_for_other_precisions():
     assert precision_plugin(None, "cpu") is None
     assert isinstance(precision_plugin("bf16", "cpu"), LowPrecisionLoss)
     assert isinstance(precision_plugin("bf16-true", "cuda"), LowPrecisionWeights)
+
+
+# -- every precision of Lightning's ------------------------------------------------------------------------------------
+WORKING = {"32-true", "32", 32, "bf16-mixed", "bf16", "bf16-true"}  # on a CPU
+
+
+PRECISIONS = [each for kind in get_args(_PRECISION_INPUT) for each in get_args(kind)]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_precision_of_lightning_s_works_in_a_run_or_is_refused_before_it(precision: Any, tmp_path: Path) -> None:
+    overrides = ["policy=ppo", "env=cartpole", *ON_POLICY, f"trainer.precision={precision}", "total_env_steps=64"]
+    if precision in WORKING:
+        train(tmp_path, *overrides)
+        return
+    with pytest.raises(ConfigError, match=rf"trainer.precision={precision}\b.*(32-true|bf16-mixed)"):
+        build(tmp_path, *overrides)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "16-true", "bf16-true"])
+def test_a_precision_that_converts_the_whole_policy_is_refused_in_a_fit_of_one_s_own(
+    precision: Any, tmp_path: Path
+) -> None:
+    policy = ppo.PPO(*CARTPOLE.spaces())
+    keywords: dict[str, Any] = {"accelerator": "cpu", "logger": False, "default_root_dir": tmp_path}
+    data = RolloutDataModule(CARTPOLE, {"fragment_length": 16}, {"episodes": 1})
+    trainer = Trainer(precision=precision, **keywords)
+    for verb in (trainer.fit, trainer.validate):
+        with pytest.raises(ConfigError, match=rf"{precision}.*32-true"):
+            verb(policy, datamodule=data)
+    with pytest.raises(ConfigError, match=precision):
+        trainer.predict(policy, DataLoader(torch.zeros(2, 4)))  # type: ignore[arg-type]

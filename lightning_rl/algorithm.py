@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import signal
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 from lightning_rl.callbacks.config_in_checkpoint import ConfigInCheckpoint
+from lightning_rl.callbacks.signals import StopSignals
 from lightning_rl.checkpoint_files import read_checkpoint_file
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
@@ -77,6 +79,10 @@ class Algorithm:
 
         Returns:
             The newest value of every metric, and `training_iteration`, `env_steps`, `gradient_steps`.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, or Stop in a notebook: after this iteration, a second one at once. `save`,
+                `train` and `evaluate` work afterwards.
         """
         if not self._passed_total and self.policy.env_steps >= self.config["total_env_steps"]:
             self._passed_total = True
@@ -86,8 +92,13 @@ class Algorithm:
         return {**self.metrics, **self._counters()}
 
     def evaluate(self) -> dict[str, float]:
-        """Play `evaluation.episodes` whole episodes in separate environments: eval/ep_rew_mean, eval/ep_len_mean."""
-        (result,) = self.trainer.validate(self.policy, datamodule=self.datamodule, verbose=False)
+        """Play `evaluation.episodes` whole episodes in separate environments: eval/ep_rew_mean, eval/ep_len_mean.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, at once; as `train`.
+        """
+        with raising_interrupts():
+            (result,) = self.trainer.validate(self.policy, datamodule=self.datamodule, verbose=False)
         return {name: float(value) for name, value in result.items()}
 
     def compute_single_action(self, obs: Any, *, explore: bool = False, policy_id: str | None = None) -> Any:
@@ -212,6 +223,7 @@ class Algorithm:
         self.trainer.callbacks = [*kept, ConfigInCheckpoint(config)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
         self._passed_total = False
+        self._interrupts = StopSignals((signal.SIGINT,), answer="stopping after this iteration")
         try:
             self.policy.spec()
         except CheckpointError as error:
@@ -224,9 +236,26 @@ class Algorithm:
         if path is not None:
             with as_checkpoint_error(path):
                 self.trainer.fit_loop.max_epochs = max(read_checkpoint_file(path)["epoch"], 0)
-        with nullcontext() if path is None else run.restoring(self.trainer, path):
+        with (
+            raising_interrupts(),
+            self._deferred_interrupts() if iterations else nullcontext(),
+            nullcontext() if path is None else run.restoring(self.trainer, path),
+        ):
             self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
-        if self.trainer.interrupted:
+
+    @contextmanager
+    def _deferred_interrupts(self) -> Iterator[None]:
+        """Context in which the first Ctrl-C is raised at the end, unless the program handles Ctrl-C itself."""
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        signals = self._interrupts
+        signals.received, signals.deferring = None, True
+        self.datamodule.stop_when(lambda: signals.received is not None)  # workers that hang are not waited for
+        with signals:
+            yield
+        if signals.received is not None:
+            signals.received = None
             raise KeyboardInterrupt
 
     def _counters(self) -> dict[str, int]:
@@ -236,6 +265,19 @@ class Algorithm:
             "env_steps": policy.env_steps,
             "gradient_steps": policy.gradient_steps,
         }
+
+
+@contextmanager
+def raising_interrupts() -> Iterator[None]:
+    """Context in which Ctrl-C raises KeyboardInterrupt; Lightning would end the process, and ignore it from then on."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt from error
 
 
 def policy_choice(policy: Any) -> str:

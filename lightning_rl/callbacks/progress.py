@@ -72,6 +72,7 @@ class ProgressBar(LightningProgressBar):
         self._evaluation_seconds = 0.0
         self._shown = False
         self._line = ""
+        self._width = 0  # of the bar that is drawn
         self._drawn_at = self._counted_at = self._evaluation_began = 0.0
 
     def enable(self) -> None:
@@ -159,7 +160,10 @@ class ProgressBar(LightningProgressBar):
         if not terminal:
             self._write(f"{self._line}\n")
             return
-        self._write(ERASE + self._fitting(shutil.get_terminal_size().columns - 1))
+        columns = shutil.get_terminal_size().columns - 1
+        line, before = self._fitting(columns), self._width
+        self._width = len(line)
+        self._write(ERASE + line.ljust(min(before, columns)))  # a notebook returns at \r, and does not erase
 
     def _text(self) -> str:
         """The numbers as a line without a bar."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
 
@@ -64,12 +65,19 @@ class StopSignals:
     after each iteration). A second signal, or one outside of training, raises `HardStop` at once. Does nothing outside
     the main thread, where Python allows no handlers.
 
+    Args:
+        signals: those that are caught.
+        answer: what the first one prints while `deferring`.
+
     Attributes:
         received: the first signal's number; `None` if none came.
         deferring: whether the stop callback reads `received` after each iteration.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, signals: Sequence[int] = SIGNALS, answer: str = "stopping after this iteration, then saving a checkpoint"
+    ) -> None:
+        self.signals, self._answer = signals, f"\n{answer}; Ctrl-C again stops at once\n".encode()
         self.received: int | None = None
         self.deferring = False
         self._before: dict[int, Any] = {}
@@ -89,7 +97,7 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             return
         self._process = os.getpid()
-        for signum in SIGNALS:
+        for signum in self.signals:
             previous = signal.signal(signum, self._handle)
             if previous != self._handle:
                 self._before.setdefault(signum, previous)
@@ -103,7 +111,7 @@ class StopSignals:
             raise HardStop(f"stopped by {signal.Signals(signum).name}")
         self.received = signum
         # os.write: print may be interrupted in the middle of its own buffer by this handler
-        os.write(2, b"\nstopping after this iteration, then saving a checkpoint; Ctrl-C again stops at once\n")
+        os.write(2, self._answer)
 
     def _handle_in_child(self, signum: int) -> None:
         # A forked environment process: Ctrl-C reaches the whole process group, but the current iteration still needs

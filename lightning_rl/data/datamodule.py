@@ -195,6 +195,7 @@ class RolloutDataModule(LightningDataModule):
         self.policy_feeds = PolicyFeeds()  # of several agents; a replay buffer each for those that learn from one
         self.learner_policy: Any = None  # the policy that learns; `None`: the one that the Trainer trains
         self.workers: Any = None
+        self._left_at: dict[str, Any] = {}  # the state of workers that an exception stopped
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
@@ -224,6 +225,7 @@ class RolloutDataModule(LightningDataModule):
             self.policy_feeds.setup(self.trainer, policy)
             if self.workers is None:
                 self.workers = self._training_workers(policy)
+                self.workers.load_state_dict(self._left_at)
             callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
             if self.epochs not in callbacks:
                 callbacks.insert(0, self.epochs)
@@ -285,7 +287,9 @@ class RolloutDataModule(LightningDataModule):
         self.policy_feeds.load_state_dict(state_dict.get("policies", {}))
 
     def on_exception(self, exception: BaseException) -> None:
-        """Stop the workers, because Lightning runs no teardown after an exception."""
+        """Stop the workers, because Lightning runs no teardown after an exception; the next fit's go on from there."""
+        if self.workers is not None:
+            self._left_at = self.workers.state_dict()
         self.stop()
 
     # -- evaluation ---------------------------------------------------------------------------------------------------

@@ -46,6 +46,19 @@ def test_without_a_terminal_there_is_no_control_character(tmp_path: Path):
     assert not re.search(r"[\r\x1b\b]", bar_output(tmp_path, io.StringIO()))
 
 
+def test_a_shorter_line_covers_the_one_before_where_only_the_carriage_return_is_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A notebook shows the output of a command so: it ignores the code that erases the line."""
+    monkeypatch.setattr("lightning_rl.callbacks.progress.REDRAW_SECONDS", 0.0)
+    frames = bar_output(tmp_path, Terminal()).split("\n")[0].replace("\x1b[2K", "").split("\r")
+    shown = ""
+    for frame in frames:
+        shown = frame + shown[len(frame) :]
+        assert shown.strip() == frame.strip()
+    assert len({len(frame.rstrip()) for frame in frames}) > 2
+
+
 def test_without_a_terminal_lines_come_as_iterations_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lightning_rl.callbacks.progress.LINE_SECONDS", 0.0)
     lines = bar_output(tmp_path, io.StringIO(), total=4).splitlines()

@@ -23,6 +23,7 @@ from lightning_rl.cli.export import export
 from lightning_rl.cli.init import init
 from lightning_rl.cli.own_warnings import as_lines
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
+from lightning_rl.cli.plain_characters import replace_unknown_characters
 from lightning_rl.cli.play import play
 from lightning_rl.cli.report import report
 from lightning_rl.cli.resume import resume
@@ -81,6 +82,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     Returns:
         The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception is raised instead.
     """
+    replace_unknown_characters()
     interrupts = Interrupts()
     try:
         with interrupts, as_lines():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,28 @@ def test_the_yaml_of_the_page_is_an_experiment(tmp_path: Path, monkeypatch: pyte
     check_config(config)
     assert (config["policy"]["lr"], config["total_env_steps"]) == (1e-3, 20_000)
     assert config["callbacks"] == [{"callback": "lightning.pytorch.callbacks:EMAWeightAveraging", "decay": 0.9}]
+
+
+# -- the table of what was tried ---------------------------------------------------------------------------------------
+def table_program() -> Any:
+    spec = importlib.util.spec_from_file_location("lightning_table", ROOT / "scripts" / "lightning_table.py")
+    assert spec is not None and spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
+
+
+def test_the_table_names_all_that_lightning_has_and_nothing_in_it_fails_or_is_ignored() -> None:
+    program = table_program()
+    written = PAGE.split(program.BEGIN)[1].split(program.END)[0]
+    arguments = inspect.signature(L.Trainer).parameters
+    for name in (*arguments, *program.MODULE_HOOKS, *program.methods(Callback), *program.CALLBACKS):
+        assert f"`{name}`" in written, f"{name}: run scripts/lightning_table.py --write"
+    assert not re.search(r"\| (fails|ignored|never called|nothing)", written)
+
+
+@pytest.mark.slow
+def test_the_table_is_what_its_program_finds() -> None:
+    """Some 140 short runs."""
+    program = table_program()
+    assert program.table() == PAGE.split(program.BEGIN)[1].split(program.END)[0]

@@ -27,6 +27,7 @@ from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file, short_repr
+from lightning_rl.learning.protocols import check_callbacks
 from lightning_rl.models.filters import ReturnNormaliser
 from lightning_rl.ranges import Count, Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
@@ -214,11 +215,13 @@ class RolloutDataModule(LightningDataModule):
         """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers.
 
         Raises:
-            ConfigError: the policy learns from another kind of data, or the fragments do not fit into the memory.
+            ConfigError: the policy learns from another kind of data, the fragments do not fit into the memory, or a
+                callback would change the learner's steps.
         """
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
+            check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
             if not self._has_own_plan:
                 check_kind_of_data(type(policy), type(self))
             ensure_metrics_callback(self.trainer)

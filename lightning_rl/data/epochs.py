@@ -79,7 +79,10 @@ class Epochs(Callback):
         """Count from where the policy is, and let Lightning validate at the marked batches and at no other."""
         self._passed = pl_module.env_steps // self.every_env_steps
         self._started = time.perf_counter()
-        if trainer.val_check_interval == 1.0:  # else validations after so many iterations are configured
+        every = trainer.val_check_interval
+        if (
+            isinstance(every, float) and every == 1.0
+        ):  # else validations after so many iterations (1, too) are configured
             trainer.val_check_batch = math.inf
         if trainer.fit_loop.max_batches == ENDLESS:  # else Lightning's own progress bars count down from there
             trainer.fit_loop.max_batches = math.inf

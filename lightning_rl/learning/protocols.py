@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    SpikeDetection,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
 from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, TransformerEnginePrecision
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_lightning_methods", "check_methods_among_several", "check_precision"]
+__all__ = ["check_callbacks", "check_lightning_methods", "check_methods_among_several", "check_precision"]
 
 # Method → what to use instead. A learner takes all steps of an iteration within one `training_step`, by an optimizer
 # that it builds from the constructor's keywords; under manual optimization Lightning calls none of the others.
@@ -29,6 +37,16 @@ OF_THE_MODULE = (
     *(name for hooks in (ModelHooks, DataHooks, CheckpointHooks) for name in vars(hooks) if not name.startswith("_")),
     *("configure_callbacks", "backward", "validation_step", "test_step"),
 )
+# Callback → why it would have no effect, or a wrong one, and what to use instead.
+REFUSED_CALLBACKS = {
+    BaseFinetuning: "the learner's optimizer has its parameters from the start: use freeze=, or lr_scale in "
+    "parameter_groups",
+    BatchSizeFinder: "the size of a batch is a part of the algorithm: set minibatches, or batch_size of the data",
+    GradientAccumulationScheduler: "the learner takes the steps: use fewer minibatches, or microbatches of A2C",
+    LearningRateFinder: "the learner sets the rate from lr=: search for it with lightning-rl tune",
+    SpikeDetection: "a training_step is an iteration of many losses: a loss that is not finite ends training anyway",
+    StochasticWeightAveraging: "the learner sets the rate from lr=: use EMAWeightAveraging or WeightAveraging",
+}
 LIBRARIES = ("lightning", "lightning_rl")  # packages whose methods are not a user's
 
 
@@ -62,6 +80,18 @@ def check_methods_among_several(policy: Any) -> None:
 def own_methods(policy: Any, names: Iterable[str]) -> list[str]:
     """Those of the methods that a user's class defines, or that were assigned to the object."""
     return [name for name in names if getattr(policy, name).__module__.partition(".")[0] not in LIBRARIES]
+
+
+def check_callbacks(callbacks: Iterable[Any]) -> None:
+    """Refuse callbacks of Lightning's that would change a learner's steps, which it takes alone.
+
+    Raises:
+        ConfigError: names the callback and what to use instead.
+    """
+    for each in callbacks:
+        for refused, reason in REFUSED_CALLBACKS.items():
+            if isinstance(each, refused):
+                raise ConfigError(f"callback {type(each).__name__}: {reason}")
 
 
 def check_precision(plugin: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Trainer, callbacks
 from lightning.pytorch.callbacks import Callback
 
 from lightning_rl import Algorithm, RolloutDataModule, ScratchPolicy
@@ -145,3 +145,35 @@ def test_on_before_zero_grad_is_called_before_each_step_with_the_last_gradients(
     fit(policy, tmp_path, callbacks=[callback])
     assert policy.zeroed == len(callback.gradients) == policy.gradient_steps > 1
     assert callback.gradients == [False, *[True] * (policy.gradient_steps - 1)]
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        callbacks.StochasticWeightAveraging(swa_lrs=1e-2),
+        callbacks.LearningRateFinder(),
+        callbacks.BatchSizeFinder(),
+        callbacks.SpikeDetection(),
+        callbacks.GradientAccumulationScheduler({0: 2}),
+        callbacks.BackboneFinetuning(),
+    ],
+)
+def test_callbacks_that_change_a_learner_s_steps_are_refused_before_training(callback: Any, tmp_path: Path) -> None:
+    policy = PPO(*CARTPOLE.spaces(), **KEYWORDS)
+    with pytest.raises(ConfigError, match=f"callback {type(callback).__name__}: .*: "):
+        fit(policy, tmp_path, callbacks=[callback])
+    assert policy.env_steps == 0
+
+
+def test_validations_after_every_iteration_may_be_configured(tmp_path: Path) -> None:
+    """`val_check_interval=1` is one iteration; 1.0, the default, is the end of an epoch."""
+
+    class Evaluations(Callback):
+        seen = 0
+
+        def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+            self.seen += 1
+
+    policy, evaluations = PPO(*CARTPOLE.spaces(), **KEYWORDS), Evaluations()
+    fit(policy, tmp_path, callbacks=[evaluations], val_check_interval=1)
+    assert evaluations.seen == 1 + policy.iterations > 2  # one before training

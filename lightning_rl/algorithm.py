@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import signal
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from lightning_rl.run_directory.config_file import relocate_to_checkpoint
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.runs import run
 from lightning_rl.signatures import coerce
-from lightning_rl.trust import FileTrust, trust_names
+from lightning_rl.trust import FileTrust, NotSaved, trust_names
 
 __all__ = ["Algorithm", "policy_choice"]
 
@@ -65,10 +66,7 @@ class Algorithm:
             composed["policy"]["_target_"] = policy
         if env is not None and not any(choice.startswith("env=") and choice != "env=custom" for choice in choices):
             composed["env"]["id"] = env
-        given = coerce("config", {} if config is None else config, Mapping)
-        shared = {name: given[name] for name in SHARED if name in given and name in composed["policy"]}
-        _override(composed["policy"], shared, "policy.")
-        _override(composed, given)
+        _override_all(composed, config)
         check_config(composed)
         self._build(composed)
 
@@ -154,7 +152,15 @@ class Algorithm:
         return path
 
     @classmethod
-    def restore(cls, path: str | Path, *, policy: Any = None, env: Any = None, trust: str | Sequence[str] = ()) -> Self:
+    def restore(
+        cls,
+        path: str | Path,
+        *,
+        policy: Any = None,
+        env: Any = None,
+        config: Mapping[str, Any] | None = None,
+        trust: str | Sequence[str] = (),
+    ) -> Self:
         """Continue from a checkpoint that `save` (or a run) wrote: weights, optimizer, filters, counters, workers.
 
         The restored object writes to the run directory that contains the file. For a file outside of a run directory,
@@ -163,28 +169,36 @@ class Algorithm:
         Args:
             path: the file.
             policy, env: the class or function, if it cannot be imported by name or is not trusted; otherwise it is
-                found by the name in the file.
+                found by the name in the file. `env` is called with the keywords in the file; a function without
+                arguments makes the whole environment.
+            config: nested keys that replace those in the file, as of the constructor: values that the file could not
+                hold, such as functions among `env.kwargs`.
             trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. Names that this
                 process has used before need not be trusted again.
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version, or holds no configuration; or it names
-                code that is not trusted.
+                code that is not trusted; or it could not hold a value that is not given here.
         """
         checkpoint = read_checkpoint(path)
-        config = copy.deepcopy(checkpoint.get("config"))
+        given, config = config, copy.deepcopy(checkpoint.get("config"))
         if not isinstance(config, dict):
             raise CheckpointError(f"checkpoint {path} holds no configuration: Algorithm.save writes it")
         with as_checkpoint_error(path):
-            for section, key, given in (("policy", "_target_", policy), ("env", "id", env)):
-                if given is not None:
-                    config[section][key] = given
-                    trust_names(given)
-                elif config[section][key] is None:
-                    raise CheckpointError(
-                        f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to "
-                        "restore"
-                    )
+            for section, key, found in (("policy", "_target_", policy), ("env", "id", env)):
+                if found is not None:
+                    config[section][key] = found
+                    trust_names(found)
+                elif config[section][key] is None:  # an older file
+                    config[section][key] = NotSaved("code that cannot be imported")
+            if env is not None and (left := _leave_out(config["env"], env)):
+                warnings.warn(
+                    f"checkpoint {path}: env={env!r} makes the environment without {', '.join(left)} of the run; "
+                    "restore(path, config={'env': …}) gives them",
+                    stacklevel=2,
+                )
+            _override_all(config, given)
+            trust_names(given or {})
             if config.get("policies") and config.get("policy_mapping") is None:  # it was a function without a path
                 config["policy_mapping"] = checkpoint["policy"]["kwargs"].get("policy_mapping")
             config = relocate_to_checkpoint(config, Path(path))
@@ -309,6 +323,41 @@ def _env_choice(env: Any) -> list[str]:
         if env == preset or (isinstance(env, str) and f"id: {env}" in option_text("env", preset).splitlines()):
             return [f"env={preset}"]
     return ["env=custom", f"env.id='{env}'" if isinstance(env, str) else "env.id=given"]
+
+
+def _leave_out(section: dict[str, Any], env: Any) -> list[str]:
+    """Remove what the environments of a restored run are made without; returns the dotted keys.
+
+    A value that the file could not hold is left out if `env` does not name that keyword, or has bound it, as
+    `functools.partial` does; then `env` knows it. A function without arguments takes no keyword, and wraps itself.
+
+    Args:
+        section: `env` of the config in the file.
+        env: the class, function or id that the user gave instead of that in the file.
+    """
+    if isinstance(env, str):
+        return []
+    parameters, bound = inspect.signature(env).parameters, getattr(env, "keywords", {})
+    whole = not parameters and not isinstance(env, type)
+    kept = {
+        name: value
+        for name, value in section["kwargs"].items()
+        if not whole and not (isinstance(value, NotSaved) and (name not in parameters or name in bound))
+    }
+    left = [f"env.kwargs.{name}" for name in section["kwargs"] if name not in kept and name not in bound]
+    section["kwargs"] = kept
+    if whole and any(isinstance(wrapper, NotSaved) for wrapper in section["wrappers"]):
+        left.append("env.wrappers")
+        section["wrappers"] = []
+    return left
+
+
+def _override_all(config: dict[str, Any], changes: Mapping[str, Any] | None) -> None:
+    """Set nested keys of a config; those that policies share, in the policy's section, too."""
+    given = coerce("config", {} if changes is None else changes, Mapping)
+    shared = {name: given[name] for name in SHARED if name in given and name in config["policy"]}
+    _override(config["policy"], shared, "policy.")
+    _override(config, given)
 
 
 def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:

@@ -12,21 +12,34 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import torch
 
-from lightning_rl.errors import CheckpointError, short_repr
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    has_import_path,
+    import_path,
+    object_at,
+    short_repr,
+)
 from lightning_rl.renamed_paths import current_path, with_current_paths
-from lightning_rl.trust import check_bounded
+from lightning_rl.trust import NotSaved, RegisteredName, check_bounded, names_code
 from lightning_rl.version import __version__
 
 __all__ = [
+    "ARRAY",
     "SCHEMA",
     "check_whole",
     "counters_in",
+    "from_plain",
     "migrate_checkpoint",
     "newest_checkpoint",
     "newest_whole",
+    "not_saved",
     "read_checkpoint_file",
+    "registered_name",
+    "to_plain",
     "version_entry",
 ]
 
@@ -86,6 +99,8 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         check_whole(path, checksums=checksums)
         content = _load_mapped(path)
         check_bounded(content)
+        if isinstance(content, dict):
+            content |= {name: from_plain(content[name]) for name in ("config", "policy") if name in content}
         return content
     except CheckpointError as error:
         raise CheckpointError(f"{error}; {_advice(path)}") from error.__cause__
@@ -173,6 +188,99 @@ def check_whole(path: Path, *, checksums: bool = True) -> None:
         damaged = damaged or (archive.testzip() if checksums else None)
     if damaged is not None:
         raise CheckpointError(f"checkpoint {path} is damaged (wrong checksum of {damaged})")
+
+
+# -- plain data ------------------------------------------------------------------------------------------------------
+# The only keys of mappings that stand for what plain data has no form for:
+ARRAY = "numpy array"  # a NumPy array, as a tensor
+NOT_SAVED = "not saved"  # the description of a function or object
+REGISTERED = "registered name"  # a name given to `register_env`
+SCALARS = (type(None), bool, int, float, complex, str, bytes)
+
+
+def to_plain(value: Any, place: str = "") -> Any:
+    """A config, or a part of one, as data that `torch.load(weights_only=True)` reads; `from_plain` is the inverse.
+
+    Numbers, text, containers, tensors, and NumPy's numbers and arrays of numbers are kept. A class or function becomes
+    its import path at a key where a file may name code. Anything else is replaced by its description (`not_saved`).
+
+    Args:
+        value: of the config.
+        place: its dotted key; "" for a config itself.
+    """
+    if isinstance(value, np.generic) and value.dtype.kind in "biufcU":
+        value = value.item()
+    if type(value) in SCALARS:
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if type(value) is np.ndarray and value.dtype.kind in "biufc" and value.dtype.itemsize <= 16:
+        return {ARRAY: torch.from_numpy(np.array(value, value.dtype.newbyteorder("=")))}
+    prefix = f"{place}." if place else ""
+    if isinstance(value, Mapping):
+        plain = {to_plain(key): to_plain(child, f"{prefix}{key}") for key, child in value.items() if _is_scalar(key)}
+        return plain if len(plain) == len(value) else _note(value)
+    if isinstance(value, list) or type(value) is tuple:
+        children = [to_plain(child, f"{prefix}{index}") for index, child in enumerate(value)]
+        return tuple(children) if isinstance(value, tuple) else children
+    if type(value) is set and all(map(_is_scalar, value)):
+        return {to_plain(child) for child in value}
+    return (_findable_path(value) if names_code(place) else None) or _note(value)
+
+
+def from_plain(value: Any) -> Any:
+    """What `to_plain` got; a `NotSaved` in the place of what it could not keep."""
+    if isinstance(value, Mapping):
+        kind, content = next(iter(value.items())) if len(value) == 1 else (None, None)
+        if kind == ARRAY and isinstance(content, torch.Tensor):
+            return content.numpy().copy()
+        if kind in (NOT_SAVED, REGISTERED) and isinstance(content, str):
+            return NotSaved(content) if kind == NOT_SAVED else RegisteredName(content)
+        return {key: from_plain(child) for key, child in value.items()}
+    return type(value)(map(from_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def registered_name(name: str) -> dict[str, str]:
+    """The plain form of a name given to `register_env`, which another process may not know."""
+    return {REGISTERED: name}
+
+
+def not_saved(plain: Any, place: str = "") -> dict[str, str]:
+    """Dotted key → description of what `to_plain` could not keep."""
+    found: dict[str, str] = {}
+    prefix = f"{place}." if place else ""
+    if isinstance(plain, Mapping):
+        if plain.keys() == {NOT_SAVED}:
+            return {place: plain[NOT_SAVED]}
+        for key, child in plain.items():
+            found |= not_saved(child, f"{prefix}{key}")
+    elif isinstance(plain, list | tuple):
+        for index, child in enumerate(plain):
+            found |= not_saved(child, f"{prefix}{index}")
+    return found
+
+
+def _is_scalar(value: Any) -> bool:
+    return type(value) in SCALARS or (isinstance(value, np.generic) and type(value.item()) in SCALARS)
+
+
+def _findable_path(value: Any) -> str | None:
+    """The import path of a class or function if another process finds it there."""
+    if not has_import_path(value):
+        return None
+    try:
+        path = import_path(value)
+        return path if object_at(path) == value else None
+    except ConfigError:
+        return None
+
+
+def _note(value: Any) -> dict[str, str]:
+    """The description that stands for a value without a plain form."""
+    owner = value if hasattr(value, "__qualname__") else type(value)
+    named = f"{getattr(owner, '__module__', None) or 'builtins'}.{owner.__qualname__}"
+    kind = "the class" if isinstance(value, type) else "the function" if owner is value else "an object of"
+    return {NOT_SAVED: f"{kind} {named}"}
 
 
 # -- versions --------------------------------------------------------------------------------------------------------

@@ -311,7 +311,8 @@ def object_at(path: str) -> Any:
 
 def has_import_path(found: Any) -> bool:
     """Whether another process finds a class or function by a path: not a lambda, a local function, or an object."""
-    return hasattr(found, "__qualname__") and "<" not in found.__qualname__ and found.__module__ != "__main__"
+    module = getattr(found, "__module__", None)
+    return hasattr(found, "__qualname__") and "<" not in found.__qualname__ and module not in (None, "__main__")
 
 
 def import_path(found: Any) -> str:

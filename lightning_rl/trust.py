@@ -21,12 +21,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import ConfigError, is_dotted_path, looked_at_first, named_here, note_name, object_at
+from lightning_rl.errors import (
+    ConfigError,
+    is_dotted_path,
+    looked_at_first,
+    named_here,
+    note_name,
+    object_at,
+    printable,
+    short_repr,
+)
 
 __all__ = [
     "PLACES",
     "VARIABLE",
     "FileTrust",
+    "NotSaved",
+    "RegisteredName",
     "check_bounded",
     "names_code",
     "packages_to_trust",
@@ -35,6 +46,21 @@ __all__ = [
 ]
 
 VARIABLE = "LIGHTNING_RL_TRUST"
+
+
+@dataclass(frozen=True, slots=True)
+class NotSaved:
+    """What a checkpoint could not hold, in the place of the value: a function, an object.
+
+    Args:
+        what: description of the value.
+    """
+
+    what: str
+
+
+class RegisteredName(str):
+    """A name in a checkpoint that meant a creator given to `register_env` in the process that saved it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +87,7 @@ class Kind:
 
 OURS = ("lightning_rl",)
 CATALOG = "lightning_rl.models.catalog:ModelCatalog"
+REGISTERED_ENVS = "lightning_rl.envs.registry:registered_envs"
 
 POLICY = Kind("a subclass of lightning_rl.Policy", OURS, "lightning_rl.policies.policy:Policy")
 MODEL = Kind("a subclass of lightning_rl.models.Model", OURS, "torch.nn:Module", registries=(f"{CATALOG}._models",))
@@ -85,7 +112,7 @@ ENV = Kind(
     "gymnasium:Env",
     "lightning_rl.envs.multi_agent.multi_agent_env:MultiAgentEnv",
     functions=True,
-    registries=("gymnasium:registry", "lightning_rl.envs.registry:registered_envs"),
+    registries=("gymnasium:registry", REGISTERED_ENVS),
 )
 WRAPPER = Kind(
     "a subclass of gymnasium.Wrapper or of MultiAgentWrapper",
@@ -216,8 +243,10 @@ class FileTrust:
             content: sections of a config, plain containers within bounds (`check_bounded`).
 
         Raises:
-            Exception: `error`; names the file, the key, its value, and how to allow it.
+            Exception: `error`; names the file, the key, its value, and how to allow it. Also for a value that the file
+                could not hold (`check_complete`).
         """
+        self.check_complete(content)
         for key, value in _leaves(content):
             kind = _kind_at(key)
             if kind is not None and isinstance(value, str):
@@ -230,6 +259,25 @@ class FileTrust:
             self._check_tracker(f"logger.{name}", logger)
         self._check_ray(content, "workers.ray", (*RAY_NUMBERS, "address"))
         self._check_ray(content, "launcher", None)
+
+    def check_complete(self, content: Mapping[str, Any]) -> None:
+        """Refuse content that lacks a value, because a file cannot hold it: it would describe another run.
+
+        Raises:
+            Exception: `error`; names the file, the key, and how to give the value.
+        """
+        for key, value in _leaves(content):
+            if isinstance(value, NotSaved):
+                what = f"{printable(value.what)}, which no file can hold"
+            elif isinstance(value, RegisteredName) and value not in object_at(REGISTERED_ENVS)():
+                what = f"{short_repr(str(value))}, a name that register_env got in the process that saved it"
+            else:
+                continue
+            ways = f"Algorithm.restore(path, config={_nested(key)})"
+            if "env." in key:
+                first = "register_env here, or " if isinstance(value, RegisteredName) else ""
+                ways = f"{first}{ways} or env=FUNCTION, which makes the environment; or --env package.module:FUNCTION"
+            raise self.error(f"{self.file}: {key} is {what}: give it again, by {ways}")
 
     @contextmanager
     def restrict_imports(self) -> Iterator[None]:
@@ -395,6 +443,15 @@ def _leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(child, inner)
         else:
             yield inner, child
+
+
+def _nested(key: str) -> str:
+    """A dotted key as the nested mapping of `Algorithm(config=…)`; an entry of a list stands for the whole list."""
+    head, is_entry, _ = re.sub(r"\.\d+(\..*)?$", "\n", key).partition("\n")
+    value = "[…]" if is_entry else "…"
+    for name in reversed(head.split(".")):
+        value = f"{{{name!r}: {value}}}"
+    return value
 
 
 def _kind_at(key: str) -> Kind | None:

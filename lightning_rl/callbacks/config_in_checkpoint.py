@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lightning_rl.errors import has_import_path, import_path
+from lightning_rl.checkpoint_files import not_saved, registered_name, to_plain
+from lightning_rl.envs.registry import find_registered_env
 
-__all__ = ["ConfigInCheckpoint", "to_plain"]
+__all__ = ["ConfigInCheckpoint"]
 
 
 class ConfigInCheckpoint(Callback):
     """Writes the configuration into every checkpoint, under "config".
+
+    What a file cannot hold (a lambda, an object, a name given to `register_env`) is warned of at the first save, and
+    refused when the file is restored (`FileTrust.check_complete`).
 
     Args:
         config: of the run.
@@ -21,18 +26,24 @@ class ConfigInCheckpoint(Callback):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
+        self._warned = False
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Store plain data."""
-        checkpoint["config"] = to_plain(self.config)
-
-
-def to_plain(value: Any) -> Any:
-    """Plain data for a config; a class or function becomes its import path, or `None` if it has none."""
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(child) for child in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return import_path(value) if has_import_path(value) else None
+        # A mapping without an import path, such as a lambda, is saved as the policy of each agent.
+        mapping: Any = getattr(pl_module, "mapping", None)
+        own = self.config if mapping is None else {**self.config, "policy_mapping": mapping.portable}
+        checkpoint["config"] = plain = to_plain(own)
+        lost = not_saved(plain)
+        for key, section in (("env", plain.get("env")), ("evaluation.env", (plain.get("evaluation") or {}).get("env"))):
+            if section is not None and find_registered_env(name := section["id"]) is not None:
+                section["id"] = registered_name(name)
+                lost[f"{key}.id"] = f"{name!r}, a name of register_env"
+        if lost and not self._warned and trainer.is_global_zero:
+            self._warned = True
+            warnings.warn(
+                f"checkpoints cannot hold {', '.join(f'{key} ({what})' for key, what in lost.items())}: they cannot be "
+                "restored unless it is given again, by Algorithm.restore(path, config=… or env=…) or, for a registered "
+                "name, by register_env",
+                stacklevel=2,
+            )

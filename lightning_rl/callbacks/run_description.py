@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from lightning.pytorch import Callback, Trainer
 
-from lightning_rl.callbacks.config_in_checkpoint import to_plain
 from lightning_rl.callbacks.loggers import has_tensorboard, log_summary
 from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.errors import has_import_path, import_path, short_repr
 from lightning_rl.run_directory.provenance import command_line, versions
 
 __all__ = ["CHARTS", "RunDescription", "charts_of"]
@@ -37,6 +37,18 @@ CHARTS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+class Dumper(yaml.SafeDumper):
+    """Writes YAML for people to read: objects as text."""
+
+
+def represent_object(dumper: Dumper, value: Any) -> yaml.Node:
+    """A class or function by its import path, another object by its `repr`."""
+    return dumper.represent_str(import_path(value) if has_import_path(value) else short_repr(value))
+
+
+Dumper.add_multi_representer(object, represent_object)
+
+
 class RunDescription(Callback):
     """Writes the config, the command line and versions once per process, and a layout for the Custom Scalars tab.
 
@@ -59,7 +71,7 @@ class RunDescription(Callback):
         from torch.utils.tensorboard.summary import text
 
         self._described = True
-        resolved = yaml.safe_dump(to_plain(self.config), sort_keys=False, allow_unicode=True)
+        resolved = yaml.dump(dict(self.config), Dumper=Dumper, sort_keys=False, allow_unicode=True)
         texts = {
             "run/config": f"```yaml\n{resolved}```",
             "run/command": f"```bash\n{command_line(sys.argv)}\n```",

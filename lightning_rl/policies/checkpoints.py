@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_rl.checkpoint_files import migrate_checkpoint, read_checkpoint_file
+from lightning_rl.checkpoint_files import (
+    ARRAY,
+    from_plain,
+    migrate_checkpoint,
+    not_saved,
+    read_checkpoint_file,
+    to_plain,
+)
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import (
     CheckpointError,
@@ -19,7 +26,6 @@ from lightning_rl.errors import (
     UntrustedError,
     count_in_file,
     did_you_mean,
-    has_import_path,
     import_object,
     import_path,
 )
@@ -43,7 +49,6 @@ __all__ = [
 ]
 
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
-ARRAY = "numpy array"  # the key under which a checkpoint keeps a NumPy array, as a tensor
 
 
 def counters(policy: Any) -> dict[str, int]:
@@ -70,7 +75,7 @@ def policy_spec(policy: Any) -> dict[str, Any]:
     (observation_space, action_space), keywords = policy.constructor_arguments()
     return {
         "class": import_path(type(policy)),
-        "kwargs": {name: _plain(name, value) for name, value in keywords.items()},
+        "kwargs": _plain_keywords(keywords),
         "observation_space": space_to_json(observation_space),
         "action_space": space_to_json(action_space),
     }
@@ -239,7 +244,7 @@ def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> Non
     """
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
-        policy.set_weights(weights_from_plain(checkpoint["weights"]))
+        policy.set_weights(from_plain(checkpoint["weights"]))
     if hasattr(type(policy), "additions"):
         for policy_id, part in policy.policies.items():
             load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
@@ -426,7 +431,7 @@ def _shape(tensor: Any) -> str:
 
 
 def plain_weights(name: str, value: Any) -> Any:
-    """Weights in a policy's own form as plain data; `weights_from_plain` is the inverse.
+    """Weights in a policy's own form as plain data; `from_plain` is the inverse.
 
     Raises:
         CheckpointError: a value is neither a number, text, tensor, numeric array nor a container of these.
@@ -450,28 +455,11 @@ def _plain_key(key: Any) -> bool:
     return isinstance(key, str | int | float) or (isinstance(key, tuple) and all(map(_plain_key, key)))
 
 
-def weights_from_plain(value: Any) -> Any:
-    """The weights in the policy's own form, from the plain data of `plain_weights`."""
-    if isinstance(value, Mapping):
-        if set(value) == {ARRAY}:
-            return value[ARRAY].numpy()
-        return {key: weights_from_plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return (
-            tuple(map(weights_from_plain, value)) if isinstance(value, tuple) else list(map(weights_from_plain, value))
+def _plain_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    plain = to_plain(keywords, "policy")
+    for key, what in not_saved(plain, "policy").items():
+        raise CheckpointError(
+            f"{key} is {what}, which cannot be written into a checkpoint: give it as an import path "
+            "('my_pkg.module:Name')"
         )
-    return value
-
-
-def _plain(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(f"{name}.{key}", child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(f"{name}[{index}]", child) for index, child in enumerate(value)]
-    if has_import_path(value):
-        return import_path(value)
-    raise CheckpointError(
-        f"{name}={value!r} cannot be written into a checkpoint: give it as an import path ('my_pkg.module:Name')"
-    )
+    return plain

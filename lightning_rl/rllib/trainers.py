@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from lightning_rl import algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
+from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
@@ -127,14 +128,16 @@ class Trainer(algorithm.Algorithm):
         return {**super()._counters(), **done}
 
     def restore(self, path: str | Path) -> None:  # type: ignore[override]
-        """Become what `save` wrote."""
-        if self._planned:  # a plan is no part of a checkpoint
-            self._resume_from = Path(path)
-            self._fit(iterations=0)
-            return
-        restored = algorithm.Algorithm.restore(path)
+        """Go on from what `save` wrote, with the environments, the plan and all other keys of this trainer's config.
+
+        Raises:
+            CheckpointError: the file is missing or damaged, or its policy is not that of this config.
+        """
+        read_checkpoint(path)  # before this trainer ends
         self.stop()
-        self.__dict__ |= vars(restored)
+        self._build(self.config, Path(path))
+        self._resume_from = Path(path)
+        self._fit(iterations=0)
 
     @classmethod
     def with_updates(cls, name: str | None = None, **changes: Any) -> type[Trainer]:

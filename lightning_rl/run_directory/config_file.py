@@ -88,8 +88,8 @@ def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     def replace_paths(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: replace_paths(child) for key, child in value.items()}
-        if isinstance(value, list):
-            return [replace_paths(child) for child in value]
+        if isinstance(value, list | tuple):
+            return type(value)(map(replace_paths, value))
         if isinstance(value, str) and (value == before or value.startswith(f"{before}/")):
             return f"{run_dir}{value[len(before) :]}"
         return value

@@ -220,10 +220,10 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     from lightning_rl.envs.creator import EnvCreator
 
     config, file = config_of_run(checkpoint)
-    found = {name: part for name in ("env", "evaluation") if isinstance(part := config.get(name), dict)}
+    keywords = value_at(config, "evaluation.env")
+    found = {"env": config.get("env")} if keywords is None else {"evaluation": {"env": keywords}}
+    keywords = found["env"] if keywords is None else keywords
     FileTrust(file, trust, write_to=config["run_dir"]).check(found)
-    keywords = value_at(found, "evaluation.env")
-    keywords = found.get("env") if keywords is None else keywords
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")
     return keywords

@@ -33,7 +33,8 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
         CheckpointError: the file is missing, damaged or no checkpoint; or names or shapes differ, if `strict`; or
             nothing fits. The policy is unchanged then.
     """
-    from lightning_rl.policies.checkpoints import read_checkpoint, weights_from_plain
+    from lightning_rl.checkpoint_files import from_plain
+    from lightning_rl.policies.checkpoints import read_checkpoint
 
     try:
         file = _file_of(source)
@@ -46,7 +47,7 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
                 f"init_from={source} holds a {checkpoint['policy']['class']}, and {type(policy).__name__} has weights "
                 "in a form of its own: give a checkpoint of that policy"
             )
-        policy.set_weights(weights_from_plain(checkpoint["weights"]))
+        policy.set_weights(from_plain(checkpoint["weights"]))
         return f"init_from: the weights of {file}"
     theirs, ours = checkpoint["state_dict"], policy.state_dict()
     fitting = {name: theirs[name] for name in ours if name in theirs and _fits(theirs[name], ours[name])}

@@ -615,7 +615,8 @@ def check_same_run(
 
     Raises:
         CheckpointError: the file is missing or damaged.
-        ConfigError: the file belongs to another run, or a key that defines the run has another value in it.
+        ConfigError: the file belongs to another run, or a key that defines the run has another value in it, or a name
+            that this process has not registered.
     """
     from lightning_rl.checkpoint_files import read_checkpoint_file
 
@@ -629,6 +630,7 @@ def check_same_run(
     theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # an old checkpoint without a config
+    FileTrust(f"checkpoint {checkpoint}").check_complete(theirs)
     theirs = {**SEVERAL_AGENTS, **LATER_KEYS, **theirs}
     changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {

@@ -221,7 +221,7 @@ class LossObject:
         return batch.rewards.sum()
 
 
-def test_spec_writes_keywords_as_given_with_tuples_as_lists() -> None:
+def test_spec_writes_keywords_as_given() -> None:
     given = {
         "max_grad_norm": None,
         "lr": ((0, 1e-3), (10, 0.0)),
@@ -229,7 +229,7 @@ def test_spec_writes_keywords_as_given_with_tuples_as_lists() -> None:
         "optimizer_kwargs": {"eps": 1e-3},
     }
     kwargs = PPO(*CARTPOLE.spaces(), **given).spec()["kwargs"]  # type: ignore[arg-type]
-    assert kwargs == {**given, "lr": [[0, 1e-3], [10, 0.0]]}
+    assert kwargs == given
 
 
 def test_spec_writes_functions_as_import_paths() -> None:
@@ -243,7 +243,7 @@ def test_spec_refuses_functions_without_an_import_path(monkeypatch: pytest.Monke
     for loss in (half, LossObject(), lambda policy, batch: batch.rewards.sum()):
         policy = PPO(*CARTPOLE.spaces(), **SMALL, custom_losses=[loss])
         with pytest.raises(
-            CheckpointError, match=r"custom_losses\[0\]=.* cannot be written into a checkpoint: give it"
+            CheckpointError, match=r"custom_losses\.0(\.loss)? is .* cannot be written into a checkpoint: give it"
         ):
             policy.spec()
 

@@ -39,34 +39,59 @@ def load(export_dir: str | os.PathLike[str], *, threads: int = 1) -> DeployedPol
 
     Raises:
         DeploymentError: the directory holds no exported policy, one in another format or of a newer version, or the
-            two files do not belong together.
+            two files do not belong together, or one is damaged.
         ImportError: onnxruntime is missing; names the command that installs it.
     """
     folder = Path(export_dir)
     try:
-        description = json.loads((folder / "policy.json").read_text())
-        content = (folder / description["file"]).read_bytes()
+        description = json.loads(_read(folder, "policy.json"))
+        content = _read(folder, description["file"])
     except OSError as error:
         raise DeploymentError(
             f"{folder} holds no exported policy ({error}): write one with lightning-rl export RUN --out {folder}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DeploymentError(f"{folder / 'policy.json'} is damaged ({error!r}): export the policy again") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(folder, error) from error
     if description.get("format_version") != FORMAT_VERSION:
         raise DeploymentError(
             f"{folder / 'policy.json'} has format_version {description.get('format_version')!r}; this file reads "
             f"{FORMAT_VERSION}: take the lightning_rl/deploy.py of the version that exported the policy"
         )
-    if description["format"] != "onnx":
+    if description.get("format") != "onnx":
         raise DeploymentError(
-            f"{folder} holds a policy in the format {description['format']}, which needs torch; this module runs ONNX: "
+            f"{folder} holds a policy in the format {description.get('format')!r}, which needs torch; this module runs ONNX: "
             "lightning-rl export RUN --format onnx"
         )
-    if hashlib.sha256(content).hexdigest() != description["sha256"]:
+    if hashlib.sha256(content).hexdigest() != description.get("sha256"):
         raise DeploymentError(
             f"{folder}: {description['file']} is not the file that policy.json describes; export again"
         )
-    return DeployedPolicy(description, content, threads=threads)
+    try:
+        return DeployedPolicy(description, content, threads=threads)
+    except (DeploymentError, ImportError):
+        raise
+    except Exception as error:  # onnxruntime has a type of its own for each kind of damage
+        raise _damaged(folder, error) from error
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """The content of a file in the directory, which may be somebody else's: a device would be read without end.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: the name leads out of the directory.
+    """
+    if Path(name).name != name:
+        raise ValueError(f"its file is {name!r}, which is no name in this directory")
+    file = folder / name
+    if not file.is_file():
+        raise FileNotFoundError(f"{name} is no file")
+    return file.read_bytes()
+
+
+def _damaged(folder: Path, error: Exception) -> DeploymentError:
+    reason = " ".join(repr(error).split())[:300]
+    return DeploymentError(f"{folder / 'policy.json'} is damaged ({reason}): export the policy again")
 
 
 class DeployedPolicy:
@@ -100,6 +125,7 @@ class DeployedPolicy:
         self._mask_size = int(shapes["action_mask"][1]) if "action_mask" in shapes else 0
         self._reads_reward = "reward" in shapes
         self._state: list[np.ndarray] | None = None
+        self._take_trial_step()
 
     def act(self, obs: Any, *, mask: Any = None, reward: Any = 0.0) -> Any:
         """The best action for what the environment shows: what `env.step` takes.
@@ -129,7 +155,7 @@ class DeployedPolicy:
         elif mask is not None:
             raise DeploymentError(
                 "mask: this policy was exported without an input for it; it reads "
-                f"{self.description['action_mask'] or 'no action mask'}"
+                f"{self.description.get('action_mask') or 'no action mask'}"
             )
         if self._reads_reward:
             inputs["reward"] = np.broadcast_to(np.asarray(reward, np.float32), rows).copy()
@@ -159,6 +185,15 @@ class DeployedPolicy:
         twin = copy.copy(self)
         twin.reset()
         return twin
+
+    def _take_trial_step(self) -> None:
+        """Act once, so that a description that does not fit the model is found here and not in the first episode."""
+        inputs = {leaf.name: np.full((1, *leaf.shape), leaf.low, leaf.dtype) for leaf in self._leaves}
+        inputs |= {memory.name: memory.at_start(1) for memory in self._memory}
+        inputs |= {"action_mask": self._mask(None, 1, single=True)} if self._mask_size else {}
+        inputs |= {"reward": np.zeros(1, np.float32)} if self._reads_reward else {}
+        answers = self._session.run(None, {name: value for name, value in inputs.items() if name in self._read})
+        _pack(self.description["action_space"], iter([answers[position][0] for position in self._actions]))
 
     def _collect(self, obs: Any) -> list[Any]:
         return list(_values(self.description["observation_space"], obs, ""))
@@ -191,9 +226,14 @@ class _Leaf:
 
     def __init__(self, path: str, space: Mapping[str, Any]) -> None:
         self.name = f"obs.{path}" if path else "obs"
-        self.shape, self.dtype = tuple(space["shape"]), np.dtype(space["dtype"])
+        self.shape, self.dtype = tuple(map(int, space["shape"])), np.dtype(space["dtype"])
+        if self.dtype.kind not in "fiub":
+            raise DeploymentError(
+                f"{self.name} has dtype {space['dtype']!r}; expected numbers: export the policy again"
+            )
         self.space = space
         self.counted = space["type"] in ("Discrete", "MultiDiscrete")
+        self.low: Any = 0
         if self.counted:
             self.low = np.asarray(space["start"]).reshape(self.shape if np.ndim(space["start"]) else ())
             count = np.asarray(space["n"] if space["type"] == "Discrete" else space["nvec"])

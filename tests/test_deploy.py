@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -247,13 +250,91 @@ def test_a_directory_that_holds_no_whole_policy_is_refused(cart: Path, tmp_path:
         load(tmp_path / "nothing")
     with pytest.raises(DeploymentError, match="format_version 2; this file reads 1"):
         load(changed(cart, tmp_path / "newer", format_version=2))
-    with pytest.raises(DeploymentError, match="format torchscript, which needs torch"):
+    with pytest.raises(DeploymentError, match="format 'torchscript', which needs torch"):
         load(changed(cart, tmp_path / "script", format="torchscript"))
     with pytest.raises(DeploymentError, match=r"policy.onnx is not the file that policy.json describes"):
         load(changed(cart, tmp_path / "other", sha256="0"))
     (tmp_path / "other" / "policy.json").write_text("{")
     with pytest.raises(DeploymentError, match=r"policy\.json is damaged"):
         load(tmp_path / "other")
+
+
+def replaced(content: Any, place: Sequence[Any], value: Any) -> Any:
+    """A copy of JSON with another value at a place; `...` leaves the key out."""
+    if not place:
+        return value
+    key, *rest = place
+    own = dict(content) if isinstance(content, dict) else list(content)
+    if value is ... and not rest:
+        del own[key]
+    else:
+        own[key] = replaced(own[key], rest, value)
+    return own
+
+
+def places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    entries = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, child in entries:
+        if isinstance(content, dict):
+            yield (*place, key)
+        yield from places(child, (*place, key))
+
+
+def test_a_description_that_lacks_or_distorts_anything_is_refused_or_acts(nested: Any, tmp_path: Path) -> None:
+    """Each key left out, and each value replaced by one of another kind, also by another file or data type."""
+    folder = changed(nested[2], tmp_path / "other")
+    description, refused = json.loads((folder / "policy.json").read_text()), 0
+    obs = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1}
+    for place in places(description):
+        for value in (..., "O"):
+            (folder / "policy.json").write_text(json.dumps(replaced(description, place, value)))
+            try:
+                load(folder).act(obs)
+            except DeploymentError:
+                refused += 1
+    assert refused > 100
+
+
+def deep(folder: Path) -> None:
+    (folder / "policy.json").write_text("[" * 100_000 + "]" * 100_000)
+
+
+def device(folder: Path) -> None:
+    (folder / "policy.json").unlink()
+    (folder / "policy.json").symlink_to("/dev/zero")
+
+
+def fifo(folder: Path) -> None:
+    (folder / "policy.onnx").unlink()
+    os.mkfifo(folder / "policy.onnx")
+
+
+def outside(folder: Path) -> None:
+    (folder.parent / "policy.onnx").write_bytes((folder / "policy.onnx").read_bytes())
+    redescribe(folder, file="../policy.onnx")
+
+
+def absolute(folder: Path) -> None:
+    redescribe(folder, file=str(folder / "policy.onnx"))
+
+
+def no_model(folder: Path) -> None:
+    (folder / "policy.onnx").write_bytes(b"no model")
+    redescribe(folder, sha256=hashlib.sha256(b"no model").hexdigest())
+
+
+def redescribe(folder: Path, **changes: Any) -> None:
+    file = folder / "policy.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("make", [deep, device, fifo, outside, absolute, no_model], ids=lambda make: make.__name__)
+def test_a_hostile_export_directory_is_refused(make: Callable[[Path], None], cart: Path, tmp_path: Path) -> None:
+    shutil.copytree(cart, tmp_path / "other")
+    make(tmp_path / "other")
+    with pytest.raises(DeploymentError) as refused:
+        load(tmp_path / "other")
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 800
 
 
 def test_onnxruntime_missing_is_named_with_the_command(cart: Path, monkeypatch: pytest.MonkeyPatch) -> None:

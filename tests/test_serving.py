@@ -47,6 +47,7 @@ def url(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     spec = importlib.util.spec_from_file_location("serve_policy", EXAMPLE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules["serve_policy"] = module
     spec.loader.exec_module(module)
     with module.make_server(str(folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -84,6 +85,44 @@ def test_a_wrong_request_is_answered_with_400_and_what_was_expected(url: str) ->
         assert caught.value.code == 400 and message in json.load(caught.value)["error"]
     assert ask(url, episode="wrong", ended=True) == {"forgotten": True}
     assert ask(url, episode="after", obs=[0.0, 0.0, 0.0, 0.0])["action"] in (0, 1), "the server still runs"
+
+
+def answer_to(url: str, *lines: str, body: bytes = b"") -> bytes:
+    """The answer to a request written by hand."""
+    host, port = url.removeprefix("http://").removesuffix("/act").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall("\r\n".join(["POST /act HTTP/1.1", *lines, "", ""]).encode() + body)
+        return client.recv(4096)
+
+
+def test_a_slow_or_lying_client_keeps_no_other_waiting(url: str) -> None:
+    host = f"Host: {url.removeprefix('http://').removesuffix('/act')}"
+    zeros = [0.0, 0.0, 0.0, 0.0]
+    with socket.create_connection(tuple(host.removeprefix("Host: ").split(":")), timeout=60) as slow:
+        slow.sendall(f"POST /act HTTP/1.1\r\n{host}\r\nContent-Length: 50\r\n\r\n{{".encode())
+        for length in ("-1", "99999999999999", "9" * 5000, "1e3", ""):
+            assert b" 413 " in answer_to(url, host, f"Content-Length: {length}")
+        deep = b"[" * 100_000
+        assert b" 400 " in answer_to(url, host, f"Content-Length: {len(deep)}", body=deep)
+        assert ask(url, episode="quick", obs=zeros)["action"] in (0, 1)
+
+
+def test_a_web_page_is_not_answered(url: str) -> None:
+    """A page of another origin, and a host name that leads to this machine."""
+    own = f"Host: {url.removeprefix('http://').removesuffix('/act')}"
+    body = json.dumps({"episode": "page", "obs": [0.0, 0.0, 0.0, 0.0]}).encode()
+    size = f"Content-Length: {len(body)}"
+    assert b" 403 " in answer_to(url, own, "Origin: http://example.org", size, body=body)
+    assert b" 403 " in answer_to(url, "Host: example.org", size, body=body)
+    assert b" 200 " in answer_to(url, own, size, body=body)
+
+
+def test_episodes_at_once_are_limited(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["serve_policy"], "MOST_EPISODES", 1)
+    with pytest.raises(HTTPError) as caught:
+        for number in range(2):
+            ask(url, episode=f"limited {number}", obs=[0.0, 0.0, 0.0, 0.0])
+    assert "end one" in json.load(caught.value)["error"]
 
 
 def test_the_server_runs_as_a_program_without_torch(policy: Policy, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, impo
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
 from lightning_rl.run_directory.config_file import relocate_to_checkpoint
 from lightning_rl.run_directory.lock import refuse_live_run
+from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs import run
 from lightning_rl.signatures import coerce
 from lightning_rl.trust import FileTrust, NotSaved, trust_names
@@ -137,11 +138,14 @@ class Algorithm:
             path: file to write; `None` takes RUN_DIR/checkpoints/last.ckpt.
 
         Raises:
-            ConfigError: another process trains in that RUN_DIR. An Algorithm holds no lock, for it writes only here.
+            ConfigError: another process trains in that RUN_DIR, or its checkpoints are behind a link. An Algorithm
+                holds no lock, for it writes only here.
         """
+        run_dir = Path(self.config["run_dir"])
         if path is None:
-            refuse_live_run(Path(self.config["run_dir"]))
-        path = Path(path) if path is not None else Path(self.config["run_dir"]) / "checkpoints" / "last.ckpt"
+            refuse_live_run(run_dir)
+            refuse_links(run_dir)
+        path = Path(path) if path is not None else run_dir / "checkpoints" / "last.ckpt"
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.datamodule.workers is None:
             self._fit(iterations=0)  # attaches policy and data to the Trainer

@@ -24,6 +24,8 @@ from lightning_rl.errors import (
     short_repr,
 )
 from lightning_rl.renamed_paths import current_path, with_current_paths
+from lightning_rl.run_directory.config_file import CONFIG_FILE
+from lightning_rl.run_directory.regular_files import is_regular
 from lightning_rl.trust import NotSaved, RegisteredName, check_bounded, names_code
 from lightning_rl.version import __version__
 
@@ -72,6 +74,8 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int] | None:
     """The readable checkpoint with the most env steps in a directory, with its env steps; last.ckpt if several tie."""
     found = []
     for path in directory.glob("*.ckpt"):
+        if not is_regular(path, directory.parent):
+            continue
         try:
             found.append((counters_in(path)["env_steps"], path.name == "last.ckpt", path))
         except CheckpointError:  # a damaged file is skipped
@@ -93,7 +97,7 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         CheckpointError: the file is missing, damaged or no checkpoint; names file, reason and next step.
     """
     path = Path(path)
-    if not path.is_file():
+    if not _is_file(path):
         raise CheckpointError(_describe_absent(path))
     try:
         check_whole(path, checksums=checksums)
@@ -117,9 +121,28 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         ) from error
 
 
+def _is_file(path: Path) -> bool:
+    """Whether a file can be read: in a run directory a regular one behind no link, elsewhere also by a user's link.
+
+    Raises:
+        CheckpointError: the system takes no such path.
+    """
+    run_dir = path.absolute().parent.parent
+    try:
+        in_run = path.absolute().parent.name == "checkpoints" and (run_dir / CONFIG_FILE).is_file()
+        return is_regular(path.absolute(), run_dir) if in_run else path.is_file()
+    except OSError as error:  # such as a name that is too long
+        raise CheckpointError(f"checkpoint {short_repr(str(path))} cannot be read: {error.strerror}") from error
+
+
 def _describe_absent(path: Path) -> str:
     """Say that there is no such file, and which one there is instead."""
     directory = path.is_dir()
+    if os.path.lexists(path) and not directory:
+        return (
+            f"checkpoint {path} is no regular file, or behind a link, which is not followed in a run directory: put "
+            "the file itself there"
+        )
     whole = newest_whole(path / "checkpoints") or newest_whole(path) if directory else newest_whole(path.parent)
     what = f"checkpoint {path} {'is a directory' if directory else 'does not exist'}"
     if whole is None:
@@ -141,8 +164,10 @@ def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
         besides: a file to skip.
     """
     for path in sorted(directory.glob("*.ckpt"), key=_modification_time, reverse=True):
-        if path.name.startswith(".") or (besides is not None and path.name == besides.name) or not path.is_file():
-            continue  # a device would be read without end
+        if path.name.startswith(".") or (besides is not None and path.name == besides.name):
+            continue
+        if not is_regular(path, directory.parent):
+            continue
         try:
             check_whole(path)
         except (CheckpointError, OSError, zipfile.BadZipFile):

@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_rl.callbacks.loggers import by_dotted_key
 from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.regular_files import read_text
 
 __all__ = ["MLFlowLogger", "WandbLogger"]
 
@@ -140,8 +141,8 @@ class MLFlowLogger(LightningMLFlowLogger):
 def read_id(file: Path) -> str | None:
     """The id of the tracked run in a file; `None` without one."""
     try:
-        text = file.read_text(encoding="utf-8").strip()
-    except OSError:
+        text = read_text(file, most=2**10).strip()
+    except (OSError, ValueError):
         return None
     return text if RUN_ID.fullmatch(text) else None
 

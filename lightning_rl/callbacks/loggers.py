@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.run_directory.atomic import check_writable, write_atomically
+from lightning_rl.run_directory.regular_files import open_regular, read_text
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -86,12 +88,19 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def continue_from(self, step: int) -> None:
-        """Drop rows after `step`, which the resumed run writes again."""
+        """Drop rows after `step`, which the resumed run writes again.
+
+        Raises:
+            ConfigError: the file cannot be read, or does not contain metrics.
+        """
         if self._latest_step is not None and self._latest_step <= step:
             return  # this process wrote the file itself
         self._rows, self._latest_step = [], step
-        if self.path.exists():
-            self._rewrite([row for row in self._read() if int(row[STEP]) <= step])
+        if os.path.lexists(self.path):
+            try:
+                self._rewrite([row for row in self._read() if int(row[STEP]) <= step])
+            except OSError as error:
+                raise ConfigError(f"{self.path} cannot be continued ({error.strerror}): move it away") from error
 
     @rank_zero_only
     def save(self) -> None:
@@ -100,11 +109,11 @@ class CSVLogger(Logger):
             return
         known = self._columns.keys() >= {name for row in self._rows for name in row}
         try:
-            if known and self._rows[0][STEP] != self._saved_step and self.path.exists():
-                with self.path.open("a", newline="") as file:
-                    file.write(_lines(self._rows, self._columns))
+            if known and self._rows[0][STEP] != self._saved_step and os.path.lexists(self.path):
+                with open_regular(self.path, append=True) as file:
+                    file.write(_lines(self._rows, self._columns).encode())
             else:
-                self._rewrite(_merge_equal_steps([*(self._read() if self.path.exists() else []), *self._rows]))
+                self._rewrite(_merge_equal_steps([*(self._read() if os.path.lexists(self.path) else []), *self._rows]))
         except OSError as error:
             log.error("%s could not be written (%s); its rows are kept and written later", self.path, error)
             return
@@ -122,7 +131,7 @@ class CSVLogger(Logger):
             ConfigError: the file does not contain metrics.
         """
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = read_text(self.path)
             rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
         except (csv.Error, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path} is damaged ({error}): move it away, the run begins another one") from error

@@ -12,6 +12,7 @@ from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError, printable
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
 from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
+from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
 from lightning_rl.trust import FileTrust
@@ -36,6 +37,7 @@ def resume(arguments: Sequence[str]) -> int:
     changed = parse_overrides(options.overrides)
     # The imports of torch and Lightning that follow may take seconds.
     print(f"lightning_rl {__version__}: resume {printable(str(options.run_dir))}", flush=True)
+    refuse_links(options.run_dir)
     check_checkpoint(options.run_dir, options.checkpoint)
     config = run.resumed_config(options.run_dir, changed, options.trust)
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best, how=OTHER)

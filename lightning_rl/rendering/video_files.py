@@ -103,6 +103,7 @@ class VideoFile:
             import imageio.v2 as imageio
 
             self.file.parent.mkdir(parents=True, exist_ok=True)
+            self._partial.unlink(missing_ok=True)  # ffmpeg would write through a link
             # H.264 as browsers play it has even sides, which `add` sees to; imageio would resize to multiples of 16.
             self._writer = imageio.get_writer(self._partial, format="FFMPEG", fps=self.fps, macro_block_size=2)  # type: ignore[arg-type]
         sides = [(0, size % 2) for size in picture.shape[:2]]

@@ -43,6 +43,7 @@ from lightning_rl.reports.summaries import (
 from lightning_rl.reports.time_split import PARTS, TimeSplit, advice_on, time_split
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
+from lightning_rl.run_directory.regular_files import is_regular
 from lightning_rl.version import __version__
 
 __all__ = ["REPORT_FILE", "page", "write_page"]
@@ -624,9 +625,9 @@ def episode_pictures(task: Task) -> Markup | None:
     found, room = [], MOST_PICTURE_BYTES
     for summary in task.summaries:
         for run in summary.arm.runs:
-            for file in sorted(
-                path for path in (run.directory / "videos").glob("*") if path.suffix.lower() in PICTURES
-            ):
+            for file in sorted((run.directory / "videos").glob("*")):
+                if file.suffix.lower() not in PICTURES or not is_regular(file, run.directory):
+                    continue
                 if (size := file.stat().st_size) > room:
                     continue
                 room -= size

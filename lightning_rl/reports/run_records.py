@@ -6,6 +6,7 @@ may still be running, or may have failed before it wrote anything.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from lightning_rl.run_directory.config_file import CONFIG_FILE, MOST_BYTES, read
 from lightning_rl.run_directory.listing import run_directories, state_of
 from lightning_rl.run_directory.metrics_file import METRICS_FILE, points_of_csv
 from lightning_rl.run_directory.provenance import read_provenance
+from lightning_rl.run_directory.regular_files import is_regular, read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 
 __all__ = ["RunRecord", "Series", "read_run", "read_runs"]
@@ -160,7 +162,7 @@ def read_run(directory: Path) -> RunRecord:
     status = read_status_or_empty(directory / STATUS_FILE)
     return RunRecord(
         directory=directory,
-        config=read_config(directory) if (directory / CONFIG_FILE).is_file() else {},
+        config=read_config(directory) if os.path.lexists(directory / CONFIG_FILE) else {},
         overrides=overrides_of(directory),
         status=status,
         state=state_of(directory, status),
@@ -173,9 +175,7 @@ def overrides_of(directory: Path) -> dict[str, str]:
     """The overrides of a sweep's job, key → value as text; empty without a readable file."""
     file = directory / ".hydra" / "overrides.yaml"
     try:
-        if file.stat().st_size > MOST_BYTES:
-            return {}
-        entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+        entries = yaml.safe_load(read_text(file, directory, most=MOST_BYTES))
     except (OSError, RecursionError, ValueError, yaml.YAMLError):
         return {}
     texts = [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
@@ -186,9 +186,10 @@ def overrides_of(directory: Path) -> dict[str, str]:
 def read_curves(directory: Path) -> dict[str, Series]:
     """All metrics of a run; empty if it has written none."""
     file = directory / METRICS_FILE
-    if file.is_file() and (curves := in_order(points_of_csv(file))):
+    if is_regular(file) and (curves := in_order(points_of_csv(file))):
         return curves
-    events = sorted((directory / "tb").glob("events.out.tfevents.*"))
+    found = sorted((directory / "tb").glob("events.out.tfevents.*"))
+    events = [event_file for event_file in found if is_regular(event_file, directory)]
     return in_order(point for event_file in events for point in points_of_events(event_file)) if events else {}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lightning_rl.errors import CheckpointError, SaveError, UntrustedError
 from lightning_rl.run_directory.config_file import read_config
+from lightning_rl.run_directory.regular_files import is_regular
 
 __all__ = ["BEST_FILE", "checkpoint_of", "has_checkpoint", "naming_others"]
 
@@ -19,7 +20,7 @@ BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
 
 def has_checkpoint(run_dir: Path) -> bool:
     """Whether a run's directory contains a checkpoint file, complete or not."""
-    return any((run_dir / "checkpoints").glob("*.ckpt"))
+    return any(is_regular(file, run_dir) for file in (run_dir / "checkpoints").glob("*.ckpt"))
 
 
 def checkpoint_of(run_dir: Path, *, best: bool = False, how: str = "its path") -> Path:
@@ -36,7 +37,11 @@ def checkpoint_of(run_dir: Path, *, best: bool = False, how: str = "its path") -
     directory = run_dir / "checkpoints"
     if not best:
         return directory / "last.ckpt"
-    found = {path: BEST_FILE.fullmatch(path.name) for path in sorted(directory.glob("best_*.ckpt"))}
+    found = {
+        path: BEST_FILE.fullmatch(path.name)
+        for path in sorted(directory.glob("best_*.ckpt"))
+        if is_regular(path, run_dir)
+    }
     values = {path: float(match[2]) for path, match in found.items() if match}
     if not values:
         raise CheckpointError(
@@ -68,7 +73,8 @@ def naming_others(file: Path, how: str) -> Iterator[None]:
 
 def others(directory: Path, how: str, without: str = "") -> str:
     """A sentence that lists the checkpoint files in a directory, newest first, and the option to choose one."""
-    files = sorted((path for path in directory.glob("*.ckpt") if path.name != without), key=os.path.getmtime)
+    files = [path for path in directory.glob("*.ckpt") if path.name != without and is_regular(path, directory.parent)]
+    files.sort(key=os.path.getmtime)
     if not files:
         return f" {directory} holds no other checkpoint"
     best = " (or --best)" if any(BEST_FILE.fullmatch(path.name) for path in files) else ""

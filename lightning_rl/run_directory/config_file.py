@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
+from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.trust import check_bounded
 
 __all__ = [
@@ -61,13 +63,11 @@ def read_config(run_dir: Path) -> dict[str, Any]:
         ConfigError: there is no config, or it is damaged; names file and reason.
     """
     file = run_dir / CONFIG_FILE
-    if not file.is_file():
+    if not os.path.lexists(file):
         raise ConfigError(f"{run_dir} holds no run (no config.yaml): give a directory that `lightning-rl train` wrote")
     remedy = "take it from a copy of the run; its checkpoints hold the policy, and are not touched"
     try:
-        if (size := file.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"it has {size} bytes")
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, most=MOST_BYTES)
         config = yaml.load(text, Loader)  # a safe loader
         check_bounded(config)
     except (OSError, RecursionError, ValueError, yaml.YAMLError) as error:
@@ -130,8 +130,8 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
         raise ConfigError(f"the config holds what is no plain data ({error}): give import paths") from error
     file = run_dir / CONFIG_FILE
     try:
-        if file.exists():
-            before = with_current_paths(yaml.safe_load(file.read_text(encoding="utf-8")))
+        if os.path.lexists(file):
+            before = with_current_paths(yaml.safe_load(read_text(file)))
             if before == yaml.safe_load(text):
                 return
             _record(run_dir / HISTORY_FILE, changes(before, config, run_dir), env_steps)
@@ -160,12 +160,10 @@ def read_history(file: Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: the file is damaged.
     """
-    if not file.is_file():
+    if not os.path.lexists(file):
         return []
     try:
-        if (size := file.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"it has {size} bytes")
-        entries = yaml.load(file.read_text(encoding="utf-8"), Loader)  # a safe loader
+        entries = yaml.load(read_text(file, most=MOST_BYTES), Loader)  # a safe loader
         check_bounded(entries)
         for entry in entries:
             whole = {"at": str(entry["at"]), "env_steps": int(entry["env_steps"])}
@@ -179,7 +177,7 @@ def read_history(file: Path) -> list[dict[str, Any]]:
 
 def _record(file: Path, changed: Mapping[str, list[Any]], env_steps: int) -> None:
     """Add an entry to the history by replacing the file, so that it is complete at any time."""
-    written = file.read_text(encoding="utf-8") if file.exists() else ""
+    written = read_text(file) if os.path.lexists(file) else ""
     entry = yaml.safe_dump(
         [{"at": now(), "env_steps": env_steps, "changes": dict(changed)}], sort_keys=False, allow_unicode=True
     )

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.config_file import CONFIG_FILE
+from lightning_rl.run_directory.config_file import CONFIG_FILE, MOST_BYTES
 from lightning_rl.run_directory.lock import LOCK_FILE, live_owner
 from lightning_rl.run_directory.process_identity import SILENT_SECONDS, age, is_alive
+from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status
 
 __all__ = ["run_directories", "runs_below", "state_of"]
 
 FILES = (CONFIG_FILE, STATUS_FILE, LOCK_FILE)
-MOST_CHARACTERS = 2**20
 LINES = {
     "policy": re.compile(r"^policy:\n(?:  .*\n)*?  _target_: (.+)$", re.MULTILINE),
     "env": re.compile(r"^env:\n(?:  .*\n)*?  id: (.+)$", re.MULTILINE),
@@ -54,7 +54,7 @@ def row_of(run_dir: Path) -> dict[str, Any]:
         status = read_status(run_dir / STATUS_FILE)
     except ConfigError:
         status = {"state": "damaged"}
-    written = [(run_dir / name).stat().st_mtime for name in FILES if (run_dir / name).exists()]
+    written = [(run_dir / name).lstat().st_mtime for name in FILES if os.path.lexists(run_dir / name)]
     return {
         "state": state_of(run_dir, status),
         **summary_of_config(run_dir),
@@ -73,9 +73,8 @@ def summary_of_config(run_dir: Path) -> dict[str, str | None]:
     would take 8 s.
     """
     try:
-        with (run_dir / CONFIG_FILE).open(encoding="utf-8", errors="replace") as file:
-            text = file.read(MOST_CHARACTERS)
-    except OSError:
+        text = read_text(run_dir / CONFIG_FILE, most=MOST_BYTES, errors="replace")
+    except (OSError, ValueError):
         text = ""
     found = {name: match[1].strip("'\"") if (match := line.search(text)) else None for name, line in LINES.items()}
     return {**found, "policy": found["policy"] and re.split("[.:]", found["policy"])[-1]}

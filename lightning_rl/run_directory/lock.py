@@ -25,10 +25,12 @@ from lightning_rl.run_directory.process_identity import (
     now,
     this_process,
 )
+from lightning_rl.run_directory.regular_files import read_text
 
 __all__ = ["LOCK_FILE", "RunLock", "current_run_directory", "live_owner", "read_lock", "refuse_live_run"]
 
 LOCK_FILE = "run.lock"
+MOST_BYTES = 2**16
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ class RunLock:
 
     def _take(self) -> None:
         refuse_live_run(self.file.parent)
-        if self.file.exists():
+        if os.path.lexists(self.file):
             before = read_lock(self.file.parent)
             who = f"process {before['pid']} on {before['host']}, which is gone" if before else "a process that is gone"
             log.warning("%s was left by %s: it is taken over", self.file, printable(who))
@@ -103,7 +105,7 @@ class RunLock:
 
     def _renew(self) -> None:
         with suppress(OSError):  # the file was removed, or its file system is gone
-            os.utime(self.file)
+            os.utime(self.file, follow_symlinks=False)
 
     def _remove_new_directories(self) -> None:
         for directory in self._new_directories:
@@ -115,7 +117,7 @@ def live_owner(run_dir: Path) -> dict[str, Any] | None:
     """The process that trains in the directory now: pid, host, since; `None` if there is none."""
     file = run_dir / LOCK_FILE
     try:
-        silent_for = time.time() - file.stat().st_mtime
+        silent_for = time.time() - file.lstat().st_mtime
     except OSError:
         return None
     owner = read_lock(run_dir)
@@ -152,8 +154,8 @@ def read_lock(run_dir: Path) -> dict[str, Any] | None:
     The pid is checked to be a number above 0, because messages show it as part of a command.
     """
     try:
-        found = json.loads((run_dir / LOCK_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read_text(run_dir / LOCK_FILE, most=MOST_BYTES))
+    except (OSError, RecursionError, ValueError):
         return None
     if not isinstance(found, dict) or not {"pid", "host", "since"} <= found.keys():
         return None

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from lightning_rl.run_directory.regular_files import read_text
+
 __all__ = ["METRICS_FILE", "points_of_csv"]
 
 METRICS_FILE = "metrics.csv"
@@ -15,7 +17,7 @@ STEP = "env_steps"
 
 def points_of_csv(file: Path) -> Iterator[tuple[str, int, float]]:
     """Metric, env steps and value of each number, in the order of the file; other cells are left out."""
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = read_text(file, errors="replace")
     head, *rows = map(cells, text[: text.rfind("\n") + 1].split("\n"))
     if STEP not in head:
         return

@@ -15,6 +15,7 @@ from typing import Any
 from lightning_rl.errors import SaveError
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
+from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.version import __version__
 
 __all__ = ["PROVENANCE_FILE", "command_line", "read_provenance", "record_session", "versions"]
@@ -111,9 +112,7 @@ def read_provenance(run_dir: Path) -> list[dict[str, Any]]:
     """The sessions of a run, oldest first; empty if none were recorded, or if the file is damaged."""
     file = run_dir / PROVENANCE_FILE
     try:
-        if file.stat().st_size > MOST_BYTES:
-            return []
-        sessions = json.loads(file.read_text(encoding="utf-8"))
+        sessions = json.loads(read_text(file, most=MOST_BYTES))
     except (OSError, RecursionError, ValueError):
         return []
     return [each for each in sessions if isinstance(each, dict)] if isinstance(sessions, list) else []

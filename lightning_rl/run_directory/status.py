@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now, this_process
+from lightning_rl.run_directory.regular_files import read_text
 
 __all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "unwritten_status", "write_status"]
 
 STATUS_FILE = "status.json"
+MOST_BYTES = 2**20
 
 FIELDS: dict[str, Any] = {
     "env_steps": 0,
@@ -75,10 +78,10 @@ def read_status(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is damaged; names it, and says that it may be deleted.
     """
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     try:
-        status = json.loads(path.read_text(encoding="utf-8"))
+        status = json.loads(read_text(path, most=MOST_BYTES))
     except (OSError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error

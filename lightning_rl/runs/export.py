@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.run_directory.atomic import check_directory
+from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs.evaluation import checkpoint_file, load_environment, load_policy
 from lightning_rl.sample_batch import SampleBatch, flatten_fragment
 
@@ -126,4 +127,6 @@ def record(policy: Any, creator: Any, seed: int) -> dict[str | None, SampleBatch
 def default_directory(file: Path) -> Path:
     """Of a run its directory's "export"; else "export" beside the file."""
     run_dir = file.absolute().parent.parent
-    return (run_dir if (run_dir / "config.yaml").is_file() else file.absolute().parent) / "export"
+    home = run_dir if (run_dir / "config.yaml").is_file() else file.absolute().parent
+    refuse_links(home)
+    return home / "export"

@@ -26,6 +26,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE
 from lightning_rl.run_directory.lock import refuse_live_run
+from lightning_rl.run_directory.regular_files import open_regular
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
 from lightning_rl.runs import run
 from lightning_rl.runs.job_progress import JobProgress
@@ -234,7 +235,7 @@ def train_job(job: Job, pipe: Connection) -> None:
 def print_to(file: Path) -> None:
     """Let everything that this process prints, native code included, go to the end of a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as log:
+    with open_regular(file, append=True) as log:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(log.fileno(), stream.fileno())

@@ -36,6 +36,7 @@ from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
+from lightning_rl.run_directory.regular_files import open_regular, refuse_links
 from lightning_rl.run_directory.status import (
     FIELDS,
     STATUS_FILE,
@@ -363,10 +364,11 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
         be written at the end, one line says so; the run has not failed if its checkpoint was written.
 
     Raises:
-        ConfigError: `run_dir` holds a run already, or another process trains there.
+        ConfigError: `run_dir` holds a run already, or another process trains there, or its files are behind links.
         Exception: the error that ended the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
     run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
+    refuse_links(run_dir)
     new = first and ckpt_path is None
     if new:  # before the lock of a dead run is taken over, which is not to be
         refuse_live_run(run_dir)
@@ -500,8 +502,8 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
     """
     log_file, status_file = run_dir / "train.log", run_dir / STATUS_FILE
     try:
-        with log_file.open("a", encoding="utf-8") as file:
-            file.write("".join(traceback.format_exception(error)))
+        with open_regular(log_file, append=True) as file:
+            file.write("".join(traceback.format_exception(error)).encode())
     except OSError as problem:
         log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
     status = read_status_or_empty(status_file)

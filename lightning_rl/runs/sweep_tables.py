@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.config.descriptions import cell
+from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs.evaluation import confidence_interval
 
@@ -33,7 +34,7 @@ def sweep_jobs_of(directory: Path) -> list[Job]:
 def job_of(folder: Path) -> Job:
     """One job; it has failed if it left no status."""
     overrides = folder / ".hydra" / "overrides.yaml"
-    written = yaml.safe_load(overrides.read_text(encoding="utf-8")) if overrides.is_file() else []
+    written = yaml.safe_load(read_text(overrides, folder)) if overrides.is_file() else []
     pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
     status = read_status_or_empty(folder / STATUS_FILE)
     return {

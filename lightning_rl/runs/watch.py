@@ -25,6 +25,7 @@ from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, t
 from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
 from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
 from lightning_rl.rendering.window import PygameWindow
+from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs.evaluation import load_policy_and_environment
 
 __all__ = ["MOST_STEPS", "RENDERERS", "play", "record"]
@@ -224,6 +225,7 @@ def default_file(checkpoint: Path, seed: int, grid: bool) -> Path:
     """A name in the directory "videos" of the checkpoint's run; of the working directory, if it has no run."""
     run_dir = checkpoint.absolute().parent.parent
     home = run_dir if (run_dir / "config.yaml").is_file() else Path()
+    refuse_links(home)
     name = f"{checkpoint.stem}_seed{seed}{'_grid' if grid else ''}{'.mp4' if has_mp4() else '.gif'}"
     return home / "videos" / name
 

@@ -59,8 +59,8 @@ def load(export_dir: str | os.PathLike[str], *, threads: int = 1) -> DeployedPol
         )
     if description.get("format") != "onnx":
         raise DeploymentError(
-            f"{folder} holds a policy in the format {description.get('format')!r}, which needs torch; this module runs ONNX: "
-            "lightning-rl export RUN --format onnx"
+            f"{folder} holds a policy in the format {description.get('format')!r}, which needs torch; this module "
+            "runs ONNX: lightning-rl export RUN --format onnx"
         )
     if hashlib.sha256(content).hexdigest() != description.get("sha256"):
         raise DeploymentError(

@@ -25,6 +25,7 @@ import math
 import re
 import shlex
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +77,7 @@ class RLCheckpoint(Checkpoint):
 
     Attributes:
         best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`).
+        after_save: called when last.ckpt has been written.
         unsaved: why the last checkpoint of an interrupted run could not be written; `None` if it was written.
 
     Raises:
@@ -102,6 +104,7 @@ class RLCheckpoint(Checkpoint):
         self.max_failures = max_failures
         self.best: dict[str, float] = {}  # file name → monitored value
         self.best_model_path = ""
+        self.after_save: Callable[[], None] = lambda: None
         self.failures = 0
         self.unsaved: SaveError | None = None
         self._between_iterations = False
@@ -209,6 +212,7 @@ class RLCheckpoint(Checkpoint):
         self._due_by_clock, started = False, time.monotonic()
         if self._save_or_log(trainer, self.dirpath / "last.ckpt"):
             self._saved_iteration = int(policy.iterations)
+            self.after_save()
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
 
@@ -224,6 +228,7 @@ class RLCheckpoint(Checkpoint):
         elif not self._save_or_log(trainer, last):
             return
         self._saved_iteration = int(policy.iterations)
+        self.after_save()
         if self.keep > 0 and trainer.is_global_zero:
             self._update_kept(lambda: duplicate(last, step))
             self._prune(self._step_files(int(policy.env_steps))[self.keep :])

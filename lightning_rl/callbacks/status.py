@@ -18,7 +18,7 @@ __all__ = ["StatusCallback"]
 
 
 class StatusCallback(Callback):
-    """Writes status.json when training starts, every few seconds after that, and at the end, also after an error.
+    """Writes status.json when training starts, every few seconds, after each checkpoint, and at the end or an error.
 
     Args:
         path: RUN_DIR/status.json.
@@ -38,6 +38,8 @@ class StatusCallback(Callback):
         self._write(trainer, pl_module, "running")
         if trainer.is_global_zero:
             self._heartbeat = Heartbeat(lambda: self._write(trainer, pl_module, "running"))
+        if self.checkpoint is not None:  # a run that is killed has at least the env steps of its checkpoint
+            self.checkpoint.after_save = lambda: self._write_after_save(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Update the numbers."""
@@ -55,6 +57,10 @@ class StatusCallback(Callback):
         lines = str(exception).strip().splitlines() or [""]
         error = None if interrupted else f"{type(exception).__name__}: {lines[0]}"
         self._write(trainer, pl_module, "interrupted" if interrupted else "failed", error)
+
+    def _write_after_save(self, trainer: Trainer, policy: Any) -> None:
+        if self._heartbeat is not None:  # the final state is not written yet
+            self._write(trainer, policy, "running")
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:

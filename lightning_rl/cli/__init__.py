@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 ended by Ct
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -110,7 +111,8 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         if not isinstance(error, (*USER_ERRORS, RankError)) and getattr(error, "filename", None) is None:
             traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]
+        of_input = isinstance(error, USER_ERRORS) or getattr(error, "errno", None) == errno.ENAMETOOLONG
+        return 2 if of_input and not isinstance(error, SaveError) else EXIT_CODES["failed"]
 
 
 def report_interrupt(error: BaseException) -> int:

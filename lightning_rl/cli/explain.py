@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def explain(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     first = Path(options.words[0])  # "=" may be in a run directory's name, too
-    run_dir = first if first.is_dir() and ("=" not in str(first) or (first / CONFIG_FILE).is_file()) else None
+    # A long override could be no file's name, for which `Path.is_dir` raises an error.
+    found = os.path.isdir(first) and ("=" not in str(first) or (first / CONFIG_FILE).is_file())
+    run_dir = first if found else None
     rest = options.words[run_dir is not None :]
     overrides, keys = [word for word in rest if "=" in word], [word for word in rest if "=" not in word]
     if run_dir is None and not overrides and len(keys) == 1 + (not options.all):

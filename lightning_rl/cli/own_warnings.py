@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lightning_rl.errors import printable
+
 __all__ = ["as_lines"]
 
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
@@ -22,7 +24,7 @@ def as_lines() -> Iterator[None]:
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
         if file is None and filename.startswith(PACKAGE):
-            print(f"warning: {message}", file=sys.stderr)
+            print(f"warning: {printable(str(message))}", file=sys.stderr)
         else:
             before(message, category, filename, lineno, file, line)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,8 @@ from lightning_rl.errors import (
     NonFiniteError,
     RankError,
     UnsupportedSpaceError,
+    printable,
+    short_repr,
 )
 
 __all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "add_policy_arguments", "one_line", "whole_number"]
@@ -67,6 +70,8 @@ def whole_number(text: str) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message without line breaks, or the name of its type if it has no message."""
-    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    """An error's message without line breaks and control characters, or the name of its type if it has no message."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"no path that this system takes ({error.strerror}): {short_repr(str(error.filename))}"
+    text = " ".join(printable(line).strip() for line in str(error).splitlines() if line.strip())
     return text if isinstance(error, (*USER_ERRORS, RankError)) and text else f"{type(error).__name__}: {text}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_rl.cli.parser import EXIT_CODES, Parser
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, printable
 
 __all__ = ["report"]
 
@@ -35,12 +35,12 @@ def report(arguments: Sequence[str]) -> int:
         baseline.save_baseline(options.save_baseline, tasks)
     for task in tasks:
         for summary in task.summaries:
-            print(f"{task.env}, {summary.arm.label}: {verdict(summary)}")
+            print(printable(f"{task.env}, {summary.arm.label}: {verdict(summary)}"))
     print(write_page(options.runs, tasks, options.out))
     if earlier is None:
         return EXIT_CODES["ok"]
     margin = baseline.MARGIN if options.margin is None else options.margin
     checks = baseline.check_against(earlier, tasks, margin)
     for fine, line in checks:
-        print(f"{'ok' if fine else 'regression'}: {line}")
+        print(printable(f"{'ok' if fine else 'regression'}: {line}"))
     return EXIT_CODES["ok"] if all(fine for fine, _ in checks) else EXIT_CODES["failed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,9 +63,9 @@ def check_checkpoint(run_dir: Path, file: Path | None) -> None:
         CheckpointError: the named file is missing; names the other ones.
         ConfigError: the run has none.
     """
-    if not (run_dir / CONFIG_FILE).is_file():
+    if not os.path.isfile(run_dir / CONFIG_FILE):
         return
-    if file is not None and not file.is_file():
+    if file is not None and not os.path.isfile(file):
         with naming_others(file, OTHER):
             env_steps_in(file)
     if file is None and not has_checkpoint(run_dir):

@@ -13,7 +13,7 @@ from pathlib import Path
 from lightning_rl.cli.parser import EXIT_CODES, Parser, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.config.compose import check_choices, parse_overrides
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, printable
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.runs.search import PRUNERS, SAMPLERS, TABLE, Search, short
 
@@ -97,7 +97,7 @@ def report(search: Search, as_json: bool) -> int:
         print(f"\n{descriptions.table(shown)}")
         for row in rows:
             if row["error"]:
-                print(f"trial {row['trial']} failed: {row['error']}")
+                print(f"trial {row['trial']} failed: {printable(str(row['error']))}")
         if importances:
             parts = (f"{key} {share:.0%}" for key, share in importances.items() if share >= 0.01)
             print(f"importance (PED-ANOVA): {', '.join(parts)}")
@@ -105,6 +105,6 @@ def report(search: Search, as_json: bool) -> int:
             print(f"no trial has a value yet: {search.directory}")
         else:
             print(f"best: trial {search.study.best_trial.number}, mean evaluation return {search.study.best_value:.1f}")
-            print(f"  lightning-rl train {shlex.join(best)}")
+            print(f"  lightning-rl train {printable(shlex.join(best))}")
             print(f"  {file}  (copied to ./conf/experiment/NAME.yaml: experiment=NAME)")
     return EXIT_CODES["failed" if best is None else "ok"]

@@ -57,14 +57,14 @@ class EpisodeWindow:
 
     def __init__(self, size: int = 100) -> None:
         self.returns: deque[float] = deque(maxlen=size)
-        self.lengths: deque[float] = deque(maxlen=size)
+        self.lengths: deque[int] = deque(maxlen=size)
         self.by_policy: dict[str, deque[float]] = {}
         self.episodes_total = 0
 
     def add(
         self,
         returns: Iterable[float],
-        lengths: Iterable[float],
+        lengths: Iterable[int],
         by_policy: Mapping[str, Iterable[float]] | None = None,
     ) -> None:
         """Add episodes that have ended; `by_policy`, with several agents, has the mean return of a policy's agents."""
@@ -98,7 +98,7 @@ class EpisodeWindow:
             CheckpointError: an entry is no number; names it.
         """
         self.returns.extend(number_in_file("episode_window.returns", value) for value in state["returns"])
-        self.lengths.extend(number_in_file("episode_window.lengths", value) for value in state["lengths"])
+        self.lengths.extend(int(number_in_file("episode_window.lengths", value)) for value in state["lengths"])
         for name, returns in state.get("by_policy", {}).items():
             entry = f"episode_window.by_policy[{name!r}]"
             self.by_policy[name] = deque(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, printable
 from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, return_metric, text_of
 from lightning_rl.reports.run_records import RunRecord, read_runs
 from lightning_rl.reports.summaries import Difference, Interval, Summary, difference, metric_words, number, time_words
@@ -172,7 +172,7 @@ def comparison_text(found: Mapping[str, Any]) -> str:
         pairs = [(f"  {key}", *(text_of(value) for value in values)) for key, values in found[name].items()]
         count = f"{len(pairs)} difference{'s' if len(pairs) > 1 else ''}" if pairs else "no difference"
         lines += ["", f"{title}: {count}", *aligned(pairs)]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE, MOST_BYTES
 from lightning_rl.run_directory.lock import LOCK_FILE, live_owner
-from lightning_rl.run_directory.process_identity import SILENT_SECONDS, age, is_alive
+from lightning_rl.run_directory.process_identity import age, is_alive, is_recent
 from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status
 
@@ -90,6 +90,6 @@ def state_of(run_dir: Path, status: Mapping[str, Any]) -> str:
     works, running = live_owner(run_dir) is not None, written == "running" and is_alive(status, silent_for)
     if works and not running:
         return "starting"
-    if running and (works or silent_for < SILENT_SECONDS):  # without a lock, the pid may belong to a later process
-        return "silent" if silent_for >= SILENT_SECONDS else "running"
+    if running and (works or is_recent(silent_for)):  # without a lock, the pid may belong to a later process
+        return "running" if is_recent(silent_for) else "silent"
     return "dead" if written in ("running", "starting") else written

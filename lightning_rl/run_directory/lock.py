@@ -22,6 +22,7 @@ from lightning_rl.run_directory.process_identity import (
     Heartbeat,
     is_alive,
     is_elsewhere,
+    is_recent,
     now,
     this_process,
 )
@@ -122,7 +123,7 @@ def live_owner(run_dir: Path) -> dict[str, Any] | None:
         return None
     owner = read_lock(run_dir)
     if owner is None:  # a lock that is just being written, or was when its machine stopped
-        return {"pid": None, "host": None, "since": None} if silent_for < SILENT_SECONDS else None
+        return {"pid": None, "host": None, "since": None} if is_recent(silent_for) else None
     return owner if is_alive(owner, silent_for) else None
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "age",
     "is_alive",
     "is_elsewhere",
+    "is_recent",
     "now",
     "this_process",
 ]
@@ -37,6 +38,14 @@ def age(moment: Any) -> float:
         return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
     except (TypeError, ValueError):
         return float("inf")
+
+
+def is_recent(silent_for: float) -> bool:
+    """Whether a heartbeat was less than SILENT_SECONDS ago.
+
+    Clocks of two machines differ; a time that lies further in the future is no heartbeat, and would never get old.
+    """
+    return abs(silent_for) < SILENT_SECONDS
 
 
 def this_process() -> dict[str, Any]:
@@ -75,7 +84,7 @@ def is_alive(owner: Mapping[str, Any], silent_for: float) -> bool:
     """
     pid = owner.get("pid")
     if is_elsewhere(owner) or not isinstance(pid, int):
-        return silent_for < SILENT_SECONDS
+        return is_recent(silent_for)
     if pid <= 0:
         return False
     try:

@@ -82,7 +82,7 @@ def refuse_links(run_dir: Path) -> None:
         ConfigError: names the place.
     """
     for place in (run_dir / name for name in WRITTEN):
-        if place.is_symlink() or (place.exists() and not (place.is_dir() or place.is_file())):
+        if os.path.islink(place) or (os.path.exists(place) and not (os.path.isdir(place) or os.path.isfile(place))):
             raise ConfigError(
                 f"{place} is a link, or no regular file, and a run writes nothing outside of its directory: put the "
                 "files themselves there, or move the whole directory and make that the link"

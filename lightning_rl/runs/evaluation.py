@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -142,7 +143,7 @@ def checkpoint_file(checkpoint: Path, best: bool) -> Path:
         CheckpointError: the run directory has no such file.
         ConfigError: `best` without a run directory.
     """
-    if checkpoint.is_dir():
+    if os.path.isdir(checkpoint):  # no error for a name that is too long
         return checkpoint_of(checkpoint, best=best)
     if best:
         raise ConfigError(f"the best one is chosen among the files of a run directory, and {checkpoint} is none")

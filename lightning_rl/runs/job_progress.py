@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TextIO
 
+from lightning_rl.errors import printable
+
 __all__ = ["JobProgress"]
 
 LONGEST_LABEL = 60  # a longer one is shown only when its job begins
@@ -125,7 +127,8 @@ class JobProgress:
             self.bars.refresh()
 
     def print(self, line: str) -> None:
-        """Print a line, above the bars."""
+        """Print a line, above the bars; it may hold the text of an error."""
+        line = printable(line)
         if self.bars is not None:
             self.bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

@@ -23,7 +23,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.compose import key_of
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
-from lightning_rl.errors import ConfigError, first_line
+from lightning_rl.errors import ConfigError, first_line, printable
 from lightning_rl.run_directory.atomic import check_directory, write_atomically
 from lightning_rl.run_directory.process_identity import is_alive, this_process
 from lightning_rl.runs.job_processes import Job, train_jobs
@@ -183,9 +183,12 @@ class Search:
                 load_if_exists=True,
                 pruner=pruners[self.pruner](),
             )
-        except Exception as error:  # SQLAlchemy's, of which there is one for each database
+            check_entries(study)
+        except Exception as error:  # SQLAlchemy's, of which there is one for each database, or of what an entry holds
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise ConfigError(f"study {storage} cannot be opened ({reason})") from error
+            raise ConfigError(
+                f"study {storage} cannot be opened ({reason}): take it from a copy, or give another run_dir or --study"
+            ) from error
         study.sampler = self._sampler(seed + len(study.trials))  # else a continued search tries the same values again
         searched = sorted(each.key for each in self.dimensions)
         same = {"fixed": self.fixed, "searched": searched, "seeds": self.seeds}
@@ -250,7 +253,7 @@ class Search:
             except ConfigError as error:
                 trial.set_user_attr("error", str(error))
                 self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
-                print(f"trial {trial.number} failed: {error}", flush=True)
+                print(f"trial {trial.number} failed: {printable(str(error))}", flush=True)
                 continue
             self._trials[trial.number] = trial
             yield job
@@ -328,9 +331,26 @@ def check_database(file: Path) -> None:
     Raises:
         ConfigError: it holds something else than a database.
     """
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"study {file} is no file: give the file of a study, or one that is not there")
     with suppress(FileNotFoundError), file.open("rb") as content:
         if (head := content.read(16)) and head != b"SQLite format 3\0":
             raise ConfigError(f"study {file} is no SQLite database: give the file of a study, or one that is not there")
+
+
+def check_entries(study: Any) -> None:
+    """Read all of a study, so that a damaged entry is found before a trial begins.
+
+    Raises:
+        Exception: of what reads the entry; ValueError: it holds something else than a search writes.
+    """
+    for trial in study.trials:
+        numbers = [*(trial.values or ()), *trial.intermediate_values.values()]
+        if not all(isinstance(each, int | float) for each in numbers):
+            raise ValueError(f"trial {trial.number} has values that are no numbers")
+        if not isinstance(trial.user_attrs.get("owner", {}), Mapping):
+            raise ValueError(f"trial {trial.number} has no process as its owner")
+    _ = study.user_attrs
 
 
 def short(value: Any) -> str:

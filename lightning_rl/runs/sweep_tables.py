@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.config.descriptions import cell
+from lightning_rl.errors import printable
 from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs.evaluation import confidence_interval
@@ -115,7 +116,7 @@ def failures(jobs: Sequence[Job]) -> list[str]:
         if job["state"] != "ok":
             own = " ".join(f"{key}={job['overrides'][key]}" for key in keys if key in job["overrides"])
             reason = f": {job['error']}" if job["error"] else ""
-            lines.append(f"job {job['number']} {job['state']} ({own}){reason}")
+            lines.append(printable(f"job {job['number']} {job['state']} ({own}){reason}"))
     return lines
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.callbacks import MetricsCallback, StatusCallback, StopCallback
+from lightning_rl.callbacks import MetricsCallback, RLCheckpoint, StatusCallback, StopCallback
 from lightning_rl.run_directory import process_identity
 from lightning_rl.run_directory.process_identity import age, this_process
 from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer
@@ -39,6 +39,19 @@ def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
     process = {name: value for name, value in this_process().items() if name != "born"}
     assert status == {"state": "ok", **numbers, "policies": None, "error": None, **process}
     assert (process["pid"], process["host"]) == (os.getpid(), socket.gethostname())
+
+
+def test_a_run_that_is_killed_after_a_checkpoint_has_its_env_steps(tmp_path: Path):
+    """Long before the end of the epoch and the first heartbeat: 600 env steps are one epoch of 6 iterations."""
+    metrics, rule, seen = MetricsCallback(), StopCallback(600), []
+    checkpoint = RLCheckpoint(tmp_path / "checkpoints", every_env_steps=200)
+    status = StatusCallback(tmp_path / "status.json", metrics, rule, checkpoint)
+    read = [
+        At(at, lambda trainer: seen.append(json.loads((tmp_path / "status.json").read_text())["env_steps"]))
+        for at in (1, 2, 3)
+    ]
+    small_trainer(tmp_path, [metrics, rule, checkpoint, status, *read]).fit(SmallPolicy(), SmallData())
+    assert seen == [0, 0, 200], "at the end of the third iteration, the second one has been saved"
 
 
 def test_the_status_is_renewed_while_an_iteration_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

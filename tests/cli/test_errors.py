@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_rl import cli
+from lightning_rl import Algorithm, Policy, cli
+from lightning_rl.errors import CheckpointError
+from lightning_rl.runs.evaluation import evaluate
 from tests.cli.conftest import Command
 
 # What a user writes → how the error starts, and what it must also hold.
@@ -243,6 +245,28 @@ def test_every_verb_refuses_in_the_same_way(arguments: tuple[str, ...], start: s
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert outcome.err.startswith(f"error: {start}")
     assert re.fullmatch(r"(lightning_rl [\d.]+: (\d+ episodes with|resume) .*\n)?", outcome.out)
+
+
+LONG, NESTED = "a" * 5000, "[" * 3000
+
+
+# The verbs that take a path or overrides; check-env takes them for the name of an environment, and reports on that.
+OF_PATHS = [name for name in cli.VERBS if name not in ("completion", "doctor", "benchmark", "check-env")]
+
+
+@pytest.mark.parametrize("verb", OF_PATHS)
+def test_endless_paths_and_brackets_are_one_short_line_of_every_verb(verb: str, command: Command):
+    """Longer than the system takes for a name, and deeper than a parser can follow."""
+    for arguments in ([LONG], [f"{LONG}.ckpt", "x"], [f"policy.lr={NESTED}"], ["policy=ppo", f"seed={NESTED}", "seed"]):
+        outcome = command(verb, *arguments)
+        assert outcome.code == 2 and "Traceback" not in outcome.err, arguments[-1][:20]
+        assert outcome.err.count("\n") == 1 and outcome.err.startswith("error: ")
+
+
+def test_the_python_api_refuses_endless_paths():
+    for call in (Policy.load, Algorithm.restore, evaluate):
+        with pytest.raises(CheckpointError, match="name too long"):
+            call(Path(LONG))
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(command: Command, tmp_path: Path):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lightning_rl.cli.tune import search_directory
+from lightning_rl.cli.tune import report, search_directory
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.run_directory.process_identity import this_process
+from lightning_rl.run_directory.status import FIELDS
 from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import Job
+from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.search import Search
 from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
@@ -210,6 +216,48 @@ def test_a_study_of_another_search_is_refused(tmp_path: Path):
         with pytest.raises(ConfigError, match=r"broken\.db is no SQLite database"):
             new_search(tmp_path / "other", storage=str(tmp_path / "broken.db"))
         assert (tmp_path / "broken.db").read_text() == content
+
+
+DAMAGE = {
+    "an attribute": "update trial_user_attributes set value_json='{'",
+    "an attribute of the study": "update study_user_attributes set value_json='[[['",
+    "a parameter": "update trial_params set distribution_json='{}'",
+    "a state": "update trials set state='BOGUS'",
+    "a value": "update trial_values set value='abc'",
+    "an owner": "update trial_user_attributes set value_json='5' where key='owner'",
+    "a version": "update alembic_version set version_num='v99'",
+}
+
+
+def test_a_damaged_study_is_refused_before_a_trial_begins(tmp_path: Path):
+    ends(new_search(tmp_path / "search"), 3.0, [])
+    for number, damage in enumerate([*DAMAGE.values(), None]):
+        file = Path(shutil.copytree(tmp_path / "search", tmp_path / f"damaged_{number}")) / "study.db"
+        if damage is None:
+            file.write_bytes(file.read_bytes()[:20_000])
+        else:
+            with closing(sqlite3.connect(file)) as database, database:
+                assert database.execute(damage).rowcount > 0
+        with pytest.raises(ConfigError, match=r"study\.db cannot be opened"):
+            new_search(file.parent)
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / "study.db")
+    with pytest.raises(ConfigError, match=r"study\.db is no file"):
+        new_search(tmp_path / "other")
+
+
+def test_the_error_of_a_trial_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    search = new_search(tmp_path / "search")
+    job = next(search._jobs(1, float("inf")))
+    red = "\x1b[31mred\x1b]0;title\x07"
+    status = {**FIELDS, "state": "failed", "error": red}
+    progress = JobProgress(1, "trial")
+    progress.begin(job.number, "", 300, str(job.run_dirs[0]))
+    progress.end(job.number, [status])
+    search._record(job, [status])
+    report(search, as_json=False)
+    output = "".join(capsys.readouterr())
+    assert "red" in output and "\x1b" not in output and "\x07" not in output
 
 
 def test_tune_leaves_runs_a_table_and_an_experiment_and_goes_on(command: Command, tmp_path: Path):

@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, Trainer
 import lightning_rl.data.epochs as epochs_module
 from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.datamodule import EpisodeWindow, RolloutDataModule
 from lightning_rl.data.epochs import Epochs
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.errors import ConfigError
@@ -108,6 +108,16 @@ def test_a_run_logs_about_2000_rows_whatever_an_iteration_is(tmp_path: Path) -> 
     steps = [int(line.split(",")[0]) for line in (tmp_path / "metrics.csv").read_text().splitlines()[1:]]
     assert 1900 <= len(steps) <= 2001
     assert steps[-1] >= 8000
+
+
+def test_an_episode_window_is_restored_as_it_was() -> None:
+    """Lengths are whole numbers, before and after; also those of a file in which they are not."""
+    saved = EpisodeWindow()
+    saved.add([1.5, 2.0], [3, 4], {"a": [0.5]})
+    for lengths in ([3, 4], [3.0, 4.0]):
+        restored = EpisodeWindow()
+        restored.load_state_dict({**saved.state_dict(), "lengths": lengths})
+        assert repr(restored.state_dict()) == repr(saved.state_dict())
 
 
 def test_without_evaluation_a_run_ends_at_its_steps(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def test_a_run_of_another_machine_runs_while_its_heartbeat_is_young(tmp_path: Pa
     assert state(run(tmp_path / "run", host="elsewhere", pid=2**30)) == "running"
 
 
+def test_a_heartbeat_in_the_future_is_no_sign_of_life(tmp_path: Path):
+    assert state(run(tmp_path / "run", host="elsewhere", pid=2**30, heartbeat="2999-01-01T00:00:00+00:00")) == "dead"
+
+
 def test_a_damaged_status_is_called_so(tmp_path: Path):
     (run(tmp_path / "run") / "status.json").write_text("")
     assert state(tmp_path) == "damaged"

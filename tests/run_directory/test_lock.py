@@ -101,6 +101,18 @@ def test_a_process_of_another_container_lives_as_long_as_it_renews_its_lock(
         assert (live_owner(tmp_path) is not None) == alive
 
 
+def test_a_lock_whose_time_lies_in_the_future_is_no_sign_of_life(tmp_path: Path):
+    """It would never get old; clocks of two machines may differ by less than that."""
+    for host, ahead, alive in (("elsewhere", 30.0, True), ("elsewhere", 10**8, False)):
+        file = left_behind(tmp_path, host=host, pid=7)
+        moment = file.stat().st_mtime + ahead
+        os.utime(file, (moment, moment))
+        assert (live_owner(tmp_path) is not None) == alive
+    file.write_bytes(b"")
+    os.utime(file, (moment, moment))
+    assert live_owner(tmp_path) is None
+
+
 def test_a_lock_without_a_namespace_is_checked_by_its_process(tmp_path: Path):
     for pid, alive in ((os.getpid(), True), (2**22 - 1, False)):
         process = {name: this_process()[name] for name in ("host", "born")}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium as gym
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -13,6 +17,7 @@ from lightning_rl.callbacks.metric_names import TRAIN_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import StopSignals
 from lightning_rl.ranges import Count, Positive
+from lightning_rl.run_directory.process_identity import Heartbeat
 from lightning_rl.signatures import check_keywords
 
 __all__ = ["StopCallback", "Watch"]
@@ -21,8 +26,16 @@ Watch = Callable[[int, Mapping[str, float], bool], bool]
 """Called with env steps, the newest metrics, and whether an evaluation has just ended; `True` interrupts the run."""
 
 
+LONG_S, LONG_RATIO = 120.0, 20.0  # an iteration is long beyond both: seconds, and times the longest one before
+
+log = logging.getLogger(__name__)
+
+
 class StopCallback(Callback):
     """Sets `trainer.should_stop` after the iteration in which a rule is met, the same one on every rank.
+
+    An iteration that goes on long after the run was to end, or far longer than those before, is warned of once, with
+    the place where it is: an environment that hangs in this process cannot be ended from within.
 
     Args:
         total_env_steps: stop at this many environment steps, including those before a resume; `None` turns this off.
@@ -58,6 +71,9 @@ class StopCallback(Callback):
         self.reason: str | None = None
         self._deadline = float("inf")
         self._validation_limit: int | float | None = None
+        self._began = self._longest = 0.0
+        self._late = self._told = False
+        self._heartbeat: Heartbeat | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the clock; a resumed run that has all its steps stops before its first iteration."""
@@ -69,15 +85,21 @@ class StopCallback(Callback):
             self._limit_waiting(trainer, self.signals)
         if self.total_env_steps is not None and pl_module.env_steps >= self.total_env_steps:
             self.reason, trainer.should_stop = "total_env_steps", True
+        self._began, self._longest, self._late, self._told = time.perf_counter(), 0.0, False, False
+        learner = threading.get_ident()
+        self._heartbeat = Heartbeat(lambda: self._notice_hang(trainer, learner))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Apply the rules between two iterations."""
+        self._longest = max(self._longest, time.perf_counter() - self._began)
+        self._began = time.perf_counter()
         self._decide(trainer, pl_module, evaluated=False)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Apply the rules again, as an evaluation may reach the return or last until a signal comes."""
         if not trainer.sanity_checking and trainer.state.fn == TrainerFn.FITTING:
             self._decide(trainer, pl_module, evaluated=True)
+            self._began = time.perf_counter()
 
     def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
         """After the last checkpoint: from now on, a signal stops the run at once."""
@@ -88,6 +110,22 @@ class StopCallback(Callback):
         if isinstance(exception, KeyboardInterrupt):
             self.reason = "interrupted"
         self._stop_deferring(trainer)
+
+    def _notice_hang(self, trainer: Trainer, learner: int) -> None:
+        """Called every few seconds in a thread; a run that was to end is given two of these calls."""
+        taken = time.perf_counter() - self._began
+        signalled = self.signals is not None and self.signals.received is not None
+        ending = signalled or time.perf_counter() > self._deadline
+        before, self._late = self._late, ending
+        too_long = taken > max(LONG_S, LONG_RATIO * self._longest) and not trainer.validating
+        if not self._told and ((before and ending) or too_long):
+            self._told = True
+            log.warning(
+                f"this iteration has taken {taken:.0f} s, at most {self._longest:.1f} s before"
+                f"{', and the run was to end' if ending else ''}: it is in {place_of(learner)}; Ctrl-C "
+                f"{'again stops at once' if ending else 'twice ends the run'}; workers.num_workers=1 and "
+                "workers.step_timeout_s replace environments that hang"
+            )
 
     def _limit_waiting(self, trainer: Trainer, signals: StopSignals) -> None:
         """Make a signal end waits for hanging workers; not with several ranks, where the others would wait instead."""
@@ -131,7 +169,22 @@ class StopCallback(Callback):
         return value is not None and self.target_return is not None and value >= self.target_return
 
     def _stop_deferring(self, trainer: Trainer) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
         if self.signals is not None:
             self.signals.deferring = False
         if self._validation_limit is not None:
             trainer.limit_val_batches, self._validation_limit = self._validation_limit, None
+
+
+def place_of(thread: int) -> str:
+    """Where a thread is: the environment whose step or reset it is in, if it is in one, and the innermost line."""
+    frame = innermost = sys._current_frames()[thread]
+    line = f"{innermost.f_code.co_filename}:{innermost.f_lineno}"
+    while frame is not None:
+        name, owner = frame.f_code.co_name, frame.f_locals.get("self")
+        if name in ("step", "reset") and isinstance(owner, gym.Env):
+            return f"{type(owner).__name__}.{name} of an environment ({line})"
+        frame = frame.f_back
+    return f"{innermost.f_code.co_name} ({line})"

@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 
-from lightning_rl.callbacks import MetricsCallback, RLCheckpoint, StopCallback, StopSignals
+from lightning_rl.callbacks import MetricsCallback, RLCheckpoint, StopCallback, StopSignals, stop
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory import process_identity
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer
 
 
@@ -31,6 +33,38 @@ def test_stops_at_the_first_iteration_that_reaches_total_env_steps(tmp_path: Pat
     rule = StopCallback(250)
     assert run(tmp_path, rule).env_steps == 300
     assert rule.reason == "total_env_steps"
+
+
+class Hung(gym.Env[Any, Any]):
+    """Its step lasts until the log holds its name."""
+
+    def __init__(self, log: pytest.LogCaptureFixture) -> None:
+        self.log = log
+
+    def step(self, action: Any) -> Any:
+        deadline = time.monotonic() + 30
+        while "Hung.step" not in self.log.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("case", ["seconds", "signal", "far longer than the iterations before"])
+def test_an_iteration_that_does_not_end_is_warned_of_once_with_its_environment(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(process_identity, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(stop, "LONG_S", 0.2 if case.startswith("far") else 100.0)
+    monkeypatch.setattr(stop, "LONG_RATIO", 0.0)
+
+    def hang(trainer: Any) -> None:
+        if case == "signal":
+            os.kill(os.getpid(), signal.SIGINT)
+        Hung(caplog).step(0)
+
+    with StopSignals() as signals:
+        rule = StopCallback(1000, seconds=0.05 if case == "seconds" else None, signals=signals)
+        run(tmp_path, At(2, hang, hook="on_train_batch_start"), rule)
+    assert caplog.text.count("Hung.step") == 1 and "test_stop.py:" in caplog.text
+    assert rule.reason == {"seconds": "seconds", "signal": "interrupted"}.get(case, "total_env_steps")
 
 
 def test_a_resumed_run_with_all_its_steps_takes_no_further_step(tmp_path: Path):

@@ -60,8 +60,9 @@ def test_an_iteration_that_does_not_end_is_warned_of_once_with_its_environment(
             os.kill(os.getpid(), signal.SIGINT)
         Hung(caplog).step(0)
 
-    with StopSignals() as signals:
-        rule = StopCallback(1000, seconds=0.05 if case == "seconds" else None, signals=signals)
+    signals = StopSignals()
+    rule = StopCallback(1000, seconds=0.05 if case == "seconds" else None, signals=signals)
+    with signals:
         run(tmp_path, At(2, hang, hook="on_train_batch_start"), rule)
     assert caplog.text.count("Hung.step") == 1 and "test_stop.py:" in caplog.text
     assert rule.reason == {"seconds": "seconds", "signal": "interrupted"}.get(case, "total_env_steps")

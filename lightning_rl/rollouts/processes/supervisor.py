@@ -28,6 +28,7 @@ RESTARTED = (EnvError, MemoryError, ProcessDiedError)  # another error is one of
 SHORTEST_DEADLINE_S = 60.0  # a machine may be busy with other things for that long
 PATIENCE = 20  # times what a request usually takes
 SMOOTHING = 0.2  # weight of the newest duration in what is usual
+QUIET_S, QUIET_RATIO = 20.0, 5.0  # a request is slow beyond both: seconds, and times what it usually takes
 CALL_PATIENCE = 10  # times `start_timeout_s`, for functions of which nothing is known
 
 
@@ -96,6 +97,7 @@ class ProcessSlot:
         usual_seconds: duration of a timed request, smoothed; `None`: not known yet.
         failures: in a row, without a finished request in between.
         timeouts: of these, those where a request took too long.
+        told_since: `since` of the request that was last called slow.
         deaths: of these, those where the process died over a request.
         newest_token: of the request with the newest report.
         served: requests done so far, also by its predecessors.
@@ -109,6 +111,7 @@ class ProcessSlot:
     queue: deque[Request] = field(default_factory=deque)
     tokens: deque[int] = field(default_factory=deque)
     since: float = 0.0
+    told_since: float = -1.0
     restart_at: float = 0.0
     usual_seconds: float | None = None
     failures: int = 0
@@ -130,6 +133,12 @@ class ProcessSlot:
         if self.usual_seconds is None:
             return limits.start_timeout_s * 2.0 ** min(self.timeouts, 32)
         return max(SHORTEST_DEADLINE_S, PATIENCE * self.usual_seconds) * 2.0 ** min(self.timeouts, 32)
+
+    def is_slow(self, seconds: float) -> bool:
+        """Whether its first request has taken so long that a user would wonder what the run waits for."""
+        if self.state != "starting" and not self.queue[0].timed:
+            return False  # nothing is known of how long such a call takes
+        return seconds > max(QUIET_S, QUIET_RATIO * (self.usual_seconds or 0.0))
 
     def timeout_message(self, limits: Limits) -> str:
         """What the log says when the process has taken longer than allowed: the time, and which limit that was."""
@@ -352,10 +361,16 @@ class Supervisor:
                     self._start(process)
             elif process.tokens and process.tokens[0] not in answered:
                 allowed_seconds = process.allowed_seconds(self.limits)
-                if now - process.since > allowed_seconds:
+                taken = now - process.since
+                if taken > allowed_seconds:
                     why = process.timeout_message(self.limits)
                     process.timeouts += 1
                     self._recover(process, ProcessDiedError(why))
+                elif process.is_slow(taken) and process.told_since != process.since:
+                    process.told_since = process.since
+                    doing = "to start" if process.state == "starting" else f"for {process.queue[0].method}"
+                    name = self.names[process.number]
+                    log.warning("%s has taken %.0f s %s; it is ended after %g s", name, taken, doing, allowed_seconds)
 
     def _recover(self, process: ProcessSlot, error: BaseException) -> None:
         starting = process.state == "starting"

@@ -210,6 +210,18 @@ def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
     assert workers.supervisor.restarts == 1 and numbers[0] > 10
 
 
+def test_a_process_that_is_waited_for_is_named_long_before_it_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for the request that hangs; 20 s are no news of a process whose requests take 10 s."""
+    workers = start(1, one_by_one(Fate(seconds=10.0), Fate(seconds=20.0), Fate("hangs")))
+    workers.requests.fill(1)
+    for _ in range(3):
+        workers.receive()
+        workers.requests.fill(1)
+    slow, ended = (record.getMessage().splitlines()[0] for record in caplog.records)
+    assert slow == "process 0 has taken 60 s for sample; it is ended after 240 s"
+    assert ended.startswith("process 0 took more than 240 s for sample")
+
+
 def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
     """An environment that never worked is reported at once, without restarts."""
     workers = start(1)

@@ -120,8 +120,9 @@ class StopCallback(Callback):
         too_long = taken > max(LONG_S, LONG_RATIO * self._longest) and not trainer.validating
         if not self._told and ((before and ending) or too_long):
             self._told = True
+            rank = f"rank {trainer.global_rank}: " if trainer.world_size > 1 else ""
             log.warning(
-                f"this iteration has taken {taken:.0f} s, at most {self._longest:.1f} s before"
+                f"{rank}this iteration has taken {taken:.0f} s, at most {self._longest:.1f} s before"
                 f"{', and the run was to end' if ending else ''}: it is in {place_of(learner)}; Ctrl-C "
                 f"{'again stops at once' if ending else 'twice ends the run'}; workers.num_workers=1 and "
                 "workers.step_timeout_s replace environments that hang"

@@ -13,7 +13,7 @@ import yaml
 
 from lightning_rl.config.descriptions import cell
 from lightning_rl.errors import printable
-from lightning_rl.run_directory.regular_files import read_text
+from lightning_rl.run_directory.regular_files import is_regular, read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs.evaluation import confidence_interval
 
@@ -35,7 +35,7 @@ def sweep_jobs_of(directory: Path) -> list[Job]:
 def job_of(folder: Path) -> Job:
     """One job; it has failed if it left no status."""
     overrides = folder / ".hydra" / "overrides.yaml"
-    written = yaml.safe_load(read_text(overrides, folder)) if overrides.is_file() else []
+    written = yaml.safe_load(read_text(overrides, folder)) if is_regular(overrides, folder) else []
     pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
     status = read_status_or_empty(folder / STATUS_FILE)
     return {

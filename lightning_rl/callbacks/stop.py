@@ -26,7 +26,10 @@ Watch = Callable[[int, Mapping[str, float], bool], bool]
 """Called with env steps, the newest metrics, and whether an evaluation has just ended; `True` interrupts the run."""
 
 
-LONG_S, LONG_RATIO = 120.0, 20.0  # an iteration is long beyond both: seconds, and times the longest one before
+# An iteration is long beyond both: seconds, and times the longest one before.
+LONG = (120.0, 20.0)
+LONG_AT_THE_END = (5.0, 2.0)  # once the run was to end
+LOOK_EVERY_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ class StopCallback(Callback):
         self._deadline = float("inf")
         self._validation_limit: int | float | None = None
         self._began = self._longest = 0.0
-        self._late = self._told = False
+        self._told = False
         self._heartbeat: Heartbeat | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -85,9 +88,9 @@ class StopCallback(Callback):
             self._limit_waiting(trainer, self.signals)
         if self.total_env_steps is not None and pl_module.env_steps >= self.total_env_steps:
             self.reason, trainer.should_stop = "total_env_steps", True
-        self._began, self._longest, self._late, self._told = time.perf_counter(), 0.0, False, False
+        self._began, self._longest, self._told = time.perf_counter(), 0.0, False
         learner = threading.get_ident()
-        self._heartbeat = Heartbeat(lambda: self._notice_hang(trainer, learner))
+        self._heartbeat = Heartbeat(lambda: self._notice_hang(trainer, learner), LOOK_EVERY_S)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Apply the rules between two iterations."""
@@ -112,19 +115,19 @@ class StopCallback(Callback):
         self._stop_deferring(trainer)
 
     def _notice_hang(self, trainer: Trainer, learner: int) -> None:
-        """Called every few seconds in a thread; a run that was to end is given two of these calls."""
+        """Called every few seconds in a thread."""
         taken = time.perf_counter() - self._began
         signalled = self.signals is not None and self.signals.received is not None
         ending = signalled or time.perf_counter() > self._deadline
-        before, self._late = self._late, ending
-        too_long = taken > max(LONG_S, LONG_RATIO * self._longest) and not trainer.validating
-        if not self._told and ((before and ending) or too_long):
+        seconds, times = LONG_AT_THE_END if ending else LONG
+        if not self._told and not trainer.validating and taken > max(seconds, times * self._longest):
             self._told = True
             rank = f"rank {trainer.global_rank}: " if trainer.world_size > 1 else ""
+            before = f", those before at most {self._longest:.1f} s" if self._longest else ""
             log.warning(
-                f"{rank}this iteration has taken {taken:.0f} s, at most {self._longest:.1f} s before"
+                f"{rank}this iteration has taken {taken:.0f} s{before}"
                 f"{', and the run was to end' if ending else ''}: it is in {place_of(learner)}; Ctrl-C "
-                f"{'again stops at once' if ending else 'twice ends the run'}; workers.num_workers=1 and "
+                f"{'again' if signalled else 'twice'} stops at once; workers.num_workers=1 and "
                 "workers.step_timeout_s replace environments that hang"
             )
 

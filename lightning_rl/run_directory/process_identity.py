@@ -115,10 +115,11 @@ class Heartbeat:
 
     Args:
         beat: function to call; must not raise.
+        seconds: between two calls; `None`: HEARTBEAT_SECONDS.
     """
 
-    def __init__(self, beat: Callable[[], None]) -> None:
-        self._beat = beat
+    def __init__(self, beat: Callable[[], None], seconds: float | None = None) -> None:
+        self._beat, self._seconds = beat, seconds
         self._over = threading.Event()
         self._one_at_a_time = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -131,7 +132,7 @@ class Heartbeat:
             pass
 
     def _run(self) -> None:
-        while not self._over.wait(HEARTBEAT_SECONDS):
+        while not self._over.wait(HEARTBEAT_SECONDS if self._seconds is None else self._seconds):
             with self._one_at_a_time:
                 if not self._over.is_set():
                     self._beat()

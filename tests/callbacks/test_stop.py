@@ -18,7 +18,6 @@ import torch
 from lightning_rl.callbacks import MetricsCallback, RLCheckpoint, StopCallback, StopSignals, stop
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory import process_identity
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer
 
 
@@ -51,9 +50,8 @@ class Hung(gym.Env[Any, Any]):
 def test_an_iteration_that_does_not_end_is_warned_of_once_with_its_environment(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(process_identity, "HEARTBEAT_SECONDS", 0.02)
-    monkeypatch.setattr(stop, "LONG_S", 0.2 if case.startswith("far") else 100.0)
-    monkeypatch.setattr(stop, "LONG_RATIO", 0.0)
+    monkeypatch.setattr(stop, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(stop, "LONG" if case.startswith("far") else "LONG_AT_THE_END", (0.2, 0.0))
 
     def hang(trainer: Any) -> None:
         if case == "signal":

@@ -30,10 +30,10 @@ class ConfigInCheckpoint(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Store plain data."""
-        # A mapping without an import path, such as a lambda, is saved as the policy of each agent.
+        checkpoint["config"] = plain = to_plain(self.config)
         mapping: Any = getattr(pl_module, "mapping", None)
-        own = self.config if mapping is None else {**self.config, "policy_mapping": mapping.portable}
-        checkpoint["config"] = plain = to_plain(own)
+        if mapping is not None and not_saved(plain.get("policy_mapping")):  # a lambda: the policy of each agent instead
+            plain["policy_mapping"] = to_plain(mapping.portable, "policy_mapping")
         lost = not_saved(plain)
         for key, section in (("env", plain.get("env")), ("evaluation.env", (plain.get("evaluation") or {}).get("env"))):
             if section is not None and find_registered_env(name := section["id"]) is not None:

@@ -22,6 +22,7 @@ from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoi
 from lightning_rl.run_directory.config_file import relocate_to_checkpoint
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.run_directory.regular_files import refuse_links
+from lightning_rl.run_directory.signature import is_own_checkpoint
 from lightning_rl.runs import run
 from lightning_rl.signatures import coerce
 from lightning_rl.trust import FileTrust, NotSaved, trust_names
@@ -185,6 +186,7 @@ class Algorithm:
                 code that is not trusted; or it could not hold a value that is not given here.
         """
         checkpoint = read_checkpoint(path)
+        own = is_own_checkpoint(checkpoint)
         given, config = config, copy.deepcopy(checkpoint.get("config"))
         if not isinstance(config, dict):
             raise CheckpointError(f"checkpoint {path} holds no configuration: Algorithm.save writes it")
@@ -206,12 +208,12 @@ class Algorithm:
             if config.get("policies") and config.get("policy_mapping") is None:  # it was a function without a path
                 config["policy_mapping"] = checkpoint["policy"]["kwargs"].get("policy_mapping")
             config = relocate_to_checkpoint(config, Path(path))
-            names = FileTrust(f"checkpoint {path}", trust, CheckpointError, config["run_dir"])
+            names = FileTrust(f"checkpoint {path}", trust, CheckpointError, config["run_dir"], own)
             names.check(config)
         with names.restrict_imports():
             check_config(config)
             algorithm = cls.__new__(cls)
-            algorithm._build(config, Path(path))
+            algorithm._build(config, Path(path), own)
             algorithm._resume_from = Path(path)
             algorithm._fit(iterations=0)
         return algorithm
@@ -227,7 +229,7 @@ class Algorithm:
 
         return latest_metrics(self.trainer)
 
-    def _build(self, config: dict[str, Any], ckpt_path: Path | None = None) -> None:
+    def _build(self, config: dict[str, Any], ckpt_path: Path | None = None, signed: bool = True) -> None:
         self.config = config
         own = copy.copy(config)
         own["evaluation"] = {**config["evaluation"], "parallel": False}
@@ -238,7 +240,7 @@ class Algorithm:
         self.trainer.limit_val_batches = 1.0
         unwanted = ("ConfigInCheckpoint", "RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
         kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
-        self.trainer.callbacks = [*kept, ConfigInCheckpoint(config)]  # type: ignore[attr-defined]
+        self.trainer.callbacks = [*kept, ConfigInCheckpoint(config, own=signed)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
         self._passed_total = False
         self._interrupts = StopSignals((signal.SIGINT,), answer="stopping after this iteration")

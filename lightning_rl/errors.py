@@ -32,6 +32,7 @@ __all__ = [
     "is_dotted_path",
     "looked_at_first",
     "named_here",
+    "names_attribute",
     "no_such_key",
     "note_name",
     "number_in_file",
@@ -269,6 +270,11 @@ def import_object(path: str) -> Any:
 def is_dotted_path(text: str) -> bool:
     """Whether a text has the form of a dotted import path, "pkg.module" or "pkg.module.Name"."""
     return "." in text and all(part.isidentifier() for part in text.split("."))
+
+
+def names_attribute(path: str) -> bool:
+    """Whether a path "module:name" names an object in the module, "Maze" or "Outer.Maze", not a Gymnasium id."""
+    return all(part.isidentifier() for part in path.partition(":")[2].split("."))
 
 
 def note_name(path: str) -> None:

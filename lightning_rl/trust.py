@@ -18,6 +18,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from lightning_rl.errors import (
     is_dotted_path,
     looked_at_first,
     named_here,
+    names_attribute,
     note_name,
     object_at,
     printable,
@@ -40,6 +44,7 @@ __all__ = [
     "RegisteredName",
     "check_bounded",
     "names_code",
+    "packages_in",
     "packages_to_trust",
     "trust_names",
     "trusted_prefixes",
@@ -72,7 +77,8 @@ class Kind:
         homes: modules and classes that a file may name without being trusted.
         base: import path of the class that a class has to derive from; "": any class or function is accepted.
         other_base: of another class that it may derive from instead.
-        functions: whether a function of a trusted package is accepted, too.
+        functions: whether any class or function of a trusted package is accepted, too, as training accepts it: what it
+            makes is checked then.
         registries: import paths of mappings (or functions that give them) whose keys are registered names instead of
             import paths.
     """
@@ -86,6 +92,14 @@ class Kind:
 
 
 OURS = ("lightning_rl",)
+# Environments of other packages in the presets of `conf/env`, which a file may name where their package is installed.
+IN_PRESETS = (
+    "lbforaging:Foraging-8x8-2p-2f-coop-v3",
+    "mpe2.simple_speaker_listener_v4",
+    "mpe2.simple_spread_v3",
+    "mpe2.simple_tag_v3",
+    "pettingzoo.classic.connect_four_v3",
+)
 CATALOG = "lightning_rl.models.catalog:ModelCatalog"
 REGISTERED_ENVS = "lightning_rl.envs.registry:registered_envs"
 
@@ -107,7 +121,8 @@ EXPLORATION = Kind("a subclass of lightning_rl.exploration.Exploration", OURS, "
 OPTIMIZER = Kind("a subclass of torch.optim.Optimizer", ("torch.optim",), "torch.optim:Optimizer")
 LOSS = Kind("a function loss(policy, batch) of a package that you trust")
 ENV = Kind(
-    "a registered id, or a subclass of gymnasium.Env or of MultiAgentEnv",
+    "a registered id, a subclass of gymnasium.Env or of MultiAgentEnv, or another class or function of a package that "
+    "you trust",
     OURS,
     "gymnasium:Env",
     "lightning_rl.envs.multi_agent.multi_agent_env:MultiAgentEnv",
@@ -115,7 +130,7 @@ ENV = Kind(
     registries=("gymnasium:registry", REGISTERED_ENVS),
 )
 WRAPPER = Kind(
-    "a subclass of gymnasium.Wrapper or of MultiAgentWrapper",
+    "a subclass of gymnasium.Wrapper or of MultiAgentWrapper, or another class or function of a package that you trust",
     (*OURS, "gymnasium.wrappers"),
     "gymnasium:Wrapper",
     "lightning_rl.envs.multi_agent.wrappers:MultiAgentWrapper",
@@ -144,11 +159,13 @@ LOGGER = Kind(
         "lightning.pytorch.loggers.wandb",
     ),
     "lightning.pytorch.loggers:Logger",
+    functions=True,
 )
 CALLBACK = Kind(
     "a subclass of lightning.pytorch.Callback",
     ("lightning_rl.callbacks", "lightning.pytorch.callbacks"),
     "lightning.pytorch:Callback",
+    functions=True,
 )
 
 ONE_POLICY = r"(policy|(policy\.)?policies\.[^.]+)"  # of one agent, or of several in a config or in a checkpoint
@@ -194,6 +211,7 @@ MOST_REPEATED = 100_000  # entries of containers referenced again, from the seco
 # A field in a file name, as Lightning's ModelCheckpoint formats it. Attribute and item access could give any text, and
 # so could a fill ("{step:.^3}") and a type that turns a number into a character ("{epoch:c}").
 FIELD = re.compile(r"\{[\w/-]+(:0?\d{0,2}(\.\d{1,2})?[defg]?)?\}")
+PATH = re.compile(r"([^\W\d]\w*)(\.\w+)*(:[^\s/]+)?")  # "my_pkg.envs:Maze", "my_pkg.envs.Maze", "my_pkg:Maze-v0"
 PATH_KEY = re.compile(r"(.*\.)?\w*(dir|directory|path|folder)")
 
 
@@ -224,6 +242,8 @@ class FileTrust:
         error: what is raised.
         write_to: the directory that the file's loggers, callbacks and wrappers may write to; `None`: paths are not
             checked.
+        own: whether a run of this user wrote the file as it is (`run_directory/signature.py`): it may then name
+            whatever the run was started with.
     """
 
     def __init__(
@@ -232,8 +252,9 @@ class FileTrust:
         trust: str | Sequence[str] = (),
         error: type[Exception] = ConfigError,
         write_to: str | Path | None = None,
+        own: bool = False,
     ) -> None:
-        self.file, self.error, self.write_to = file, error, write_to
+        self.file, self.error, self.write_to, self.own = file, error, write_to, own
         self.trust = trusted_prefixes(trust)
 
     def check(self, content: Mapping[str, Any]) -> None:
@@ -247,6 +268,8 @@ class FileTrust:
                 could not hold (`check_complete`).
         """
         self.check_complete(content)
+        if self.own:
+            return
         for key, value in _leaves(content):
             kind = _kind_at(key)
             if kind is not None and isinstance(value, str):
@@ -285,7 +308,8 @@ class FileTrust:
         homes = {home for kind in PLACES.values() for home in kind.homes}
 
         def look(path: str) -> None:
-            if not self._is_own(path) and not _under(path, (*homes, *self.trust)):
+            known = self.own or self._is_own(path) or _in_presets(path)
+            if not known and not _under(path, (*homes, *self.trust)):
                 raise self.error(self._distrust_message("it", path))
 
         before = looked_at_first.set(look)
@@ -298,14 +322,14 @@ class FileTrust:
         own = self._is_own(path)
         if kind is ENV and RELAYS.fullmatch(path) and not own and path not in self.trust:
             raise self.error(self._distrust_message(key, path))
-        if not _is_path(path, kind):
+        if not _is_path(path, kind) or (kind is ENV and _in_presets(path)):
             return  # a registered name, or an unknown one
         if self._is_registered(path, kind):
             return
         users = own or _under(path, self.trust)
         if not users and not _under(path, kind.homes):
             raise self.error(self._distrust_message(key, path))
-        if kind is ENV and ":" in path and not path.partition(":")[2].isidentifier():
+        if kind is ENV and ":" in path and not names_attribute(path):
             return  # "my_pkg:My-v0", which Gymnasium imports
         if kind is ENV and ":" not in path and users:
             return  # a module with `parallel_env` or `env`
@@ -313,6 +337,8 @@ class FileTrust:
             found = object_at(path)
         except ConfigError as error:
             raise self.error(f"{self.file}: {key}={path!r} is not there: {error}") from error
+        while isinstance(found, partial):
+            found = found.func
         owner = found if hasattr(found, "__qualname__") else type(found)
         home = f"{getattr(owner, '__module__', None)}.{owner.__qualname__}"
         if not own and not _under(home, (*kind.homes, *self.trust)):
@@ -320,7 +346,8 @@ class FileTrust:
         is_class = isinstance(found, type)
         bases = tuple(object_at(base) for base in (kind.base, kind.other_base) if base)
         fits = is_class and issubclass(found, bases) if bases else callable(found)
-        if not fits and not (kind.functions and users and callable(found) and not is_class):
+        theirs = not is_class or (_top(home) not in PARTLY and (own or _under(home, self.trust)))
+        if not fits and not (kind.functions and users and callable(found) and theirs):
             raise self.error(f"{self.file}: {key}={path!r} is {home}; expected {kind.expected}")
 
     def _is_own(self, path: str) -> bool:
@@ -391,8 +418,16 @@ class FileTrust:
 def packages_to_trust(content: Mapping[str, Any]) -> list[str]:
     """The packages that the user would have to trust in order to load this config from a file."""
     named = [(path, _kind_at(key)) for key, path in _leaves(content) if isinstance(path, str)]
-    strange = {_top(path) for path, kind in named if kind and _is_path(path, kind) and not _under(path, kind.homes)}
+    paths = [(path, kind) for path, kind in named if kind and _is_path(path, kind) and not _in_presets(path)]
+    strange = {_top(path) for path, kind in paths if not _under(path, kind.homes)}
     return sorted(strange - sys.stdlib_module_names)
+
+
+def packages_in(content: Mapping[str, Any]) -> list[str]:
+    """The top-level packages in texts that could be import paths, at any key, but for those that every run imports."""
+    texts = [text for _, text in _leaves(content) if isinstance(text, str)]
+    tops = {match[1] for text in texts if (match := PATH.fullmatch(text)) and match[0] != match[1]}
+    return sorted(tops - {*PARTLY} - sys.stdlib_module_names)
 
 
 def names_code(key: str) -> bool:
@@ -460,6 +495,14 @@ def _kind_at(key: str) -> Kind | None:
 
 def _is_path(name: str, kind: Kind) -> bool:
     return ":" in name or (is_dotted_path(name) if kind is ENV else "." in name)
+
+
+def _in_presets(path: str) -> bool:
+    """Whether a path is in `IN_PRESETS`, and its package, if it is there, is not only in the working directory."""
+    if path not in IN_PRESETS:
+        return False
+    installed = [place for place in sys.path if os.path.abspath(place) != os.getcwd()]
+    return PathFinder.find_spec(_top(path), installed) is not None or find_spec(_top(path)) is None
 
 
 def _top(path: str) -> str:

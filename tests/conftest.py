@@ -41,6 +41,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sign the runs of tests with a key of their own, not with that of the user who starts them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def composed_once() -> Iterator[None]:
     """Keep what Hydra composed of the shipped groups, for which it needs 0.2 s; a test's own are not kept."""
     kept: dict[tuple[str, ...], bytes] = {}

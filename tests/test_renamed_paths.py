@@ -116,7 +116,7 @@ def test_a_run_config_with_an_old_path_is_read_with_the_current_one(files: dict[
 
 
 def test_evaluation_finds_the_environment_of_a_run_with_an_old_path(files: dict[str, Any], tmp_path: Path):
-    keywords = environment(write_run(tmp_path, files), None)
+    keywords, _ = environment(write_run(tmp_path, files), None)
     observation_space, _ = EnvCreator(**keywords).spaces()
     assert observation_space.shape == (2,)
 

@@ -1,4 +1,4 @@
-"""Stores the configuration in every checkpoint, so that a file identifies its run."""
+"""Stores the configuration in every checkpoint, so that a file identifies its run, and signs it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl.checkpoint_files import not_saved, registered_name, to_plain
 from lightning_rl.envs.registry import find_registered_env
+from lightning_rl.run_directory.signature import sign_checkpoint
 
 __all__ = ["ConfigInCheckpoint"]
 
@@ -22,14 +23,16 @@ class ConfigInCheckpoint(Callback):
 
     Args:
         config: of the run.
+        own: whether to sign the file as one of this user: not if its config is from a file that the user has not
+            signed, which would have to be trusted no more.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = config
+    def __init__(self, config: Mapping[str, Any], own: bool = True) -> None:
+        self.config, self.own = config, own
         self._warned = False
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Store plain data."""
+        """Store plain data; Lightning asks the policy for its own entries later, and the signature covers them."""
         checkpoint["config"] = plain = to_plain(self.config)
         mapping: Any = getattr(pl_module, "mapping", None)
         if mapping is not None and not_saved(plain.get("policy_mapping")):  # a lambda: the policy of each agent instead
@@ -47,3 +50,6 @@ class ConfigInCheckpoint(Callback):
                 "name, by register_env",
                 stacklevel=2,
             )
+        if self.own:
+            policy: Any = pl_module
+            sign_checkpoint(checkpoint, policy.spec())

@@ -12,11 +12,10 @@ from lightning_rl.config import check_config
 from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError, printable
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
-from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, trust_in_config
 from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
-from lightning_rl.trust import FileTrust
 from lightning_rl.version import __version__
 
 __all__ = ["resume"]
@@ -42,12 +41,13 @@ def resume(arguments: Sequence[str]) -> int:
     check_checkpoint(options.run_dir, options.checkpoint)
     config = run.resumed_config(options.run_dir, changed, options.trust)
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best, how=OTHER)
-    given = FileTrust(options.run_dir / "config.yaml", options.trust)
-    with given.restrict_imports(), naming_others(checkpoint, OTHER):
+    before = read_config(options.run_dir)
+    names = trust_in_config(before, options.run_dir, options.trust)
+    with names.restrict_imports(), naming_others(checkpoint, OTHER):
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
-        notes = run.changed_workers(read_config(options.run_dir), config)
+        notes = run.changed_workers(before, config)
         steps, taken = env_steps_in(checkpoint), read_status_or_empty(options.run_dir / STATUS_FILE).get("env_steps")
         if isinstance(taken, int) and steps < taken:
             notes.append(f"it goes on from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped")

@@ -21,6 +21,7 @@ from lightning_rl.config.schema import RunKeys
 from lightning_rl.config.sweeps import check_continuation, check_launcher, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.checkpoints import checkpoint_of
+from lightning_rl.run_directory.config_file import is_own_run
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import Job, train_jobs, train_or_continue
@@ -137,8 +138,8 @@ def no_collection() -> Iterator[None]:
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Print where the run is and which commands apply to it; returns the exit code."""
     run_dir, typed = config["run_dir"], shlex.quote(config["run_dir"])
-    # Packages of the user's own, which files of the run name.
-    evaluated = "".join([typed, *(f" --trust {package}" for package in packages_to_trust(config))])
+    strange = [] if is_own_run(Path(run_dir)) else packages_to_trust(config)
+    evaluated = "".join([typed, *(f" --trust {package}" for package in strange)])
     commands = [f"lightning-rl evaluate {evaluated}"] if checkpoint_of(Path(run_dir)).exists() else []
     commands += [f"tensorboard --logdir {typed}"] if "tensorboard" in config["logger"] else []
     print(f"{status['state']}: {run_dir}" + (f"  ({', '.join(commands)})" if commands else ""))

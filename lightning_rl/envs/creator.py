@@ -43,6 +43,7 @@ from lightning_rl.errors import (
     did_you_mean,
     import_object,
     is_dotted_path,
+    names_attribute,
     note_name,
     object_at,
     short_repr,
@@ -335,11 +336,10 @@ class EnvCreator(LayoutSlot):
             return self.id
         if ":" not in self.id:
             return _creator_in_module(_import_dotted(self.id)) if is_dotted_path(self.id) else self.id
-        module, _, attribute = self.id.partition(":")
-        if attribute.isidentifier():
+        if names_attribute(self.id):
             return import_object(coerce("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
-        return f"{module}:{attribute}"
+        return self.id
 
     @property
     def reseeds(self) -> bool:

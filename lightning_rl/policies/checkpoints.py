@@ -29,6 +29,7 @@ from lightning_rl.errors import (
     import_object,
     import_path,
 )
+from lightning_rl.run_directory.signature import is_own_checkpoint
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 from lightning_rl.trust import FileTrust, trust_names
@@ -118,20 +119,27 @@ def load_policy(
         policy_id: which one of several policies; `None`: what the file holds, which may be all of them in one.
     """
     checkpoint = read_checkpoint(path)
+    own = is_own_checkpoint(checkpoint)
     if policy_id is not None:
         checkpoint = checkpoint_of_part(path, checkpoint, policy_id)
     spec = checkpoint["policy"]
     trusted = [trust] if isinstance(trust, str) else list(trust)
     if policy_class is None:
-        names = check_names(path, {**spec["kwargs"], "class": spec["class"]}, trusted)
+        names = check_names(path, {**spec["kwargs"], "class": spec["class"]}, trusted, own)
     else:
-        names = check_names(path, spec["kwargs"], [*trusted, policy_class.__module__])
+        names = check_names(path, spec["kwargs"], [*trusted, policy_class.__module__], own)
     with as_checkpoint_error(path), names.restrict_imports():
         return build_from_checkpoint(import_object(spec["class"]) if policy_class is None else policy_class, checkpoint)
 
 
-def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> FileTrust:
+def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str], own: bool) -> FileTrust:
     """Check the code that a policy's entry in a file names; returns the names that loading may import.
+
+    Args:
+        path: the file.
+        named: keywords of the policy, and its class.
+        trust: packages that the file may name.
+        own: whether this user's run wrote the file (`is_own_checkpoint`).
 
     Raises:
         CheckpointError: the file names code that is not trusted or does not exist, or a policy without a class.
@@ -139,7 +147,7 @@ def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]
     parts = named.get("policies")
     for policy_id, entry in parts.items() if isinstance(parts, Mapping) else ():
         _check_entry(path, policy_id, entry)
-    names = FileTrust(f"checkpoint {path}", trust, UntrustedError)
+    names = FileTrust(f"checkpoint {path}", trust, UntrustedError, own=own)
     try:
         names.check({"policy": named})
     except CheckpointError as error:
@@ -192,7 +200,7 @@ def load_as(
     trust_names(changes)
     trusted = [trust] if isinstance(trust, str) else list(trust)
     kwargs = {**checkpoint["policy"]["kwargs"], **changes}
-    names = check_names(path, kwargs, [*trusted, policy_class.__module__])
+    names = check_names(path, kwargs, [*trusted, policy_class.__module__], is_own_checkpoint(checkpoint))
     with nullcontext() if changes else as_checkpoint_error(path), names.restrict_imports():
         return build_from_checkpoint(policy_class, checkpoint, changes, strict=strict is not False)
 
@@ -328,7 +336,8 @@ def repeat_changes_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
     changed = bool(added) or bool(checkpoint.get("policies_changed"))
     if not changed or not set(policy.policies) <= entries.keys():
         return
-    names = check_names("(the one to load)", {"policies": added, "policy_mapping": kwargs.get("policy_mapping")}, [])
+    named = {"policies": added, "policy_mapping": kwargs.get("policy_mapping")}
+    names = check_names("(the one to load)", named, [], is_own_checkpoint(checkpoint))
     with as_checkpoint_error("(the one to load)"), names.restrict_imports():
         policy.add_policies(added, kwargs.get("policy_mapping"), kwargs.get("policies_to_train"))
 

@@ -1,9 +1,9 @@
-"""Reads and writes config.yaml, the resolved config of a run, and config_history.yaml, the changes by resumed runs."""
+"""Reads and writes config.yaml, the resolved config of a run, its signature, and config_history.yaml, its changes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,26 @@ from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.run_directory.regular_files import read_text
-from lightning_rl.trust import check_bounded
+from lightning_rl.run_directory.signature import is_signed, sign
+from lightning_rl.trust import FileTrust, check_bounded
 
 __all__ = [
     "CONFIG_FILE",
     "HISTORY_FILE",
+    "SIGNATURE_FILE",
+    "is_own_config",
+    "is_own_run",
     "read_config",
     "read_history",
     "relocate",
     "relocate_to_checkpoint",
+    "trust_in_config",
     "write_config",
 ]
 
 CONFIG_FILE = "config.yaml"
 HISTORY_FILE = "config_history.yaml"
+SIGNATURE_FILE = "config.signature"
 
 HEAD = "# The resolved configuration of this run; it ends with a line of three dots.\n"
 SECTIONS = (
@@ -44,6 +50,8 @@ SECTIONS = (
 )
 
 ABSENT = "(absent)"
+SIGNATURE_BYTES = 64
+ANYWHERE = "\0"  # stands for the run directory in what is signed, so that a run may be moved; no path may hold it
 MOST_BYTES = 2**20  # limit for config.yaml, which usually has 4 kB
 
 
@@ -81,6 +89,36 @@ def read_config(run_dir: Path) -> dict[str, Any]:
     return relocate(with_current_paths(config), run_dir)
 
 
+def trust_in_config(config: Mapping[str, Any], run_dir: Path, trust: str | Sequence[str]) -> FileTrust:
+    """What config.yaml may name and where it may write.
+
+    Args:
+        config: as `read_config` gives it.
+        run_dir: of the run.
+        trust: import prefixes that the user trusts.
+    """
+    return FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir, own=is_own_config(config, run_dir))
+
+
+def is_own_run(run_dir: Path) -> bool:
+    """Whether a run of this user wrote the config.yaml in a directory, which may have none."""
+    return (run_dir / CONFIG_FILE).is_file() and is_own_config(read_config(run_dir), run_dir)
+
+
+def is_own_config(config: Mapping[str, Any], run_dir: Path) -> bool:
+    """Whether a run of this user wrote this config, as `read_config` gives it, to the run directory."""
+    file = run_dir / SIGNATURE_FILE
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        signature = opened.read(SIGNATURE_BYTES)
+    return is_signed(_signed_form(config), signature.decode(errors="replace"))
+
+
+def _signed_form(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {CONFIG_FILE: relocate(config, Path(ANYWHERE))}
+
+
 def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     """The config with its run directory, and every path inside it, replaced by the current directory."""
     before = config["run_dir"]
@@ -113,7 +151,8 @@ def relocate_to_checkpoint(config: Mapping[str, Any], checkpoint: Path) -> dict[
 def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -> None:
     """Write the resolved config to the run directory; a file with the same content is left unchanged.
 
-    Differences from an existing file are first written to config_history.yaml.
+    Differences from an existing file are first written to config_history.yaml. The config is signed, so that the user
+    need not trust it again; in the place of an existing one only if that one was signed, too.
 
     Args:
         config: plain containers.
@@ -129,6 +168,7 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
     except yaml.YAMLError as error:
         raise ConfigError(f"the config holds what is no plain data ({error}): give import paths") from error
     file = run_dir / CONFIG_FILE
+    own = not file.exists() or is_own_run(run_dir)
     try:
         if os.path.lexists(file):
             before = with_current_paths(yaml.safe_load(read_text(file)))
@@ -136,6 +176,8 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
                 return
             _record(run_dir / HISTORY_FILE, changes(before, config, run_dir), env_steps)
         write_atomically(file, f"{HEAD}{text}".encode())
+        if own and (signature := sign(_signed_form(config))):
+            write_atomically(run_dir / SIGNATURE_FILE, signature.encode())
     except OSError as error:
         raise SaveError(
             f"{file} could not be written ({error.strerror or error}): it is as it was, and so are the checkpoints; "

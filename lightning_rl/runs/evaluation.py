@@ -15,7 +15,8 @@ from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
-from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, relocate_to_checkpoint
+from lightning_rl.run_directory.config_file import CONFIG_FILE, is_own_config, read_config, relocate_to_checkpoint
+from lightning_rl.run_directory.signature import is_own_checkpoint
 from lightning_rl.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
@@ -129,8 +130,8 @@ def load_environment(file: Path, policy: Policy, env: str | None = None, trust: 
     """
     from lightning_rl.envs.creator import EnvCreator
 
-    keywords = environment(file, env, trust)
-    with FileTrust(file, trust).restrict_imports():
+    keywords, names = environment(file, env, trust)
+    with names.restrict_imports():
         creator = EnvCreator(**keywords)
         check_same_spaces(file, policy, creator)
     return creator
@@ -208,8 +209,8 @@ def zero_sum_results(episodes: Sequence[Mapping[str, tuple[str, float]]]) -> dic
     return found
 
 
-def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> dict[str, Any]:
-    """Keywords of the `EnvCreator` to evaluate in: `env`, or the environment in the config of the checkpoint's run.
+def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> tuple[dict[str, Any], FileTrust]:
+    """Keywords of the `EnvCreator` to evaluate in, and what they may name: `env`, or the environment of the run.
 
     Raises:
         ConfigError: there is no config, it is damaged, or names code that is not trusted, or wrappers that write to
@@ -217,17 +218,18 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     """
     if env is not None:
         note_name(env)
-        return env_choice(env)
+        return env_choice(env), FileTrust(checkpoint, trust)
     from lightning_rl.envs.creator import EnvCreator
 
-    config, file = config_of_run(checkpoint)
+    config, file, own = config_of_run(checkpoint)
     keywords = value_at(config, "evaluation.env")
     found = {"env": config.get("env")} if keywords is None else {"evaluation": {"env": keywords}}
     keywords = found["env"] if keywords is None else keywords
-    FileTrust(file, trust, write_to=config["run_dir"]).check(found)
+    names = FileTrust(file, trust, write_to=config["run_dir"], own=own)
+    names.check(found)
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")
-    return keywords
+    return keywords, names
 
 
 def env_choice(env: str) -> dict[str, Any]:
@@ -242,8 +244,10 @@ def env_choice(env: str) -> dict[str, Any]:
     return keywords
 
 
-def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path]:
-    """The config of a checkpoint's run, and the file that it is from; `run_dir` is where that run may write now.
+def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path, bool]:
+    """The config of a checkpoint's run, the file that it is from, and whether this user's run wrote it.
+
+    Its `run_dir` is where that run may write now.
 
     It is the run directory's; of a file that lies elsewhere, as one of `Algorithm.save`, the one inside it.
 
@@ -252,15 +256,17 @@ def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path]:
     """
     run_dir = checkpoint.absolute().parent.parent
     if (run_dir / CONFIG_FILE).is_file():
-        return {**read_config(run_dir), "run_dir": str(run_dir)}, run_dir / CONFIG_FILE
+        config = read_config(run_dir)
+        return config, run_dir / CONFIG_FILE, is_own_config(config, run_dir)
     from lightning_rl.checkpoint_files import read_checkpoint_file  # torch
 
-    config = read_checkpoint_file(checkpoint, checksums=False).get("config")  # `load_policy` has compared them
+    content = read_checkpoint_file(checkpoint, checksums=False)  # `load_policy` has compared them
+    config = content.get("config")
     if not isinstance(config, dict) or not isinstance(config.get("run_dir"), str):
         raise ConfigError(
             f"{checkpoint} holds no config, and is in no run directory: say which environment with --env ID"
         )
-    return relocate_to_checkpoint(with_current_paths(config), checkpoint), checkpoint
+    return relocate_to_checkpoint(with_current_paths(config), checkpoint), checkpoint, is_own_checkpoint(content)
 
 
 def longest_episode(checkpoint: Path, env: str | None) -> int | None:
@@ -274,7 +280,7 @@ def longest_episode(checkpoint: Path, env: str | None) -> int | None:
         ConfigError: the config is damaged, or has something else there.
     """
     try:
-        config, file = config_of_run(checkpoint)
+        config, file, _ = config_of_run(checkpoint)
     except ConfigError:
         if env is None:
             raise

@@ -13,8 +13,7 @@ from lightning_rl.config.hydra_errors import ALL_GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.origins import changed_keys, settings_of
 from lightning_rl.errors import ConfigError, no_such_key, printable
-from lightning_rl.run_directory.config_file import CONFIG_FILE, HISTORY_FILE, read_config, read_history
-from lightning_rl.trust import FileTrust
+from lightning_rl.run_directory.config_file import CONFIG_FILE, HISTORY_FILE, read_config, read_history, trust_in_config
 
 __all__ = ["all_as_text", "as_text", "explain", "explain_all", "explain_run", "overrides_of_run"]
 
@@ -56,7 +55,7 @@ def explain_run(run_dir: Path, key: str, trust: str | Sequence[str] = ()) -> dic
     """
     config = read_config(run_dir)
     overrides = overrides_of_run(run_dir, config)
-    with FileTrust(run_dir / CONFIG_FILE, trust).restrict_imports():
+    with trust_in_config(config, run_dir, trust).restrict_imports():
         found = _explained(key, config, overrides)
         composed = value_at(compose_config(overrides), key) if overrides is not None else None
     for entry in read_history(run_dir / HISTORY_FILE):
@@ -109,7 +108,7 @@ def explain_all(
     given = overrides_of_run(run_dir, config)
     if given is None:
         raise ConfigError(f"{run_dir} {NO_OVERRIDES}; explain its keys one by one")
-    with FileTrust(run_dir / CONFIG_FILE, trust).restrict_imports():
+    with trust_in_config(config, run_dir, trust).restrict_imports():
         rows = {row["key"]: row for row in _changed(given, config)}
         composed = compose_config(given)
     for entry in read_history(run_dir / HISTORY_FILE):

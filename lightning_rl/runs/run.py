@@ -34,7 +34,7 @@ from lightning_rl.errors import (
 from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.run_directory.checkpoints import has_checkpoint
-from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
+from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, is_own_run, read_config, trust_in_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
 from lightning_rl.run_directory.regular_files import open_regular, refuse_links
 from lightning_rl.run_directory.status import (
@@ -166,13 +166,14 @@ def build(
             print(line, flush=True)
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # fail now, not when training has begun
+    in_checkpoint = ConfigInCheckpoint(asked, own=ckpt_path is None or is_own_run(Path(config["run_dir"])))
     trainer = make_trainer(
         config,
         policy,
         place or {},
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
-        callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals, watch), RunDescription(asked)],
+        callbacks=[in_checkpoint, *callbacks(config, env, users, signals, watch), RunDescription(asked)],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only avoids a warning of Lightning
@@ -526,7 +527,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     """
     refuse_live_run(run_dir)
     config = read_config(run_dir)
-    FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
+    trust_in_config(config, run_dir, trust).check(config)
     known = list(dotted_keys(config))
     before = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
     for key, value in changed.items():

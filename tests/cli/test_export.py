@@ -115,7 +115,8 @@ def test_the_environment_of_a_run_is_not_imported_unless_it_is_trusted(
 ) -> None:
     (tmp_path / "my_carts.py").write_text("import gymnasium as gym\ndef make():\n    return gym.make('CartPole-v1')\n")
     run = train(tmp_path / "own", "policy=ppo", "env.id=my_carts:make")
-    fresh = set[str]()  # as in a new process, in which no name was typed
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))  # another user, and
+    fresh = set[str]()  # a new process, in which no name was typed
     for module in (errors, trust):
         monkeypatch.setattr(module, "named_here", fresh)
     done = command("export", str(run), "--format", "torch.export")

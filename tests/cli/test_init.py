@@ -41,8 +41,8 @@ def test_everything_in_a_new_project_runs(command: Command, tmp_path: Path):
         project, "lightning_rl", "train", "policy=my_ppo", "env=corridor", "total_env_steps=600", "run_dir=r"
     )
     assert trained.returncode == 0, trained.stderr
-    assert "(lightning-rl evaluate r --trust walker, " in trained.stdout
-    assert "(lightning-rl evaluate r --trust walker --best)" in trained.stdout
+    assert "(lightning-rl evaluate r, " in trained.stdout
+    assert "(lightning-rl evaluate r --best)" in trained.stdout
     assert json.loads((project / "r" / "status.json").read_text())["state"] == "ok"
     header = (project / "r" / "metrics.csv").read_text().splitlines()[0].split(",")
     assert {"train/share_right", "train/model/feature_penalty"} <= set(header)

@@ -123,7 +123,7 @@ def test_policies_of_all_kinds_are_recorded(overrides: tuple[str, ...], trust: s
     assert frames(Path("grid.gif"))[0] > 5
 
 
-def test_code_that_is_not_trusted_is_not_shown(command: Command, tmp_path: Path):
+def test_code_that_is_not_trusted_is_not_shown(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "own_envs.py").write_text(
         "import gymnasium as gym\n\ndef make(render_mode=None):\n"
         "    return gym.make('CartPole-v1', render_mode=render_mode)\n"
@@ -132,6 +132,7 @@ def test_code_that_is_not_trusted_is_not_shown(command: Command, tmp_path: Path)
     from lightning_rl.errors import named_here
 
     named_here.discard("own_envs.make")  # as in another process
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))  # and of another user
     for verb in ("play", "video"):
         refused = command(verb, str(run))
         assert refused.code == 2

@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,11 +16,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.directories import shipped_conf
 from lightning_rl.envs import EnvCreator, register_env
 from lightning_rl.envs.multi_agent import AECAdapter, PackedEnv, PackedVectorEnv, ParallelAdapter
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
 from lightning_rl.errors import ConfigError, EnvError
-from lightning_rl.trust import FileTrust
+from lightning_rl.trust import FileTrust, packages_to_trust
 
 GAME = "lightning_rl.envs.multi_agent.toy_games:TwoStepGame"
 NEEDED = 'needs pip install -e ".[multiagent]"'
@@ -124,6 +126,27 @@ def test_a_file_may_name_our_games_and_wrappers_and_a_module_only_under_a_truste
     with pytest.raises(ConfigError, match=r"names code that you have not trusted.*--trust zoo"):
         FileTrust("config.yaml").check(strange)
     FileTrust("config.yaml", ["zoo"]).check(strange)
+
+
+def test_a_file_may_name_the_environment_of_each_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not a module of that name that is only in the working directory, where somebody else may have put it."""
+    ids = [re.findall(r"^id: (\S+)", file.read_text(), re.MULTILINE) for file in (shipped_conf() / "env").iterdir()]
+    named = [{"env": {"id": id}} for each in ids for id in each if id != "???"]
+    assert len(named) > 20 and packages_to_trust({"env": {"id": "mpe2.simple_v3"}}) == ["mpe2"]
+    for content in named:
+        names = FileTrust("config.yaml")
+        names.check(content)
+        with names.restrict_imports():
+            EnvCreator(**content["env"])._creator()
+        assert packages_to_trust(content) == []
+    for near in ("mpe2.simple_spread_v3.env", "mpe2.simple_spread_v3:os.system", "lbforaging:os", "mpe2.simple_v3"):
+        with pytest.raises(ConfigError, match="not trusted"):
+            FileTrust("config.yaml").check({"env": {"id": near}})
+    (tmp_path / "mpe2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*(place for place in sys.path if "-packages" not in place), str(tmp_path)])
+    with pytest.raises(ConfigError, match="--trust mpe2"):
+        FileTrust("config.yaml").check({"env": {"id": "mpe2.simple_spread_v3"}})
 
 
 def test_a_single_agent_environment_has_no_layout() -> None:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import Space
+from gymnasium.spaces import Box
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor, nn
 
@@ -49,7 +50,8 @@ FORMATS = {"onnx": "policy.onnx", "torchscript": "policy.pt", "torch.export": "p
 """Format → the name of its file."""
 DESCRIPTION = "policy.json"
 TOLERANCE = 1e-5
-"""Largest difference of a file's number from the policy's, in units of max(1, |the policy's|); see `_difference`."""
+"""Largest difference of a file's number from the policy's, of an action relative to its range; see `_difference`."""
+ROUNDING = 1e-3  # smaller differences are rounding that a network has enlarged; other computations differ by more
 SINGLE_ROWS, CHUNK = 16, 64  # a check asks for that many rows one by one, and for the others in batches
 SAMPLES = 100  # observations of a check without recorded ones
 EXAMPLE_ROWS = 3  # torch.export takes a batch of 1 for a constant
@@ -290,7 +292,7 @@ def export_policy(
             with torch.no_grad(), _quiet():
                 outputs = _write(format, module, inputs, staging / name)
             run = _runner(format, staging / name)
-            differences = _compare(run, inputs, expected)
+            differences = _compare(run, inputs, expected, _action_units(policy.action_space))
             _check_agreement(differences, format, source)
             check = {"rows": rows.count, "source": source, "differences": differences}
             written = _description(policy, format, staging / name, module, outputs, mask, check)
@@ -312,10 +314,15 @@ def _check_agreement(differences: Mapping[str, float], format: str, source: str)
     found = max(differences.values())
     if not found <= TOLERANCE:  # NaN, too
         worst = max(differences, key=lambda each: (math.isnan(differences[each]), differences[each]))
+        reason = (
+            "float32 rounds otherwise there, and the network enlarges the difference"
+            if found < ROUNDING
+            else "a model or distribution that depends on the values or the number of its rows cannot be exported"
+        )
         raise ConfigError(
-            f"the exported {format} file differs from the policy by {found:.3g} in {worst!r} ({source}; "
-            f"expected at most {TOLERANCE:g}): nothing was written. A model or distribution that depends on "
-            "the values or the number of its rows cannot be exported; try another --format"
+            f"the exported {format} file differs from the policy by {found:.3g} in {worst!r}, relative to the range of "
+            f"an action or the size of an output ({source}; expected at most {TOLERANCE:g}): nothing was written; "
+            f"{reason}: try another --format"
         )
 
 
@@ -429,23 +436,31 @@ def _compare(
     run: Callable[[dict[str, Tensor]], Mapping[str, Any]],
     inputs: Mapping[str, Tensor],
     expected: list[dict[str, np.ndarray]],
+    units: Mapping[str, np.ndarray],
 ) -> dict[str, float]:
-    """The largest difference of each output over all rows."""
+    """The largest difference of each output over all rows; `units` are those of the actions."""
     differences = dict.fromkeys(expected[0], 0.0)
     for batch, answers in zip(_batches(inputs), expected, strict=True):
         given = run(batch)
         for name, answer in answers.items():
-            is_action = name.split(".")[0] == "action"
-            found = _difference(np.asarray(given[name]), answer, is_action=is_action)
+            found = _difference(np.asarray(given[name]), answer, units.get(name))
             differences[name] = float(np.maximum(differences[name], found))  # NaN stays
     return differences
 
 
-def _difference(given: np.ndarray, expected: np.ndarray, *, is_action: bool) -> float:
-    """Largest |a − b| / max(1, |b|); infinite for another shape or dtype, and where integers are not equal.
+def _action_units(space: Space[Any]) -> dict[str, np.ndarray]:
+    """Half the range of each entry of an action, by the name of the output; 1 where it has no bounds."""
+    leaves = zip(_names("action", space), (leaf for _, leaf in leaf_spaces(space)), strict=True)
+    halves = {name: leaf.high / 2.0 - leaf.low / 2.0 for name, leaf in leaves if isinstance(leaf, Box)}
+    return {name: np.where(np.isfinite(half) & (half > 0), half, 1.0) for name, half in halves.items()}
 
-    |b| is that of an action's entry itself. Outputs and memories of a row are compared as vectors, by their largest
-    entry: float32 rounds a small entry by as much as the large ones that it is computed with.
+
+def _difference(given: np.ndarray, expected: np.ndarray, unit: np.ndarray | float | None = None) -> float:
+    """Largest |a − b| / max(unit, |b|); infinite for another shape or dtype, and where integers are not equal.
+
+    An action's unit is half its range, and |b| its entry itself. Outputs and memories of a row (unit `None`) are
+    compared as vectors, by max(1, their largest entry): float32 rounds a small entry by as much as the large ones that
+    it is computed with.
     """
     if given.shape != expected.shape or given.dtype != expected.dtype:
         return math.inf
@@ -456,11 +471,11 @@ def _difference(given: np.ndarray, expected: np.ndarray, *, is_action: bool) -> 
         return math.inf
     ours, theirs = given.astype(np.float64), expected.astype(np.float64)
     size = np.abs(np.where(np.isfinite(theirs), theirs, 0.0))
-    if not is_action:
+    if unit is None:
         size = size.max(axis=tuple(range(1, size.ndim)), keepdims=True)
     distances = np.zeros_like(theirs)
     np.subtract(ours, theirs, out=distances, where=unequal)  # not where both are infinite
-    return float(np.max(np.abs(distances) / np.maximum(1.0, size)))
+    return float(np.max(np.abs(distances) / np.maximum(1.0 if unit is None else unit, size)))
 
 
 # -- the description ---------------------------------------------------------------------------------------------------

@@ -375,16 +375,27 @@ def test_every_row_is_asked_once_the_first_ones_alone(count: int, sizes: list[in
 def test_outputs_are_compared_as_vectors_and_actions_entry_by_entry() -> None:
     expected = np.array([[100.0, 0.0], [0.0, 0.5]], np.float32)
     given = expected + np.array([[0.0, 0.01], [0.0, 0.001]], np.float32)
-    assert export._difference(given, expected, is_action=False) == pytest.approx(1e-3, rel=1e-3)
-    assert export._difference(given, expected, is_action=True) == pytest.approx(1e-2, rel=1e-3)
-    assert export._difference(given, -expected, is_action=False) == pytest.approx(2.0, rel=1e-3)
+    assert export._difference(given, expected) == pytest.approx(1e-3, rel=1e-3)
+    assert export._difference(given, expected, 1.0) == pytest.approx(1e-2, rel=1e-3)
+    assert export._difference(given, -expected) == pytest.approx(2.0, rel=1e-3)
 
 
-@pytest.mark.parametrize(("name", "difference"), [("action.arm", 1e-2), ("action_dist_inputs", 1e-4)])
-def test_outputs_named_action_are_compared_as_actions(name: str, difference: float) -> None:
+@pytest.mark.parametrize(
+    ("low", "high", "difference"),
+    [(-np.inf, np.inf, 1e-2), (0, 512, 1e-2 / 256), (-1e-3, 1e-3, 10.0), (1000, 1000, 1e-2), (0, np.inf, 1e-2)],
+)
+def test_actions_are_compared_relative_to_their_range(low: float, high: float, difference: float) -> None:
+    """1e-2 of 256 is what float32 rounds, and 1e-2 of 1e-3 is another action."""
+    space = spaces.Dict({"arm": spaces.Box(low, high, (2,), np.float32), "hand": spaces.Discrete(2)})
+    units = export._action_units(space)
+    assert units.keys() == {"action.arm"}
     given, expected = np.array([[100.0, 0.01]], np.float32), np.array([[100.0, 0.0]], np.float32)
-    found = export._compare(lambda inputs: {name: given}, {"obs": torch.zeros(1)}, [{name: expected}])
-    assert found[name] == pytest.approx(difference, rel=1e-2)
+    names = ("action.arm", "action_dist_inputs")
+    found = export._compare(
+        lambda inputs: dict.fromkeys(names, given), {"obs": torch.zeros(1)}, [dict.fromkeys(names, expected)], units
+    )
+    assert found["action.arm"] == pytest.approx(difference, rel=1e-2)
+    assert found["action_dist_inputs"] == pytest.approx(1e-4, rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +412,7 @@ def test_outputs_named_action_are_compared_as_actions(name: str, difference: flo
 def test_other_shapes_dtypes_integers_and_infinities_differ_infinitely(
     given: np.ndarray, expected: np.ndarray, difference: float
 ) -> None:
-    assert export._difference(given, expected, is_action=True) == difference
+    assert export._difference(given, expected, 1.0) == difference
 
 
 def test_the_description_is_plain_data() -> None:

@@ -57,7 +57,8 @@ def space_from_json(written: Mapping[str, Any]) -> Space[Any]:
         raise UnsupportedSpaceError(f"written-down space has type {kind!r}; supported are {SUPPORTED}")
     shape, dtype = tuple(written["shape"]), np.dtype(written["dtype"])
     if kind == "Discrete":
-        return spaces.Discrete(written["n"], start=written["start"], dtype=dtype.type)
+        other = {} if dtype == np.int64 else {"dtype": dtype.type}  # Gymnasium before 1.3 has no other dtype
+        return spaces.Discrete(written["n"], start=written["start"], **other)
     if kind == "MultiDiscrete":
         nvec, start = (_expand(written[name], shape, dtype) for name in ("nvec", "start"))
         return spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -33,6 +34,19 @@ def test_every_extra_has_a_test_that_uses_it() -> None:
     assert extras.keys() - TOOLS == USES.keys()
     assert [file for file in USES.values() if not (ROOT / file).is_file()] == []
     assert set(extras["all"][0].removeprefix("lightning_rl[").removesuffix("]").split(",")) == extras.keys() - {"all"}
+
+
+def test_constraints_name_a_version_of_every_package_that_an_extra_names() -> None:
+    """Of those that these need in turn, `.ci/versions` looks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
+    constrained = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+
+    def normal(name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower()
+
+    packages = {normal(re.split(r"[\[<>=!~; ]", each, maxsplit=1)[0]) for each in named} - {"lightning-rl"}
+    assert packages <= {normal(name) for name in constrained}
 
 
 @pytest.mark.parametrize(

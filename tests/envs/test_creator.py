@@ -59,7 +59,7 @@ def test_each_broken_promise_is_one_clear_error(broken: type, message: str) -> N
         "Pendulum-v1",
         "FrozenLake-v1",
         "Blackjack-v1",
-        "Taxi-v4",
+        "MountainCar-v0",
     ],
 )
 def test_good_environments_raise_no_false_alarm(id: str) -> None:

@@ -208,9 +208,10 @@ def _curves(run_dir: Path) -> list[dict[str, str]]:
     return [{key: row[key] for key in (*kept, "env_steps", "train/lr")} for row in rows]
 
 
+TAXI = max(id for id in gym.registry if id.startswith("Taxi-v"))  # an earlier version is deprecated later
 POLICIES = {
     "dqn": (DQN, CARTPOLE, {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
-    "masked": (DQN, EnvCreator("Taxi-v4"), {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
+    "masked": (DQN, EnvCreator(TAXI), {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
     "recurrent": (R2D2, CARTPOLE, {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
     "sac": (SAC, PENDULUM, {}),
     "random start": (SAC, PENDULUM, {"exploration": {"type": "stochastic_sampling", "random_timesteps": 10**6}}),

@@ -71,7 +71,7 @@ def assert_same_run(first: Path, second: Path) -> None:
 def everything(run_dir: Path) -> dict[str, Any]:
     """What the last checkpoint holds, without times, the configuration, and how Lightning counted its way there."""
     checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    del checkpoint["loops"], checkpoint["config"]
+    del checkpoint["loops"], checkpoint["config"], checkpoint["signature"]  # the signature covers the configuration
     metrics = checkpoint["callbacks"]["MetricsCallback"]
     del metrics["seconds"]
     epochs = checkpoint["callbacks"]["Epochs"]

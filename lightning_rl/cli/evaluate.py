@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
 from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.errors import printable
-from lightning_rl.rollouts.worker_options import LONGEST_EPISODE
 from lightning_rl.runs import evaluation
 from lightning_rl.version import __version__
 
@@ -19,7 +19,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     """Play whole episodes with a checkpoint: evaluate RUN_DIR [--best] [--episodes 100] [--json]."""
     parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
     add_policy_arguments(parser, episodes=100)
-    limit = f"longer episodes are cut there; default: the run's evaluation.max_episode_steps ({LONGEST_EPISODE})"
+    limit = "longer episodes are cut there; default: the run's evaluation.max_episode_steps"
     parser.add_argument("--max-steps", type=whole_number, help=limit)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
@@ -27,6 +27,6 @@ def evaluate(arguments: Sequence[str]) -> int:
     if not as_json:  # the imports of torch and Lightning that follow may take seconds
         file = printable(str(options["checkpoint"]))
         print(f"lightning_rl {__version__}: {options['episodes']} episodes with {file}", flush=True)
-    result = evaluation.evaluate(**options)
+    result = evaluation.evaluate(**options, say=lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(result) if as_json else descriptions.evaluation(result))
     return 0

@@ -6,6 +6,7 @@ State lies here and not in a loader, because Lightning drops a loader's state wh
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,13 @@ from lightning_rl.callbacks.metrics import ensure_metrics_callback
 from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
-from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
+from lightning_rl.data.evaluator import (
+    EVALUATION_DEFAULTS,
+    EvaluationOptions,
+    Evaluator,
+    evaluation_workers,
+    longest_evaluated,
+)
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.data.policy_feeds import PolicyFeeds
@@ -33,7 +40,7 @@ from lightning_rl.ranges import Count, Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.rollout_worker import has_several_policies
-from lightning_rl.rollouts.worker_options import WorkerOptions
+from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
@@ -122,8 +129,9 @@ class RolloutDataModule(LightningDataModule):
             never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is
             put off to the next multiple, and the epoch goes on; `None`, unlike in a run: no bound), episodes per
             evaluation, explore, max_episode_steps (at which an episode that goes on is cut, with its return so far;
-            `None`: never), env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
-            processes for evaluation only; 0: in this process), parallel (whether training goes on meanwhile).
+            "auto": `longest_evaluated`; `None`: never), env (keywords of another `EnvCreator`; `None`: as in training),
+            num_workers (Ray processes for evaluation only; 0: in this process), parallel (whether training goes on
+            meanwhile).
         dataset: import path or class of the training dataset, called with (datamodule, policy).
         fragments_per_batch: fragments that each environment gives to a training batch, one after the other; a batch is
             then `fragments_per_batch` × workers × environments columns `[T, B, …]`.
@@ -199,6 +207,7 @@ class RolloutDataModule(LightningDataModule):
         self._left_at: dict[str, Any] = {}  # the state of workers that an exception stopped
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
+        self._warned = False
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
         self._collected_at = 0
@@ -310,11 +319,25 @@ class RolloutDataModule(LightningDataModule):
     def evaluate(self) -> list[tuple[float, int]]:
         """(return, length) of an evaluation's episodes; in parallel to training, of the evaluation begun before."""
         assert self.evaluator is not None and self.trainer is not None
+        self._warn_of_endless_episodes()
         if not self.evaluator.parallel or self.trainer.state.fn != TrainerFn.FITTING:
             return self.evaluator.evaluate(self._policy())
         played = self.evaluator.finish()
         self.evaluator.begin(self._policy())
         return played
+
+    def _warn_of_endless_episodes(self) -> None:
+        """Before the first evaluation: say that episodes seem to have no end, so that evaluations are cut."""
+        limit = self.evaluation["max_episode_steps"]
+        waits = limit == "auto" and not self.evaluation_env.time_limit and not self.episode_window.lengths
+        if waits and not self._warned and self._policy().env_steps:
+            self._warned = True
+            warnings.warn(
+                f"no training episode has ended in {self._policy().env_steps:,} env steps, and {self.env.name!r} "
+                f"declares no time limit: evaluations cut episodes after {LONGEST_UNLIMITED_EPISODE:,} steps "
+                "(evaluation.max_episode_steps); set env.max_episode_steps=1000, say, for a limit in training, too",
+                stacklevel=2,
+            )
 
     def expected_evaluation_seconds(self) -> float | None:
         """Seconds of an evaluation whose longest episode is that of training; `None` before an episode has ended."""
@@ -442,10 +465,11 @@ class RolloutDataModule(LightningDataModule):
     def _make_evaluator(self, policy: Any) -> Evaluator:
         assert self.trainer is not None
         place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
+        limit = longest_evaluated(self.evaluation["max_episode_steps"], self.evaluation_env)
+        options = {**self.evaluation, "max_episode_steps": limit}
         workers, episodes = evaluation_workers(
-            self.evaluation_env, self.acting_policy(policy), self.evaluation, self.worker_options, **place
+            self.evaluation_env, self.acting_policy(policy), options, self.worker_options, **place
         )
-        limit = self.evaluation["max_episode_steps"]
         return Evaluator(workers, episodes, parallel=bool(self.evaluation["parallel"]), max_episode_steps=limit)
 
     def acting_policy(self, policy: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
@@ -20,7 +20,12 @@ from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
-from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE, Processes
+from lightning_rl.rollouts.worker_options import (
+    EVALUATED_TOGETHER,
+    LONGEST_EPISODE,
+    LONGEST_UNLIMITED_EPISODE,
+    Processes,
+)
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.schedules import EnvSteps
 from lightning_rl.signatures import Section
@@ -32,6 +37,7 @@ __all__ = [
     "Evaluator",
     "Snapshot",
     "evaluation_workers",
+    "longest_evaluated",
     "take_snapshot",
 ]
 
@@ -49,7 +55,7 @@ class EvaluationKeys:
     max_share: Probability | None = None
     episodes: Annotated[int, Range(1, 10_000)] = 10
     explore: bool = False
-    max_episode_steps: Count | None = LONGEST_EPISODE
+    max_episode_steps: Count | Literal["auto"] | None = "auto"
     env: Any = None
     num_workers: Processes = 0
     parallel: bool = False
@@ -177,6 +183,21 @@ class Evaluator:
             yield
         finally:
             now.restore(policy)
+
+
+def longest_evaluated(max_episode_steps: int | Literal["auto"] | None, env: Any) -> int | None:
+    """At how many steps evaluations cut an episode: `evaluation.max_episode_steps`, with a number for "auto".
+
+    An environment that declares a time limit ends its episodes itself; the limit is for those that do not. Their
+    evaluations would otherwise take most of a run.
+
+    Args:
+        max_episode_steps: of the config.
+        env: `EnvCreator` of the environments.
+    """
+    if max_episode_steps != "auto":
+        return max_episode_steps
+    return LONGEST_UNLIMITED_EPISODE if env.time_limit is None else LONGEST_EPISODE
 
 
 def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:

@@ -22,10 +22,11 @@ from lightning_rl.diagnosis.random_play import (
     spaces_by_agent,
     trajectory,
 )
-from lightning_rl.envs.creator import EnvCreator, autoreset_mode
+from lightning_rl.envs.creator import EnvCreator, autoreset_mode, declared_time_limit
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice
+from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE
 from lightning_rl.spaces import check_supported, leaf_spaces
 
 __all__ = ["examine_env"]
@@ -152,15 +153,16 @@ def examine_space(subject: str, role: str, space: gym.Space[Any]) -> Finding:
 def examine_episodes(env: Any, played: Played) -> Iterator[Finding]:
     """How episodes end."""
     count, walked = len(played.lengths), len(played.step_seconds)
-    limit = _time_limit(env)
+    limit = declared_time_limit(env)
     limited = f"time limit {limit} steps" if limit else "no time limit"
     if not count:
         if limit and limit > walked:
             yield Finding("episodes", "ok", f"none ended within {walked} random steps; {limited}")
             return
         fix = (
-            f"look further with --steps {10 * walked}; if episodes never end, set env.max_episode_steps: "
-            "without an end there is no return"
+            f"look further with --steps {10 * walked}; if episodes never end, set env.max_episode_steps: without an end "
+            f"there is no return, and evaluations cut episodes after {LONGEST_UNLIMITED_EPISODE:,} steps "
+            "(evaluation.max_episode_steps)"
         )
         yield Finding("episodes", "warn", f"none ended within {walked} random steps; {limited}", fix)
         return
@@ -175,16 +177,6 @@ def examine_episodes(env: Any, played: Played) -> Iterator[Finding]:
         yield Finding("episodes", "warn", f"{text}: all of one length", fix)
         return
     yield Finding("episodes", "ok", text)
-
-
-def _time_limit(env: Any) -> int | None:
-    """The limit of `TimeLimit` or of `EpisodeLimit` around an environment; `None` without one."""
-    while env is not None:
-        limit = getattr(env, "_max_episode_steps", None) or getattr(env, "limit", None)
-        if isinstance(limit, int):
-            return limit
-        env = vars(env).get("env")
-    return None
 
 
 def examine_rewards(rewards: list[float]) -> Finding:

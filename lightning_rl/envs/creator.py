@@ -51,7 +51,7 @@ from lightning_rl.errors import (
 from lightning_rl.ranges import Agents, Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
-__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "check_installed", "suggest_id"]
+__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "check_installed", "declared_time_limit", "suggest_id"]
 
 VECTORIZATIONS = ("auto", "sync", "async", "native")
 
@@ -73,9 +73,9 @@ class WrapperEntry:
 
 
 class LayoutSlot:
-    """Room for what `EnvCreator.layout` has found: a frozen dataclass with slots takes no other attribute."""
+    """Room for what `EnvCreator.spaces` has found: a frozen dataclass with slots takes no other attribute."""
 
-    __slots__ = ("_layout",)
+    __slots__ = ("_layout", "_time_limit")
 
 
 @check_fields("env")
@@ -302,6 +302,7 @@ class EnvCreator(LayoutSlot):
                 _check(env, self.name)
             layout = env.layout if isinstance(env, PackedEnv) else None
             object.__setattr__(self, "_layout", layout)
+            object.__setattr__(self, "_time_limit", declared_time_limit(env))
             if layout is None:
                 return env.observation_space, env.action_space
             # Not sorted, as Dict sorts a dict's keys: the order of the agents is the environment's.
@@ -319,6 +320,17 @@ class EnvCreator(LayoutSlot):
         if not hasattr(self, "_layout"):
             self.spaces()
         return self._layout
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which the environment truncates an episode, if it says so; found once, as `spaces`, and kept.
+
+        Raises:
+            EnvError: as `spaces`.
+        """
+        if not hasattr(self, "_time_limit"):
+            self.spaces()
+        return self._time_limit
 
     @property
     def reward_threshold(self) -> float | None:
@@ -422,6 +434,17 @@ def _unpickle(values: Mapping[str, Any], creator: Any) -> EnvCreator:
     if creator is not None:
         register_env(values["id"], creator)
     return EnvCreator(**values)
+
+
+def declared_time_limit(env: Any) -> int | None:
+    """The limit of `TimeLimit`, `EpisodeLimit` or the environment itself, by its attributes; `None` without one."""
+    while env is not None:
+        attributes = getattr(env, "__dict__", {})
+        for name in ("_max_episode_steps", "max_episode_steps"):
+            if type(limit := attributes.get(name)) is int:
+                return limit
+        env = attributes.get("env")
+    return None
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:

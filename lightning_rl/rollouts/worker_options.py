@@ -12,10 +12,19 @@ from lightning_rl.ranges import Range, Whole
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.signatures import Section
 
-__all__ = ["EVALUATED_TOGETHER", "LONGEST_EPISODE", "WORKERS", "Processes", "WorkerKeys", "WorkerOptions"]
+__all__ = [
+    "EVALUATED_TOGETHER",
+    "LONGEST_EPISODE",
+    "LONGEST_UNLIMITED_EPISODE",
+    "WORKERS",
+    "Processes",
+    "WorkerKeys",
+    "WorkerOptions",
+]
 
 EVALUATED_TOGETHER = 16  # environments stepped together in an evaluation, at most
 LONGEST_EPISODE = 30_000  # steps: evaluations cut longer episodes, `complete_episodes` says that it waits
+LONGEST_UNLIMITED_EPISODE = 5_000  # steps, in an evaluation: of environments that declare no time limit
 
 Processes = Annotated[int, Range(0, 4096)]
 

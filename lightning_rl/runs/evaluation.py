@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
 from lightning_rl.renamed_paths import with_current_paths
-from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_EPISODE
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import CONFIG_FILE, is_own_config, read_config, relocate_to_checkpoint
 from lightning_rl.run_directory.signature import is_own_checkpoint
@@ -32,6 +33,35 @@ __all__ = [
     "load_policy_and_environment",
 ]
 
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Says from time to time how far an evaluation is, so that long episodes do not look like a hang.
+
+    Args:
+        episodes: how many are played.
+        envs: environments that are stepped together.
+        say: gets a line.
+    """
+
+    def __init__(self, episodes: int, envs: int, say: Callable[[str], Any]) -> None:
+        self.episodes, self.envs, self.say = episodes, envs, say
+        self.ended = self.steps = 0
+        self._said = time.monotonic()
+
+    def on_episode_end(self, **episode: Any) -> None:
+        """Count an episode; the worker calls this."""
+        self.ended += 1
+
+    def count_step(self) -> bool:
+        """Count a step of all environments; never asks to stop (`WorkerSet.stop_when`)."""
+        self.steps += self.envs
+        if time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            self.say(f"{min(self.ended, self.episodes)} of {self.episodes} episodes, {self.steps:,} steps")
+        return False
+
 
 def evaluate(
     checkpoint: Path,
@@ -43,6 +73,7 @@ def evaluate(
     explore: bool = False,
     max_steps: int | None = None,
     trust: str | Sequence[str] = (),
+    say: Callable[[str], Any] | None = None,
 ) -> dict[str, Any]:
     """Play `episodes` whole episodes with the policy of a checkpoint.
 
@@ -56,6 +87,7 @@ def evaluate(
         max_steps: an episode that goes on after so many steps is cut there; `None`: as in the evaluations of the
             run, whose `evaluation.max_episode_steps` may say that none is.
         trust: import prefixes that the files may name, as `Policy.load`.
+        say: gets a line every few seconds; `None`: nothing is said.
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
@@ -68,20 +100,25 @@ def evaluate(
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
     check_at_least_one(episodes=episodes, max_steps=1 if max_steps is None else max_steps)
+    from lightning_rl.data.evaluator import longest_evaluated
     from lightning_rl.rollouts.episodes import was_cut
     from lightning_rl.rollouts.worker_set import WorkerSet
 
     file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
-    limit = longest_episode(file, env) if max_steps is None else max_steps
+    limit = longest_evaluated(longest_episode(file, env), creator) if max_steps is None else max_steps
+    envs = min(episodes, EVALUATED_TOGETHER)
+    progress = Progress(episodes, envs, say or (lambda line: None))
     workers = WorkerSet(
         creator,
         policy,
-        num_envs=min(episodes, EVALUATED_TOGETHER),
+        num_envs=envs,
+        callbacks=[progress],
         seed=seed,
         stream="evaluation",
         explore=explore,
         max_episode_steps=limit,
     )
+    workers.stop_when(progress.count_step)
     try:
         played = workers.run_episodes(episodes)
     finally:
@@ -269,8 +306,8 @@ def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path, bool]:
     return relocate_to_checkpoint(with_current_paths(config), checkpoint), checkpoint, is_own_checkpoint(content)
 
 
-def longest_episode(checkpoint: Path, env: str | None) -> int | None:
-    """At how many steps the run of a checkpoint cuts an episode of an evaluation; `None`: at none.
+def longest_episode(checkpoint: Path, env: str | None) -> Any:
+    """The `evaluation.max_episode_steps` of a checkpoint's run: a number, "auto", or `None`.
 
     Args:
         checkpoint: the file.
@@ -284,12 +321,14 @@ def longest_episode(checkpoint: Path, env: str | None) -> int | None:
     except ConfigError:
         if env is None:
             raise
-        return LONGEST_EPISODE
+        return "auto"
     section = config.get("evaluation")
-    limit = section.get("max_episode_steps", LONGEST_EPISODE) if isinstance(section, dict) else LONGEST_EPISODE
-    if limit is None or (type(limit) is int and limit >= 1):
+    limit = section.get("max_episode_steps", "auto") if isinstance(section, dict) else "auto"
+    if limit is None or limit == "auto" or (type(limit) is int and limit >= 1):
         return limit
-    raise ConfigError(f"{file}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, or null")
+    raise ConfigError(
+        f"{file}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, auto, or null"
+    )
 
 
 def deviation(values: list[Any]) -> float:

@@ -83,7 +83,7 @@ def test_evaluate_cuts_episodes_where_the_evaluations_of_the_run_did(command: Co
     file.write_text(text.replace("max_episode_steps: 20", "max_episode_steps: soon"))
     refused = command("evaluate", "out")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "evaluation.max_episode_steps='soon'; expected an integer of at least 1, or null" in refused.err
+    assert "evaluation.max_episode_steps='soon'; expected an integer of at least 1, auto, or null" in refused.err
 
 
 def test_a_run_without_evaluation_reports_its_training_episodes(command: Command, tmp_path: Path):

@@ -383,7 +383,8 @@ def _write(format: str, module: ActingModule, inputs: Mapping[str, Tensor], path
         else:
             batch = torch.export.Dim("batch")
             shapes = ({name: {0: batch} for name in example},)
-            program = torch.export.export(module, (example,), dynamic_shapes=shapes)
+            # Not strict, as from torch 2.7 on: Dynamo could not trace what Python makes of the spaces.
+            program = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
             if format == "torch.export":
                 torch.export.save(program, path)
             else:

@@ -57,7 +57,8 @@ def space_from_json(written: Mapping[str, Any]) -> Space[Any]:
         raise UnsupportedSpaceError(f"written-down space has type {kind!r}; supported are {SUPPORTED}")
     shape, dtype = tuple(written["shape"]), np.dtype(written["dtype"])
     if kind == "Discrete":
-        other = {} if dtype == np.int64 else {"dtype": dtype.type}  # Gymnasium before 1.3 has no other dtype
+        # Gymnasium before 1.3 has no other dtype, and no such argument.
+        other: dict[str, Any] = {} if dtype == np.int64 else {"dtype": dtype.type}
         return spaces.Discrete(written["n"], start=written["start"], **other)
     if kind == "MultiDiscrete":
         nvec, start = (_expand(written[name], shape, dtype) for name in ("nvec", "start"))

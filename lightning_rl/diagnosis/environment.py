@@ -160,8 +160,8 @@ def examine_episodes(env: Any, played: Played) -> Iterator[Finding]:
             yield Finding("episodes", "ok", f"none ended within {walked} random steps; {limited}")
             return
         fix = (
-            f"look further with --steps {10 * walked}; if episodes never end, set env.max_episode_steps: without an end "
-            f"there is no return, and evaluations cut episodes after {LONGEST_UNLIMITED_EPISODE:,} steps "
+            f"look further with --steps {10 * walked}; if episodes never end, set env.max_episode_steps: without an "
+            f"end there is no return, and evaluations cut episodes after {LONGEST_UNLIMITED_EPISODE:,} steps "
             "(evaluation.max_episode_steps)"
         )
         yield Finding("episodes", "warn", f"none ended within {walked} random steps; {limited}", fix)

@@ -204,7 +204,7 @@ class RolloutDataModule(LightningDataModule):
         self.policy_feeds = PolicyFeeds()  # of several agents; a replay buffer each for those that learn from one
         self.learner_policy: Any = None  # the policy that learns; `None`: the one that the Trainer trains
         self.workers: Any = None
-        self._left_at: dict[str, Any] = {}  # the state of workers that an exception stopped
+        self._left_at: dict[str, Any] = {}  # the positions of workers that an exception stopped
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
         self._warned = False
@@ -237,7 +237,8 @@ class RolloutDataModule(LightningDataModule):
             self.policy_feeds.setup(self.trainer, policy)
             if self.workers is None:
                 self.workers = self._training_workers(policy)
-                self.workers.load_state_dict(self._left_at)
+                if self._left_at:
+                    self.workers.load_state_dict(self._left_at)
             callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
             if self.epochs not in callbacks:
                 callbacks.insert(0, self.epochs)
@@ -301,7 +302,7 @@ class RolloutDataModule(LightningDataModule):
     def on_exception(self, exception: BaseException) -> None:
         """Stop the workers, because Lightning runs no teardown after an exception; the next fit's go on from there."""
         if self.workers is not None:
-            self._left_at = self.workers.state_dict()
+            self._left_at = self.workers.positions()
         self.stop()
 
     # -- evaluation ---------------------------------------------------------------------------------------------------

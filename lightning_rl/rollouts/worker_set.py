@@ -177,6 +177,10 @@ class WorkerSet:
         self._calls.clear()
         self.foreach_worker(lambda worker: worker.force_reset())
 
+    def positions(self) -> dict[str, dict[str, int]]:
+        """Where workers that take the place of these begin, by worker index; `load_state_dict` takes it, too."""
+        return {str(worker.worker_index): worker.position() for worker in self.workers}
+
     def state_dict(self) -> dict[str, Any]:
         """What each worker has to remember, by worker index; and whose turn is next, unless it is the first one's."""
         states = {str(worker.worker_index): worker.state_dict() for worker in self.workers}

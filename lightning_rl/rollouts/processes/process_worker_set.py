@@ -293,19 +293,23 @@ class ProcessWorkerSet:
         """Let every environment begin the next submitted fragment with a seeded reset."""
         self._forced_resets += 1
 
+    def positions(self) -> dict[str, dict[str, int]]:
+        """Where workers that take the place of these begin, by worker index; `load_state_dict` takes it, too."""
+        return {str(index): dict(position) for index, position in sorted(self._positions.items())}
+
     def state_dict(self) -> dict[str, Any]:
         """What each worker has to remember, by worker index; after all results that have come back from it.
 
         That includes the running episodes, unless the workers are ahead of what was learned.
         """
-        states: dict[int, Mapping[str, Any]] = dict(self._positions)
+        states: dict[str, Any] = self.positions()
         if not self._is_ahead and not len(self._samples) and not len(self._calls) and self.supervisor.broken is None:
             try:
-                states.update(self.foreach_worker(lambda worker: (worker.worker_index, worker.state_dict())))
+                states.update(self.foreach_worker(lambda worker: (str(worker.worker_index), worker.state_dict())))
             except (EnvError, KeyboardInterrupt) as error:
                 # A checkpoint without the running episodes is better than none.
                 log.warning("the checkpoint holds no running episodes, as worker processes do not answer: %s", error)
-        return {str(index): dict(state) for index, state in sorted(states.items())}
+        return states
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""

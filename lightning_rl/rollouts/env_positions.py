@@ -77,11 +77,14 @@ class ActionLog:
         self._trimmed_at = len(self.actions) + TRIMMED_EVERY
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Plain data, integers in as few bytes as they need; `None` if actions of a running episode were dropped."""
+        """Plain data, integers in as few bytes as they need.
+
+        `None` if actions of a running episode were dropped, or are no numbers.
+        """
         first = int(self.began.min())
-        if first < 0:
+        kept = self.actions[max(0, first) :]
+        if first < 0 or (kept and any(leaf.dtype.kind not in "biuf" for leaf in _leaves(kept[0]))):
             return None
-        kept = self.actions[first:]
         return {
             "seeds": self.seeds,
             "episodes": torch.from_numpy(self.episodes.copy()),
@@ -191,7 +194,9 @@ def digest(obs: Any) -> str:
 def _leaves(value: Any) -> list[np.ndarray]:
     if isinstance(value, Mapping):
         return [leaf for child in value.values() for leaf in _leaves(child)]
-    return [leaf for child in value for leaf in _leaves(child)] if isinstance(value, tuple) else [value]
+    if isinstance(value, tuple):
+        return [leaf for child in value for leaf in _leaves(child)]
+    return [np.asarray(value)]
 
 
 def _stack(steps: Sequence[Any]) -> Any:

@@ -424,6 +424,7 @@ class RolloutWorker:
             "envs": envs,
             "tracker": self.episodes.state_dict(),
             "just_ended": torch.from_numpy(self._just_ended),
+            "has_masks": self._has_masks,
             "memory": self._memory.state_dict(),
             "exploration": None if self._exploration is None else self._exploration.episode_state(),
             "running_returns": None if self._returns is None else self._returns.state_dict(),
@@ -453,7 +454,7 @@ class RolloutWorker:
             )
             return
         self._needs_reset = False
-        self._just_ended = saved["just_ended"].numpy().copy()
+        self._just_ended, self._has_masks = saved["just_ended"].numpy().copy(), bool(saved["has_masks"])
         self._memory.restart()
         self._memory.load_state_dict(saved["memory"])
         if self._returns is not None:

@@ -64,7 +64,7 @@ def test_the_other_sections_yaml_are_their_constructors_signatures():
 
 @pytest.mark.parametrize("env", [*ENVS, *ANY_ID])
 def test_an_environments_yaml_names_every_keyword_of_the_creator(env: str):
-    named = ["env.id=Taxi-v4"] if env in ANY_ID else []
+    named = ["env.id=FrozenLake-v1"] if env in ANY_ID else []
     assert compose_config([f"env={env}", *named])["env"].keys() == keywords_of(EnvCreator).keys()
 
 
@@ -183,8 +183,8 @@ def test_every_job_of_a_sweep_keeps_its_typed_groups():
 
 
 def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
-    config = compose_config(["env.id=Taxi-v4"])
-    assert config["env"]["id"] == "Taxi-v4"
+    config = compose_config(["env.id=FrozenLake-v1"])
+    assert config["env"]["id"] == "FrozenLake-v1"
     assert config["workers"] == compose_config(["experiment=none"])["workers"]
     assert compose_config(["env=acrobot", "env.id=Acrobot-v1"])["env"]["id"] == "Acrobot-v1"
 

@@ -50,7 +50,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
         ("names in a mapping stand without quotes", "? fits any"),
     ),
     ("seed=1,2", "'seed=1,2' is a sweep: add -m", ()),
-    ("env=custom", "env.id has no value: set it with env.id=…; for example env.id=Taxi-v4 or env.id=minigrid:", ()),
+    ("env=custom", "env.id has no value: set it with env.id=…; for example env.id=FrozenLake-v1 or", ()),
     ("env=atari", "env.id has no value: set it with env.id=…; for example env.id=ALE/Qbert-v5", ()),
     ("env=pettingzoo", "env.id has no value: set it with env.id=…; for example env.id=mpe2.simple_spread_v3", ()),
     ("exploration=custom", "exploration.type has no value: set it with exploration.type=…; for example", ()),

@@ -220,7 +220,7 @@ class RLCheckpoint(Checkpoint):
         """Write last.ckpt and a second name for it; raises `SaveError` if a `final` one cannot be written."""
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
-            datamodule.prepare_save()
+            datamodule.prepare_save(final)
         self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
         if final:

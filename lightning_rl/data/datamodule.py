@@ -390,14 +390,18 @@ class RolloutDataModule(LightningDataModule):
             found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")
         return "; ".join(dict.fromkeys(found))
 
-    def prepare_save(self) -> None:
+    def prepare_save(self, final: bool = False) -> None:
         """Let the episodes of several agents begin anew after a save, as they do in a run that resumes from it.
 
         Those of one agent go on: `state_dict` holds them.
+
+        Args:
+            final: whether the run ends with this save, so that no training is missed.
         """
         if not has_several_policies(self._policy()) or self.workers is None:
             return
-        self._warn_of_cut_episodes()
+        if not final:
+            self._warn_of_cut_episodes()
         self.force_reset()
 
     def _warn_of_cut_episodes(self) -> None:
@@ -409,8 +413,8 @@ class RolloutDataModule(LightningDataModule):
             self._warned_of_cuts = True
             log.warning(
                 "this checkpoint cuts the %s episodes that run, and %s have ended since the last one: training with "
-                "several agents hardly sees the ends of episodes then; raise checkpoint.every_env_steps, or set it to "
-                "null",
+                "several agents never sees the ends of those that are cut; raise checkpoint.every_env_steps, or set it "
+                "to null",
                 f"{running:,}",
                 f"{finished:,}",
             )

@@ -102,7 +102,7 @@ class SmallData(LightningDataModule):
     def pop_iteration_metrics(self) -> dict[str, float]:
         return {"rollout/ep_rew_mean": float(self.fragment), "time/collect_s": 0.002}
 
-    def prepare_save(self) -> None:
+    def prepare_save(self, final: bool = False) -> None:
         self.phase = 0
         self.cuts += 1
 

@@ -248,7 +248,7 @@ def test_a_failing_save_after_an_exception_does_not_hide_the_exception(
             yield from [torch.tensor([0, 0])]
             raise RuntimeError("the environment broke")
 
-        def prepare_save(self) -> None:
+        def prepare_save(self, final: bool = False) -> None:
             raise ConnectionError("the worker is dead")
 
     with pytest.raises(RuntimeError, match="the environment broke"), caplog.at_level(logging.ERROR):

@@ -6,6 +6,7 @@ import difflib
 import importlib
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
@@ -37,11 +38,13 @@ __all__ = [
     "note_name",
     "number_in_file",
     "object_at",
+    "place_of",
     "printable",
     "short_repr",
     "unknown_key",
 ]
 
+CALLERS = ("lightning_rl", "gymnasium", "pettingzoo", "numpy")  # packages that call others' code, or are called by it
 SHOWN = 100  # characters of a value in a message
 
 MUJOCO_ADVICE = "without a display, MuJoCo draws if you export MUJOCO_GL=egl (a GPU) or MUJOCO_GL=osmesa (libosmesa)"
@@ -248,6 +251,16 @@ def short_repr(value: Any) -> str:
     """`repr` of a value on one line, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} … {text[-10:]} ({len(text)} characters)"
+
+
+def place_of(error: BaseException) -> str:
+    """The line of somebody else's code at which an error came up, as " (file, line 3)"; "" if there is none."""
+    lines = [
+        f" ({frame.f_code.co_filename}, line {line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in CALLERS
+    ]
+    return lines[-1] if lines else ""
 
 
 def first_line(error: Exception) -> str:

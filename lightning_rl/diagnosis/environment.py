@@ -25,7 +25,7 @@ from lightning_rl.diagnosis.random_play import (
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode, declared_time_limit
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
-from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice, place_of
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE
 from lightning_rl.spaces import check_supported, leaf_spaces
 
@@ -38,6 +38,7 @@ LARGE_OBS, LARGE_REWARD = 100.0, 100.0
 SLOW_STEP_S, SLOW_RESET_S = 5e-3, 1.0
 SMALLEST_IMAGE = 32  # pixels; smaller arrays are boards
 SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are games of some moves
+MOST_NAMED = 4  # agents in a line
 LEAK_MB = 10.0  # in 1000 steps
 LONG_RUN_STEPS = 1_000_000
 
@@ -61,6 +62,8 @@ def examine_env(creator: EnvCreator, steps: int = STEPS, seconds: float = SECOND
         start = time.perf_counter()
         env = creator.make_single()
     except EnvError as error:
+        if _starts(replace(creator, check=False)):
+            return [Finding("API", "bad", str(error), MEND)]
         return [Finding("creation", "bad", str(error), "change env.id, env.kwargs, or the environment's __init__")]
     took = time.perf_counter() - start
     try:
@@ -70,6 +73,15 @@ def examine_env(creator: EnvCreator, steps: int = STEPS, seconds: float = SECOND
     finally:
         env.close()
     return findings
+
+
+def _starts(creator: EnvCreator) -> bool:
+    """Whether an environment can be made without its check."""
+    try:
+        creator.make_single().close()
+    except EnvError:
+        return False
+    return True
 
 
 def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -> Iterator[Finding]:
@@ -93,7 +105,7 @@ def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -
         yield Finding("longer walk", "bad", str(error), MEND)
         return
     except Exception as error:  # of the environment's own code
-        text = f"raised {type(error).__name__} in a walk of {steps} steps: {error}"
+        text = f"raised {type(error).__name__} in a walk of {steps} steps: {error}{place_of(error)}"
         yield Finding("longer walk", "bad", text, "change the environment; `env.step` and `env.reset` shall not raise")
         return
     yield Finding("longer walk", "ok", f"{len(played.step_seconds)} random steps without a violation")
@@ -103,7 +115,7 @@ def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -
     yield from examine_costs(played)
     yield examine_determinism(creator, env)
     yield examine_seeding(creator, env)
-    yield examine_processes(creator)
+    yield examine_processes(creator, played.masked)
     yield examine_vector(creator)
     yield examine_rendering(creator, env)
     yield from examine_extras_of_spaces(env, played)
@@ -113,14 +125,20 @@ def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -
 
 def agents_by_spaces(spaces: Spaces) -> list[tuple[str, tuple[Any, Any]]]:
     """The names of agents with the same spaces, as one text, and these spaces."""
-    found: list[tuple[str, tuple[Any, Any]]] = []
+    found: list[tuple[list[str], tuple[Any, Any]]] = []
     for agent, pair in spaces.items():
-        at = next((place for place, (_, other) in enumerate(found) if other == pair), None)
-        if at is None:
-            found.append((agent, pair))
+        alike = next((agents for agents, other in found if other == pair), None)
+        if alike is None:
+            found.append(([agent], pair))
         else:
-            found[at] = (f"{found[at][0]}, {agent}", pair)
-    return found
+            alike.append(agent)
+    return [(_named(agents), pair) for agents, pair in found]
+
+
+def _named(agents: list[str]) -> str:
+    """Names of agents as one text: all of a few, the first and the last of many."""
+    few = len(agents) <= MOST_NAMED
+    return ", ".join(agents) if few else f"{agents[0]} … {agents[-1]} ({len(agents)} agents)"
 
 
 def examine_space(subject: str, role: str, space: gym.Space[Any]) -> Finding:
@@ -262,13 +280,19 @@ def examine_seeding(creator: EnvCreator, env: Any) -> Finding:
     return Finding("seeding", "ok", "every episode begins and goes on in the same way: nothing is random in it")
 
 
-def examine_processes(creator: EnvCreator) -> Finding:
-    """Whether another process can create and step the environment, as worker processes do."""
+def examine_processes(creator: EnvCreator, masked: bool = False) -> Finding:
+    """Whether another process can create and step the environment, as worker processes do.
+
+    Args:
+        creator: of the environment.
+        masked: whether some actions are forbidden, so that none is taken at random.
+    """
     try:
         vector = creator.make(1, "async")
         try:
             vector.reset(seed=0)
-            vector.step(vector.action_space.sample())
+            if not masked:
+                vector.step(vector.action_space.sample())
         finally:
             vector.close()
     except Exception as error:  # pickling alone raises many kinds

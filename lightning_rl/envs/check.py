@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from lightning_rl.envs.action_masks import ActionMasks, sample_allowed
-from lightning_rl.errors import EnvError
+from lightning_rl.errors import EnvError, place_of
 
 __all__ = [
     "OLD_API",
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 SEEDS = (1, 2)  # of the resets of a check; some environments take 0 for no seed
 ROUNDING = 1e-5  # how far floats may be outside of their bounds: this, and this share of the bound
+LONGEST_SPACE = 200  # characters of a space in a message
 SKIP = "env.check=false skips this check"
 OLD_API = (
     "An environment of the old API (gym) is converted by GymV21CompatibilityV0 or GymV26CompatibilityV0 of shimmy: "
@@ -61,6 +62,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
         except Exception as error:
             raise EnvError(
                 f"environment {name!r} raised {type(error).__name__} in step {step} after action {action!r}: {error}"
+                f"{place_of(error)}"
             ) from error
         if not isinstance(result, tuple) or len(result) != 5:
             size = len(result) if isinstance(result, tuple) else type(result).__name__
@@ -151,7 +153,9 @@ def call_reset(env: Any, name: str, seed: int = SEEDS[0]) -> Any:
             f"options=None). {OLD_API}"
         ) from error
     except Exception as error:
-        raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
+        raise EnvError(
+            f"environment {name!r} raised {type(error).__name__} in reset: {error}{place_of(error)}"
+        ) from error
 
 
 def _reset(env: gym.Env[Any, Any], name: str, seed: int = SEEDS[0]) -> Any:
@@ -188,11 +192,10 @@ def check_obs(space: gym.Space[Any], name: str, obs: Any, where: str) -> None:
                 f"environment {name!r}: observation of {where} holds {problem}: fix the environment or wrap it"
             )
         return
-    problem = _not_finite(obs)
-    described = problem or _describe(obs)
+    problem = _not_finite(obs) or _outside(space, obs)
     raise EnvError(
-        f"environment {name!r}: observation of {where} is outside its observation_space: "
-        f"got {described}, expected {space}: mend the space or the observation ({SKIP})"
+        f"environment {name!r}: observation of {where} is outside its observation_space: {problem}: mend the space or "
+        f"the observation ({SKIP})"
     )
 
 
@@ -249,6 +252,36 @@ def _not_finite(obs: Any) -> str:
         return ""
     bad = np.argwhere(~np.isfinite(values))
     return f"{values[tuple(bad[0])]} at index {bad[0].tolist()}" if len(bad) else ""
+
+
+def _outside(space: gym.Space[Any], obs: Any, part: str = "") -> str:
+    """The first part of an observation outside its space, what it holds, and what is expected there."""
+    where = f"part {part!r}: " if part else ""
+    if isinstance(space, gym.spaces.Dict) and isinstance(obs, Mapping):
+        if obs.keys() != space.spaces.keys():
+            return f"{where}got a dict with {[*obs]}, expected {[*space.spaces]}"
+        children = [(key, obs[key], child) for key, child in space.spaces.items()]
+    elif isinstance(space, gym.spaces.Tuple) and isinstance(obs, tuple) and len(obs) == len(space):
+        children = [(index, *pair) for index, pair in enumerate(zip(obs, space.spaces, strict=True))]
+    else:
+        return f"{where}got {_describe(obs)}, expected {_on_one_line(space)}{_first_outside(space, obs)}"
+    key, value, child = next(entry for entry in children if not contains(entry[2], entry[1]))
+    return _outside(child, value, f"{part}/{key}" if part else str(key))
+
+
+def _first_outside(space: gym.Space[Any], obs: Any) -> str:
+    """The first entry of an array outside of its bounds; "" if the shape or the dtype is what does not fit."""
+    if not isinstance(space, gym.spaces.Box) or not isinstance(obs, np.ndarray) or obs.shape != space.shape:
+        return ""
+    for index in np.argwhere(~within_rounding(obs, space.low, space.high))[:1]:
+        at = tuple(index.tolist())
+        return f": {obs[at]} at index {[*at]} is outside [{space.low[at]}, {space.high[at]}]"
+    return ""
+
+
+def _on_one_line(space: gym.Space[Any]) -> str:
+    text = " ".join(str(space).split())
+    return text if len(text) <= LONGEST_SPACE else f"{text[: LONGEST_SPACE - 1]}…"
 
 
 def _describe(obs: Any) -> str:

@@ -46,6 +46,7 @@ from lightning_rl.errors import (
     names_attribute,
     note_name,
     object_at,
+    place_of,
     short_repr,
 )
 from lightning_rl.ranges import Agents, Count
@@ -165,6 +166,7 @@ class EnvCreator(LayoutSlot):
             keywords = f"; its keywords are env.kwargs={short_repr(given)}" if given else ""
             raise EnvError(
                 f"environment {self.name!r} failed to start with {type(error).__name__}: {error}{keywords}"
+                f"{place_of(error)}"
             ) from error
 
     def _make_with_wrappers(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:

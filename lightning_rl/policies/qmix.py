@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.errors import UnsupportedSpaceError, short_repr
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.mixing import mean_over_present, sum_mix
 from lightning_rl.losses.value import double_q_values, huber, td_targets
@@ -147,7 +147,7 @@ class QMIX(Policy):
         if size == 0:
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} mixes by the state, and there is none: the members observe images "
-                f"({self.group.observation}); give the observation a Box 'state', or use vdn"
+                f"({short_repr(self.group.observation)}): give the observation a Box 'state', or use vdn"
             )
         return size if self.group.state is None else size - group_model.members_size
 

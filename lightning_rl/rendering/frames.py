@@ -153,7 +153,8 @@ def check_picture(creator: EnvCreator, what: str) -> float:
     """
     modes, fps = render_modes(creator)
     if "rgb_array" not in modes:
-        declared = f"it declares {modes}" if modes else "its metadata declare no render_modes"
+        none = "its metadata declare no render_modes; list rgb_array there if render() gives pictures"
+        declared = f"it declares {modes}" if modes else none
         raise ConfigError(f"{what} needs pictures (render mode rgb_array) of {creator.name!r}, and {declared}")
     env = with_render_mode(creator, "rgb_array").make_single()
     try:

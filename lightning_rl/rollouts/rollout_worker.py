@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
-from lightning_rl.errors import ConfigError, EnvApiError, EnvError
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError, place_of
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_positions import NativePositions, ReplayedPositions
@@ -498,7 +498,7 @@ class RolloutWorker:
             return self.env.reset(seed=seed)
         except Exception as error:
             raise EnvError(
-                f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}"
+                f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}{place_of(error)}"
             ) from error
 
     def _find_masks(self) -> np.ndarray | None:
@@ -539,7 +539,7 @@ class RolloutWorker:
             raise
         except Exception as error:
             raise EnvError(
-                f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}"
+                f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}{place_of(error)}"
             ) from error
         if self._log is not None:
             self._log.append(env_actions)

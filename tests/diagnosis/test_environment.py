@@ -19,6 +19,7 @@ from lightning_rl.diagnosis.random_play import Played
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError, drawing_advice
 from tests.envs import broken_envs
+from tests.envs.masked_envs import Masked
 from tests.envs.multi_agent import broken_envs as broken_teams
 
 
@@ -122,7 +123,7 @@ GOLDEN = [
 def test_each_fault_has_its_finding_and_its_fix(
     fault: str, subject: str, level: str, text: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(environment, "examine_processes", lambda creator: Finding("processes", "ok", ""))  # seconds
+    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))  # seconds
     findings = examine(fault)
     finding = findings[subject]
     assert finding.level == level and text in finding.text and fix in finding.fix
@@ -131,7 +132,7 @@ def test_each_fault_has_its_finding_and_its_fix(
 
 
 def test_an_environment_that_is_seeded_by_a_fixed_number_has_nothing_random(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "examine_processes", lambda creator: Finding("processes", "ok", ""))
+    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
     assert "nothing is random" in examine("one seed")["seeding"].text
 
 
@@ -159,6 +160,31 @@ def test_a_fine_team_is_examined_agent_by_agent():
     fitting = findings["policies that fit"].text.split(", ")
     assert "vdn" in fitting and not {"es", "ars", "apex"} & {*fitting}
     assert "bad" not in {finding.level for finding in findings.values()}
+
+
+class Crowd(broken_teams.Fine):
+    """Sixty agents, more than a line can name."""
+
+    def __init__(self) -> None:
+        self.possible_agents = [f"bee_{number}" for number in range(60)]
+        self.observation_spaces = dict.fromkeys(self.possible_agents, spaces.Box(0, 1, (2,), np.float32))
+        self.action_spaces = {agent: spaces.Discrete(2) for agent in self.possible_agents}
+
+
+def test_many_agents_are_named_by_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
+    findings = {finding.subject: finding for finding in examine_env(EnvCreator(Crowd), 20)}
+    assert findings["observation space of bee_0 … bee_59 (60 agents)"].level == "ok"
+    assert max(map(len, findings)) < 80
+
+
+def test_what_a_first_reset_shows_is_no_fault_of_the_creation():
+    finding = examine_env(EnvCreator(broken_teams.Outside))[-1]
+    assert finding.subject == "API" and "env.kwargs" not in finding.fix
+
+
+def test_another_process_takes_no_forbidden_action():
+    assert environment.examine_processes(EnvCreator(Masked, {"actions": "discrete"}), masked=True).level == "ok"
 
 
 def test_an_unknown_environment_is_one_bad_finding():

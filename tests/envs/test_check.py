@@ -123,3 +123,62 @@ def test_the_text_of_minigrid_is_answered_with_its_own_wrappers() -> None:
 
     with pytest.raises(UnsupportedSpaceError, match=r"ImgObsWrapper.*FlatObsWrapper"):
         check_supported(gym.spaces.Dict(mission=MissionSpace(5)), "observation")
+
+
+class OneEntryOutside(Fine):
+    """A Dict of which one entry leaves its bounds; the others are long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inner = gym.spaces.Dict(tries=gym.spaces.Box(0, 3, (2,), np.int8), grid=gym.spaces.Box(0, 9, (30, 30), np.int8))
+        self.observation_space = gym.spaces.Dict(board=inner, turn=gym.spaces.Discrete(2))
+
+    def observe(self) -> Any:
+        return {"board": {"tries": np.array([3, -2], np.int8), "grid": np.zeros((30, 30), np.int8)}, "turn": 0}
+
+
+class OneKeyMore(OneEntryOutside):
+    def observe(self) -> Any:
+        return {**super().observe(), "score": 1}
+
+
+def test_an_observation_outside_of_its_space_is_named_by_its_part_and_entry():
+    with pytest.raises(EnvError, match=r"part 'board/tries': .*: -2 at index \[1\] is outside \[0, 3\]") as outside:
+        EnvCreator(OneEntryOutside).spaces()
+    assert "grid" not in str(outside.value)
+    with pytest.raises(EnvError, match=r"got a dict with \['board', 'turn', 'score'\], expected \['board', 'turn'\]"):
+        EnvCreator(OneKeyMore).spaces()
+
+
+class RaisesInside(Fine):
+    """Raises in a function of NumPy that its own line calls."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.call = call
+        self.fail_in("__init__")
+
+    def fail_in(self, call: str) -> None:
+        if call == self.call:
+            np.concatenate([np.zeros(1), np.zeros((1, 2))])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.fail_in("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        self.fail_in("step")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("call", ["__init__", "reset", "step"])
+def test_an_error_of_an_environment_names_the_line_of_its_code(call: str):
+    line = RaisesInside.fail_in.__code__.co_firstlineno + 2
+    with pytest.raises(EnvError, match=rf"ValueError.*test_check\.py, line {line}\)"):
+        EnvCreator(RaisesInside, {"call": call}).spaces()
+
+
+def test_an_error_that_no_line_of_an_environment_raised_names_none():
+    with pytest.raises(EnvError, match="unexpected keyword argument 'size'") as error:
+        EnvCreator("CartPole-v1", {"size": 3}).spaces()
+    assert ", line " not in str(error.value)

@@ -18,7 +18,7 @@ from lightning_rl.envs.check import (
     sample_allowed_action,
 )
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.errors import EnvApiError, EnvError, short_repr
+from lightning_rl.errors import EnvApiError, EnvError, place_of, short_repr
 
 __all__ = [
     "agents_meet",
@@ -179,7 +179,7 @@ def _step(env: MultiAgentEnv, name: str, step: int, actions: dict[str, Any], end
     except Exception as error:
         raise EnvError(
             f"environment {name!r} raised {type(error).__name__} in {where} after actions {short_repr(actions)}: "
-            f"{error}"
+            f"{error}{place_of(error)}"
         ) from error
     if not isinstance(result, tuple) or len(result) != 5:
         size = len(result) if isinstance(result, tuple) else type(result).__name__

@@ -51,9 +51,11 @@ __all__ = [
     "may_be_share",
     "spell_type",
     "takes_keyword",
+    "with_tuples",
 ]
 
 Keyword = inspect.Parameter
+SEQUENCES = {tuple, list, Sequence}
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -374,6 +376,22 @@ def kinds_of(hint: Any) -> set[Any]:
     if get_origin(hint) is Annotated:
         return kinds_of(get_args(hint)[0])
     return set().union(*map(kinds_of, get_args(hint))) if get_origin(hint) in UNIONS else {hint}
+
+
+def with_tuples(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords in which a list is a tuple where the function asks for a tuple and for no list: YAML has no tuples.
+
+    Args:
+        function: somebody else's class or function, which gets the keywords.
+        keywords: by name, as a config gives them.
+    """
+    if not any(isinstance(value, list) for value in keywords.values()):
+        return dict(keywords)
+    asked = {name: {get_origin(kind) or kind for kind in kinds_of(hint)} for name, hint in hints_of(function).items()}
+    return {
+        name: tuple(value) if isinstance(value, list) and asked.get(name, set()) & SEQUENCES == {tuple} else value
+        for name, value in keywords.items()
+    }
 
 
 def may_be_share(value: Any, hint: Any) -> bool:

@@ -50,7 +50,7 @@ from lightning_rl.errors import (
     short_repr,
 )
 from lightning_rl.ranges import Agents, Count
-from lightning_rl.signatures import ImportPath, check_fields, coerce
+from lightning_rl.signatures import ImportPath, check_fields, coerce, with_tuples
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "check_installed", "declared_time_limit", "suggest_id"]
 
@@ -92,8 +92,9 @@ class EnvCreator(LayoutSlot):
             ("mpe2.simple_spread_v3"), and its `parallel_env` is preferred to its `env`.
         kwargs: keywords for the environment; for an Atari game, those of `Atari`.
         wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
-            **keywords}` passes keywords. They receive a `MultiAgentEnv` if there are several agents; with `agents`,
-            each copy is wrapped, and a `MultiAgentWrapper` wraps all copies together.
+            **keywords}` passes keywords. A list in these or in `kwargs` is given as a tuple where the type hint of a
+            wrapper, class or function asks for one. They receive a `MultiAgentEnv` if there are several agents; with
+            `agents`, each copy is wrapped, and a `MultiAgentWrapper` wraps all copies together.
         max_episode_steps: truncate episodes after this many steps, for all agents; `None` keeps the environment's own
             limit.
         check: test the Gymnasium API before training (`check.py`); turn it off for hardware that cannot be reset
@@ -477,7 +478,8 @@ def _row(obs: Any, index: int) -> Any:
 def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
     if isinstance(wrapper, Mapping):
         keywords = dict(wrapper)
-        return partial(_wrapper(keywords.pop("wrapper")), **keywords)
+        function = _wrapper(keywords.pop("wrapper"))
+        return partial(function, **with_tuples(function, keywords))
     return import_object(wrapper) if isinstance(wrapper, str) else wrapper
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.signatures import with_tuples
 
 __all__ = ["EnvContext", "call_creator", "find_registered_env", "register_env", "registered_envs"]
 
@@ -74,7 +75,7 @@ def call_creator(creator: Callable[..., Any], context: EnvContext, extra: Mappin
     wanted = (needed if not isinstance(creator, type) and len(needed) == 1 else []) or named
     if len(wanted) == 1 and wanted[0] not in context and set(needed) <= set(wanted):
         return creator(**{wanted[0]: context}, **extra)
-    return creator(**{**context, **extra})
+    return creator(**with_tuples(creator, {**context, **extra}))
 
 
 def _positional(creator: Callable[..., Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -162,3 +163,26 @@ class OnlyLegal(gym.Env):  # type: ignore[type-arg]
 @pytest.mark.parametrize("in_info", [True, False])
 def test_the_check_takes_allowed_actions_only(in_info: bool) -> None:
     assert EnvCreator(OnlyLegal, {"in_info": in_info}).spaces()[1] == gym.spaces.Discrete(4)
+
+
+class Sized(Fine):
+    """Compares a size with a tuple, as environments and wrappers do that ask for one."""
+
+    def __init__(
+        self, size: tuple[int, int] = (2, 2), names: list[str] | tuple[str, ...] = (), free: Any = None
+    ) -> None:
+        super().__init__()
+        self.given = (size, names, free)
+
+
+class SizedWrapper(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: Any, shape: int | tuple[int, ...], weights: Sequence[float]) -> None:
+        super().__init__(env)
+        self.given = (shape, weights)
+
+
+def test_a_list_in_a_config_is_a_tuple_where_code_asks_for_one():
+    wrapper = {"wrapper": f"{__name__}:SizedWrapper", "shape": [3, 4], "weights": [0.5]}
+    env: Any = EnvCreator(Sized, {"size": [5, 6], "names": ["a"], "free": [1]}, wrappers=[wrapper]).make_single()
+    assert env.unwrapped.given == ((5, 6), ["a"], [1])
+    assert env.given == ((3, 4), [0.5])

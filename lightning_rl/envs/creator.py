@@ -166,8 +166,8 @@ class EnvCreator(LayoutSlot):
             given = {**self.kwargs, **extra} if isinstance(error, TypeError) else {}
             keywords = f"; its keywords are env.kwargs={short_repr(given)}" if given else ""
             raise EnvError(
-                f"environment {self.name!r} failed to start with {type(error).__name__}: {error}{keywords}"
-                f"{place_of(error)}"
+                f"environment {self.name!r} failed to start with {type(error).__name__}: {error}"
+                f"{place_of(error)}{keywords}"
             ) from error
 
     def _make_with_wrappers(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:

@@ -178,6 +178,31 @@ def test_many_agents_are_named_by_the_first_and_the_last(monkeypatch: pytest.Mon
     assert max(map(len, findings)) < 80
 
 
+class Screen(broken_envs.Fine):
+    """Images of a whole window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (150, 130, 3), np.uint8)
+
+    def observe(self) -> Any:
+        return np.zeros((150, 130, 3), np.uint8)
+
+
+def test_large_images_have_policies_with_another_model(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
+    findings = {finding.subject: finding for finding in examine_env(EnvCreator(Screen), 20)}
+    fitting = findings["policies that fit"]
+    assert fitting.level == "warn" and "model=impala_resnet" in fitting.text and {"ppo", "dqn"} <= words(fitting)
+    assert "ResizeObservation" in fitting.fix and "td3" not in words(fitting)
+    refused = next(finding for subject, finding in findings.items() if "ppo" in subject)
+    assert refused.fix.startswith("set model.conv_filters") and refused.fix.endswith("gives 84×84)")
+
+
+def words(finding: Finding) -> set[str]:
+    return {word.strip(",") for word in finding.text.split()}
+
+
 def test_what_a_first_reset_shows_is_no_fault_of_the_creation():
     finding = examine_env(EnvCreator(broken_teams.Outside))[-1]
     assert finding.subject == "API" and "env.kwargs" not in finding.fix

@@ -35,7 +35,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
-from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.callbacks.metrics import latest_metrics, recall_best_evaluation
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.checkpoint_files import newest_checkpoint
 from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError, number_in_file
@@ -125,6 +125,8 @@ class RLCheckpoint(Checkpoint):
         found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
         self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
         self._record_best_path()
+        if self.best and self.monitor == EVAL_RETURN:
+            recall_best_evaluation(trainer, max(self.best.values()))
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
         self._saved_at, self._between_iterations = time.monotonic(), True
         self._due = self._due_by_clock = False

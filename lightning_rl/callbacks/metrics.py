@@ -19,7 +19,13 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import count_in_file, number_in_file
 from lightning_rl.process_memory import resident_mb
 
-__all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics", "leave_out_seconds"]
+__all__ = [
+    "MetricsCallback",
+    "ensure_metrics_callback",
+    "latest_metrics",
+    "leave_out_seconds",
+    "recall_best_evaluation",
+]
 
 BY_HAND = 50  # env steps between two rows without a run's config: 2,000 rows in 100,000 steps
 AVERAGED = ("train/", "time/collect_s", "time/learn_s")
@@ -192,7 +198,10 @@ class MetricsCallback(Callback):
         self.latest.update(result)
         for name in (TRAIN_RETURN, EVAL_RETURN):
             if name in result:
-                self._best[name] = max(result[name], self._best.get(name, result[name]))
+                self._note_best(name, result[name])
+
+    def _note_best(self, name: str, value: float) -> None:
+        self._best[name] = max(value, self._best.get(name, value))
 
     def _report(self, trainer: Trainer) -> None:
         """Write a row with the metrics since the last one, if there are any."""
@@ -244,6 +253,13 @@ def leave_out_seconds(trainer: Trainer, seconds: float) -> None:
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, MetricsCallback):
             callback._other_seconds += seconds
+
+
+def recall_best_evaluation(trainer: Trainer, value: float) -> None:
+    """Count an evaluation that a best file tells of: a run's last one follows the last save, which does not know it."""
+    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(callback, MetricsCallback):
+            callback._note_best(EVAL_RETURN, value)
 
 
 def latest_metrics(trainer: Trainer) -> dict[str, float]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lightning_rl.callbacks import AtomicCheckpointIO, RLCheckpoint, StopCallback
+from lightning_rl.callbacks.metrics import MetricsCallback
 from lightning_rl.errors import ConfigError, NonFiniteError, SaveError
 from lightning_rl.policies.checkpoints import check_finite_weights
 from lightning_rl.runs import run
@@ -194,6 +195,16 @@ def test_a_best_file_does_not_cut_environments(tmp_path: Path):
     policy, data, _ = fit(tmp_path / "run", 8, **options)
     assert data.cuts == 1
     assert [phase for _, phase in policy.seen] == list(range(8))
+
+
+def test_a_resumed_run_knows_the_evaluation_that_followed_its_last_save(tmp_path: Path):
+    """The last evaluation of a run comes after last.ckpt: only the name of its best file tells of it."""
+    options = {"monitor": "eval/ep_rew_mean", "data": {"evaluations": [2.0]}}
+    fit(tmp_path / "run", 4, MetricsCallback(), **options)
+    (tmp_path / "run" / "best_000000400_2.00.ckpt").rename(tmp_path / "run" / "best_000000400_7.00.ckpt")
+    metrics = MetricsCallback()
+    fit(tmp_path / "run", 8, metrics, resume="last.ckpt", **options)
+    assert metrics.best_return == 7.0
 
 
 def test_every_file_loads_with_weights_only(tmp_path: Path):

@@ -387,7 +387,11 @@ def with_tuples(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not any(isinstance(value, list) for value in keywords.values()):
         return dict(keywords)
-    asked = {name: {get_origin(kind) or kind for kind in kinds_of(hint)} for name, hint in hints_of(function).items()}
+    try:
+        hints = hints_of(function)
+    except ValueError:  # built-in classes and functions have no signature
+        return dict(keywords)
+    asked = {name: {get_origin(kind) or kind for kind in kinds_of(hint)} for name, hint in hints.items()}
     return {
         name: tuple(value) if isinstance(value, list) and asked.get(name, set()) & SEQUENCES == {tuple} else value
         for name, value in keywords.items()

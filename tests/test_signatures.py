@@ -25,7 +25,7 @@ from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, P
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.schedules import Schedule
-from lightning_rl.signatures import Section, coerce, keywords_of, spell_type
+from lightning_rl.signatures import Section, coerce, keywords_of, spell_type, with_tuples
 from tests.envs.classic_control import CARTPOLE
 
 OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))
@@ -307,3 +307,7 @@ def test_a_config_names_the_key_and_takes_whole_floats(tmp_path: Path):
     config = compose_config([f"run_dir={tmp_path}", "total_env_steps=1e5", "data=replay", "policy=dqn", "seed=2.0"])
     check_config(config)
     assert (repr(config["total_env_steps"]), repr(config["seed"])) == ("100000", "2")
+
+
+def test_lists_for_a_function_without_a_signature_stay_lists():
+    assert with_tuples(max, {"key": [1]}) == {"key": [1]}

@@ -418,15 +418,13 @@ class RolloutWorker:
         envs = None if self._positions is None else self._positions.state_dict(self.env, self._obs, self._info)
         if envs is None:
             return None
-        if self._exploration is not None:
-            self._exploration.begin_fragment(self._actor)  # another worker or an evaluation may have acted since
         return {
             "envs": envs,
             "tracker": self.episodes.state_dict(),
             "just_ended": torch.from_numpy(self._just_ended),
             "has_masks": self._has_masks,
             "memory": self._memory.state_dict(),
-            "exploration": None if self._exploration is None else self._exploration.episode_state(),
+            "exploration": None if self._exploration is None else self._noise_state(self._exploration),
             "running_returns": None if self._returns is None else self._returns.state_dict(),
         }
 
@@ -461,6 +459,14 @@ class RolloutWorker:
             self._returns.load_state_dict(saved["running_returns"])
         if self._exploration is not None:
             self._bring_back_noise(self._exploration, saved["exploration"])
+
+    def _noise_state(self, exploration: Exploration) -> dict[str, Any] | None:
+        """What the strategy keeps for this worker's episodes; another worker or an evaluation may have acted since."""
+        acted = exploration.actor
+        exploration.begin_fragment(self._actor)
+        state = exploration.episode_state()
+        exploration.begin_fragment(acted)
+        return state
 
     def _bring_back_noise(self, exploration: Exploration, state: Mapping[str, Any] | None) -> None:
         if state is not None:

@@ -139,7 +139,7 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
     assert (status["state"], status["error"]) == ("ok", None)
     assert status["env_steps"] >= 600
     assert yaml.safe_load((out / "config.yaml").read_text())["total_env_steps"] == 600
-    files = {"config.yaml", "provenance.json", "metrics.csv", "status.json"}
+    files = {"config.yaml", "config.signature", "provenance.json", "metrics.csv", "status.json"}
     assert {path.name for path in out.iterdir()} == files | {"checkpoints", "tb"}
     assert (out / "checkpoints" / "last.ckpt").is_file()
 

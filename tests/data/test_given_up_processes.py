@@ -60,7 +60,7 @@ def test_an_interrupted_population_is_rolled_back() -> None:
     remote = fake_worker_set(policy, fate, [0, 1], **WHOLE)
     found = populations_of(remote, policy)
     next(found)
-    before = remote.state_dict()
+    before = remote.positions()
     remote.stop_when(lambda: True)
     with pytest.raises(KeyboardInterrupt):
         next(found)

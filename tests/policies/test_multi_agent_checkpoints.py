@@ -345,7 +345,7 @@ def test_a_drawing_mapping_without_a_plain_form_is_refused_when_it_is_saved() ->
     assert fixed.spec()["kwargs"]["policy_mapping"] == {"cart_0": "first", "cart_1": "first"}
     names = ("first", "second")
     policy = several({name: PPO_ENTRY for name in names}, lambda agent, rng: names[int(rng.integers(2))])
-    with pytest.raises(CheckpointError, match=r"policy_mapping=.*cannot be written into a checkpoint"):
+    with pytest.raises(CheckpointError, match=r"policy_mapping is .*cannot be written into a checkpoint"):
         policy.on_save_checkpoint({"state_dict": policy.state_dict()})
 
 

@@ -309,7 +309,7 @@ def test_a_loaded_policy_gives_bitwise_equal_actions(tmp_path: Path) -> None:
 
 def test_spec_names_a_keyword_that_has_no_import_path() -> None:
     policy = PPO(*CARTPOLE.spaces(), custom_losses=[lambda policy, batch: torch.zeros(())])
-    with pytest.raises(CheckpointError, match=r"custom_losses\[0\].*import path"):
+    with pytest.raises(CheckpointError, match=r"custom_losses\.0 .*import path"):
         policy.spec()
 
 

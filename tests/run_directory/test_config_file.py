@@ -29,7 +29,7 @@ def files(run_dir: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_written_config_is_read_back(tmp_path: Path):
     write_config(config(tmp_path), tmp_path)
     assert read_config(tmp_path) == config(tmp_path)
-    assert list(files(tmp_path)) == ["config.yaml"]
+    assert sorted(files(tmp_path)) == ["config.signature", "config.yaml"]
 
 
 def test_an_unchanged_config_is_not_written_again(tmp_path: Path):

@@ -26,6 +26,7 @@ from lightning_rl.envs.creator import EnvCreator, autoreset_mode, declared_time_
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice, place_of
+from lightning_rl.rendering.pictures import as_rgb
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE
 from lightning_rl.spaces import check_supported, leaf_spaces
 
@@ -331,19 +332,18 @@ def examine_rendering(creator: EnvCreator, env: Any) -> Finding:
         pictured: Any = creator.make_single(render_mode="rgb_array")
         try:
             pictured.reset(seed=0)
-            picture = pictured.render()
+            rendered = pictured.render()
         finally:
             pictured.close()
     except Exception as error:  # of the environment's own code, or of a package that draws
         text = f"rgb_array raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         fix = drawing_advice(error) or "install what draws, or take render_mode in __init__; `doctor` knows more"
         return Finding("rendering", "warn", text, fix)
-    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
-        return Finding(
-            "rendering", "ok", f"modes {', '.join(modes)}; a picture has {picture.shape[0]}×{picture.shape[1]}"
-        )
-    found = f"{picture.dtype} {list(picture.shape)}" if isinstance(picture, np.ndarray) else type(picture).__name__
-    return Finding("rendering", "warn", f"rgb_array gave {found}", "return an array of uint8, [H, W, 3]")
+    try:
+        height, width, _ = as_rgb(rendered).shape
+    except EnvError as error:
+        return Finding("rendering", "warn", f"rgb_array: {error}", "return an array of uint8, [H, W, 3]")
+    return Finding("rendering", "ok", f"modes {', '.join(modes)}; a picture has {height}×{width}")
 
 
 def examine_extras_of_spaces(env: Any, played: Played) -> Iterator[Finding]:

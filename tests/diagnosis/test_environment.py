@@ -18,6 +18,7 @@ from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.random_play import Played
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError, drawing_advice
+from lightning_rl.rendering.frames import check_picture
 from tests.envs import broken_envs
 from tests.envs.masked_envs import Masked
 from tests.envs.multi_agent import broken_envs as broken_teams
@@ -81,7 +82,8 @@ class Walk(gym.Env[np.ndarray, Any]):
         return self.look(), 0.0 if self.fault == "sparse" else reward, over, False, {}
 
     def render(self) -> Any:
-        return np.zeros((8, 8)) if self.fault == "picture" else np.zeros((8, 9, 3), np.uint8)
+        channels = 4 if self.fault == "transparent" else 3
+        return np.zeros((8, 8)) if self.fault == "picture" else np.zeros((8, 9, channels), np.uint8)
 
 
 def examine(fault: str) -> dict[str, Finding]:
@@ -96,6 +98,13 @@ def test_a_fine_environment_has_only_good_findings():
     assert findings["processes"].text.startswith("another process creates and steps it")
     assert findings["vector form"].text == "sync, autoreset NextStep"
     assert findings["longer walk"].text == "400 random steps without a violation"
+
+
+def test_a_transparent_picture_is_as_good_as_it_is_to_a_video():
+    with_alpha = EnvCreator(Walk, {"fault": "transparent"})
+    finding = environment.examine_rendering(with_alpha, with_alpha.make_single())
+    assert finding.level == "ok" and finding.text.endswith("a picture has 8×9")
+    assert check_picture(with_alpha, "a video")
 
 
 GOLDEN = [
@@ -114,7 +123,7 @@ GOLDEN = [
     ("other copy", "determinism", "warn", "differ from reset on", "self.np_random"),
     ("starts again", "seeding", "warn", "a reset without a seed begins the same episode again", "np_random"),
     ("seed ignored", "seeding", "warn", "all seeds give the same episode", "super().reset(seed=seed)"),
-    ("picture", "rendering", "warn", "rgb_array gave float64 [8, 8]", "uint8"),
+    ("picture", "rendering", "warn", "render() gave an array float64 [8, 8]", "uint8"),
     ("goals", "goals", "warn", "without compute_reward", "add compute_reward"),
 ]
 

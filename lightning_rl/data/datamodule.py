@@ -331,12 +331,14 @@ class RolloutDataModule(LightningDataModule):
         """Before the first evaluation: say that episodes seem to have no end, so that evaluations are cut."""
         limit = self.evaluation["max_episode_steps"]
         waits = limit == "auto" and not self.evaluation_env.time_limit and not self.episode_window.lengths
-        if waits and not self._warned and self._policy().env_steps:
+        if waits and not self._warned and (steps := self._policy().env_steps):
             self._warned = True
+            of_each = steps // self._running_episodes()
             warnings.warn(
-                f"no training episode has ended in {self._policy().env_steps:,} env steps, and {self.env.name!r} "
-                f"declares no time limit: evaluations cut episodes after {LONGEST_UNLIMITED_EPISODE:,} steps "
-                "(evaluation.max_episode_steps); set env.max_episode_steps=1000, say, for a limit in training, too",
+                f"no training episode has ended in {steps:,} env steps ({of_each:,} of each environment), and "
+                f"{self.env.name!r} declares no time limit: evaluations cut episodes after "
+                f"{LONGEST_UNLIMITED_EPISODE:,} steps (evaluation.max_episode_steps); if episodes never end, set "
+                "env.max_episode_steps=1000, say, for a limit in training, too",
                 stacklevel=2,
             )
 
@@ -404,9 +406,13 @@ class RolloutDataModule(LightningDataModule):
             self._warn_of_cut_episodes()
         self.force_reset()
 
-    def _warn_of_cut_episodes(self) -> None:
+    def _running_episodes(self) -> int:
+        """How many environments run at a time, of all ranks."""
         ranks = 1 if self.trainer is None else self.trainer.world_size
-        running = logical_workers(self._logical, self.num_workers, ranks) * self.worker_options["num_envs"]
+        return logical_workers(self._logical, self.num_workers, ranks) * self.worker_options["num_envs"]
+
+    def _warn_of_cut_episodes(self) -> None:
+        running = self._running_episodes()
         ended, self._episodes_at_save = self._episodes_at_save, self.episode_window.episodes_total
         finished = self._episodes_at_save - ended
         if running > MOST_CUT * (running + finished) and not self._warned_of_cuts:

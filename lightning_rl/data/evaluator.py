@@ -208,7 +208,8 @@ def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:
     return (
         f"{cut} of {len(episodes)} episodes went on after {max_episode_steps:,} steps; they were cut there, and count "
         "with their return so far: set env.max_episode_steps=1000, say, for a time limit in training and evaluation, "
-        "or a larger evaluation.max_episode_steps"
+        "or a larger evaluation.max_episode_steps; if episodes end in training, the best action may be one that "
+        "changes nothing here, for ever: evaluation.explore=true samples actions as training does"
     )
 
 

@@ -54,7 +54,8 @@ def test_the_limit_of_evaluations_follows_from_that_of_the_environment(creator: 
 def test_an_evaluation_without_ends_is_cut_and_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = [f"run_dir={tmp_path}", "workers.fragment_length=8", "model.fcnet_hiddens=[4]", "evaluation.episodes=2"]
     algorithm = Algorithm("ppo", Endless, overrides=overrides)
-    with pytest.warns(UserWarning, match=r"declares no time limit.*evaluation\.max_episode_steps"):
+    # One iteration: 8 steps of each of PPO's environments.
+    with pytest.warns(UserWarning, match=r"\(8 of each environment\).*no time limit.*evaluation\.max_episode_steps"):
         algorithm.train()
         assert algorithm.evaluate()["eval/ep_len_mean"] == LONGEST_UNLIMITED_EPISODE
     saved = algorithm.save()

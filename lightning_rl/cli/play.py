@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_rl.cli.parser import Parser, add_policy_arguments
+from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
 
 __all__ = ["play"]
 
@@ -16,6 +16,8 @@ def play(arguments: Sequence[str]) -> int:
     ways = "a window, the environment's text, or its picture as coloured characters; default: the first that works"
     parser.add_argument("--render", choices=("auto", "human", "ansi", "rgb"), default="auto", help=ways)
     parser.add_argument("--fps", type=float, help="frames per second, 0: no waiting; default: the environment's own")
+    limit = "longer episodes are cut there; default: the run's evaluation.max_episode_steps"
+    parser.add_argument("--max-steps", type=whole_number, help=limit)
     parser.epilog = "Keys, in the window or the terminal: space pauses, n steps while paused, q quits."
     options = parser.parse_args(arguments)
     from lightning_rl.runs import watch  # torch

@@ -153,9 +153,11 @@ def check_picture(creator: EnvCreator, what: str) -> float:
     """
     modes, fps = render_modes(creator)
     if "rgb_array" not in modes:
-        none = "its metadata declare no render_modes; list rgb_array there if render() gives pictures"
-        declared = f"it declares {modes}" if modes else none
-        raise ConfigError(f"{what} needs pictures (render mode rgb_array) of {creator.name!r}, and {declared}")
+        declared = f"it declares {modes}" if modes else "its metadata declare no render_modes"
+        raise ConfigError(
+            f"{what} needs pictures (render mode rgb_array) of {creator.name!r}, and {declared}: "
+            'add "rgb_array" to metadata["render_modes"], and return uint8 [H, W, 3] from render()'
+        )
     env = with_render_mode(creator, "rgb_array").make_single()
     try:
         env.reset(seed=0)
@@ -180,6 +182,7 @@ def watched_workers(
     num_envs: int = 1,
     seed: int = 0,
     explore: bool = False,
+    max_episode_steps: int | None = None,
     every: int = 1,
 ) -> WorkerSet:
     """Workers whose `run_episodes` plays as in an evaluation, and shows frames.
@@ -189,7 +192,7 @@ def watched_workers(
         show: gets the frames of all `num_envs` environments.
         render_mode: "human", "ansi" or "rgb_array".
         num_envs: environments stepped together.
-        seed, explore: as `RolloutWorker`.
+        seed, explore, max_episode_steps: as `RolloutWorker`.
         every: as `Watched`.
     """
     return WorkerSet(
@@ -200,6 +203,7 @@ def watched_workers(
         seed=seed,
         stream="evaluation",
         explore=explore,
+        max_episode_steps=max_episode_steps,
         max_env_restarts=0,  # a second attempt would show an episode's beginning twice
         wrap_env=partial(Watched, show=show, every=every),
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_rl.data.evaluator import longest_evaluated
 from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rendering.frames import (
     FASTEST,
@@ -25,8 +26,9 @@ from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, t
 from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
 from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
 from lightning_rl.rendering.window import PygameWindow
+from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.run_directory.regular_files import refuse_links
-from lightning_rl.runs.evaluation import load_policy_and_environment
+from lightning_rl.runs.evaluation import load_policy_and_environment, longest_episode
 
 __all__ = ["MOST_STEPS", "RENDERERS", "play", "record"]
 
@@ -49,6 +51,7 @@ def play(
     trust: str | Sequence[str] = (),
     render: str = "auto",
     fps: float | None = None,
+    max_steps: int | None = None,
     say: Callable[[str], Any] = print,
 ) -> list[tuple[float, int]]:
     """Show whole episodes of a policy in a window or in the terminal.
@@ -60,6 +63,7 @@ def play(
             "auto": the first of these that environment and machine have.
         fps: frames per second; `None`: the environment's own; 0: as fast as they come. A window is never faster than
             its environment lets it be.
+        max_steps: as `evaluate`.
         say: gets a line about each episode: at once, or when the terminal has been given back.
 
     Returns:
@@ -69,7 +73,7 @@ def play(
         CheckpointError, ConfigError: as `evaluate`; or environment or machine cannot show it in this way.
         EnvError: the environment cannot render.
     """
-    check_at_least_one(episodes=episodes)
+    check_at_least_one(episodes=episodes, max_steps=1 if max_steps is None else max_steps)
     if fps is not None and fps != 0 and not SLOWEST <= fps <= FASTEST:
         raise ConfigError(
             f"fps={fps}; expected {SLOWEST:g} to {FASTEST:g} frames per second, or 0: as fast as they come"
@@ -77,7 +81,8 @@ def play(
     from rich.console import Console
 
     console = Console()
-    _, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
+    file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
+    limit = longest_evaluated(longest_episode(file, env), creator) if max_steps is None else max_steps
     modes, own_fps = render_modes(creator)
     renderer = choose_renderer(render, modes, creator.name, console.is_terminal)
     if renderer == "rgb":
@@ -90,7 +95,13 @@ def play(
         with Keyboard(window=window.read if screen is None else None) as keyboard, screen or nullcontext():
             player = Player((screen or window).draw, keyboard, own_fps if fps is None else fps)
             workers = watched_workers(
-                creator, policy, player.show, render_mode=RENDERERS[renderer], seed=seed, explore=explore
+                creator,
+                policy,
+                player.show,
+                render_mode=RENDERERS[renderer],
+                seed=seed,
+                explore=explore,
+                max_episode_steps=limit,
             )
             try:
                 for number in range(1, episodes + 1):
@@ -135,8 +146,11 @@ def choose_renderer(render: str, modes: Sequence[str], name: str, is_terminal: b
     usable = [each for each in found if (has_display() if each == "human" else is_terminal)]
     if usable:
         return usable[0]
-    if is_terminal:
-        raise ConfigError(f"environment {name!r} can be shown in a window only, and there is no display (DISPLAY)")
+    if is_terminal or found == ["human"]:
+        raise ConfigError(
+            f"environment {name!r} can be shown in a window only, and there is no display (DISPLAY); terminals and "
+            'videos need "rgb_array" in its metadata["render_modes"]'
+        )
     raise ConfigError(
         "there is no display, and the output is no terminal: lightning-rl video writes a file, and "
         f"--render {found[-1]} writes frame after frame all the same"
@@ -153,7 +167,8 @@ def describe_episode(number: int, episode: tuple[float, int]) -> str:
     """A line about an episode that ended: its return and length; with several agents, the returns by policy."""
     by_policy = getattr(episode, "by_policy", {})
     own = ", ".join(f"{name} {value:.6g}" for name, value in by_policy.items())
-    return f"episode {number}: return {episode[0]:.6g}, length {episode[1]}" + (f" ({own})" if own else "")
+    cut = ", cut there (--max-steps)" if was_cut(episode) else ""
+    return f"episode {number}: return {episode[0]:.6g}, length {episode[1]}" + (f" ({own})" if own else "") + cut
 
 
 def record(

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lightning_rl.rendering.window import PygameWindow
 from lightning_rl.runs import watch
 from tests.cli.conftest import Command
 from tests.cli.watched_run import train
+from tests.rollouts.counting import Counter
 
 ROOT = Path(__file__).parents[2]
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
@@ -142,6 +144,40 @@ def test_what_cannot_be_shown_is_one_line(cartpole: Path, command: Command, argu
 def test_an_environment_that_shows_nothing_says_so(command: Command, tmp_path: Path):
     run = train(tmp_path / "run", "env=repeat_after_me", "experiment=none", "policy=dqn")
     assert "shows nothing: its metadata name the render_modes []" in command("play", str(run)).err
+
+
+class Endless(Counter):
+    """Its episodes never end; it has pictures, or only a window."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, only_window: bool = False, render_mode: str | None = None) -> None:
+        super().__init__(length=10**9)
+        self.render_mode = render_mode
+        if only_window:
+            self.metadata = {"render_modes": ["human"]}
+
+    def render(self) -> Any:
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def test_an_episode_without_end_is_cut_where_evaluations_cut_it(command: Command, tmp_path: Path):
+    run = train(tmp_path / "run", "env.id=tests.cli.test_play:Endless", "evaluation.max_episode_steps=9")
+    shown = command("play", str(run), "--render", "rgb", "--fps", "0", "--episodes", "2")
+    assert shown.code == 0, shown.err
+    assert re.findall(r"^episode (\d): return \S+ length (\d+), cut there", shown.out, flags=re.MULTILINE) == [
+        ("1", "9"),
+        ("2", "9"),
+    ]
+    shorter = command("play", str(run), "--render", "rgb", "--fps", "0", "--episodes", "1", "--max-steps", "4")
+    assert "length 4, cut there" in shorter.out
+
+
+def test_without_a_display_no_verb_is_named_that_cannot_show_a_window_s_environment(command: Command, tmp_path: Path):
+    run = train(tmp_path / "run", "env.id=tests.cli.test_play:Endless", "env.kwargs.only_window=true")
+    refused = command("play", str(run))
+    assert refused.code == 2 and "can be shown in a window only" in refused.err
+    assert "lightning-rl video" not in refused.err and 'need "rgb_array"' in refused.err
 
 
 def play_in_a_terminal(

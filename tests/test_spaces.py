@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import pickle
 from typing import Any
@@ -233,3 +234,39 @@ def test_a_dict_may_have_integer_keys_in_observations_and_actions() -> None:
     policy = PPO(space, Keyed.action_space, model={"fcnet_hiddens": [8]})
     worker = RolloutWorker(EnvCreator(Keyed, check=False), policy, num_envs=2, fragment_length=8)
     assert np.isfinite(policy.learn_on_batch(worker.sample())["loss"])
+
+
+class Layer(enum.IntEnum):
+    WALL = 1
+    ROAD = 2
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Part(enum.Enum):
+    BODY = "body"
+
+
+class Named(str, enum.Enum):  # noqa: UP042  its str() is "Named.ARM", which batches take for names
+    ARM = "arm"
+
+
+@pytest.mark.parametrize("key", [Layer.WALL, Colour.RED, np.int64(4)], ids=repr)
+def test_members_of_enumerations_that_equal_plain_keys_are_written_as_these(key: Any) -> None:
+    space = spaces.Dict({"map": spaces.Dict([(key, spaces.MultiBinary(2))])})
+    check_supported(space, "observation")
+    written = space_to_json(space)
+    assert type(written["spaces"][0][1]["spaces"][0][0]) in (int, str)
+    again = space_from_json(json.loads(json.dumps(written)))
+    assert again == space and space_difference(space, again) is None
+    assert again.contains(space.sample())
+
+
+@pytest.mark.parametrize("key", [Part.BODY, Named.ARM, (0, 1), None], ids=repr)
+@pytest.mark.parametrize("role", ["observation", "action"])
+def test_keys_that_no_file_can_hold_are_refused_before_training(key: Any, role: str) -> None:
+    space = spaces.Dict({"map": spaces.Dict([(key, spaces.Discrete(2))])})
+    with pytest.raises(UnsupportedSpaceError, match="expected text or an integer: rename"):
+        check_supported(space, role)

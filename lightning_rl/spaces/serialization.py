@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.spaces.structure import children
+from lightning_rl.spaces.structure import children, plain_key
 from lightning_rl.spaces.support import SUPPORTED, check_supported
 
 __all__ = ["space_difference", "space_from_json", "space_to_json"]
@@ -25,7 +25,7 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
         UnsupportedSpaceError: the space has a part that the package does not support.
     """
     if isinstance(space, spaces.Dict):
-        return {"type": "Dict", "spaces": [[name, space_to_json(child)] for name, child in space.spaces.items()]}
+        return {"type": "Dict", "spaces": [[plain_key(name), space_to_json(child)] for name, child in children(space)]}
     if isinstance(space, spaces.Tuple):
         return {"type": "Tuple", "spaces": [space_to_json(child) for child in space.spaces]}
     check_supported(space, "observation")

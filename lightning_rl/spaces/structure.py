@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-__all__ = ["children", "leaf_spaces", "leaf_values", "naming_another_form", "pack_leaves"]
+__all__ = ["children", "leaf_spaces", "leaf_values", "naming_another_form", "pack_leaves", "plain_key"]
 
 
 def leaf_spaces(space: Space[Any], path: str = "") -> Iterator[tuple[str, Space[Any]]]:
@@ -53,6 +53,15 @@ def children(space: Space[Any]) -> list[tuple[str, Space[Any]]]:
         return list(space.spaces.items())
     assert isinstance(space, spaces.Tuple)
     return [(str(position), child) for position, child in enumerate(space.spaces)]
+
+
+def plain_key(key: Any) -> str | int | None:
+    """The text or integer that equals a Dict's key, such as a member of `IntEnum`; `None` if no such value does.
+
+    Batches name parts by `str(key)`, which has to be that of the plain value, too.
+    """
+    plain = int(key) if isinstance(key, int | np.integer) else str(key)
+    return plain if plain == key and str(plain) == str(key) else None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.spaces.structure import leaf_spaces
+from lightning_rl.spaces.structure import children, leaf_spaces, plain_key
 
 __all__ = ["SUPPORTED", "check_supported", "choices_of", "is_bounded_box"]
 
@@ -36,6 +36,7 @@ def check_supported(space: Space[Any], role: str) -> None:
     Raises:
         UnsupportedSpaceError: names the part, the reason, and alternatives.
     """
+    _check_keys(space, role)
     leaves = list(leaf_spaces(space))
     if not leaves:
         raise UnsupportedSpaceError(f"{role} space {space} is empty: give it at least one part")
@@ -44,6 +45,19 @@ def check_supported(space: Space[Any], role: str) -> None:
         if problem:
             where = f"{role} space, part {path!r}" if path else f"{role} space"
             raise UnsupportedSpaceError(f"{where}: {leaf} {problem}")
+
+
+def _check_keys(space: Space[Any], role: str) -> None:
+    """Refuse keys of a Dict that neither a checkpoint nor the names of an exported policy could hold."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return
+    for name, child in children(space):
+        if plain_key(name) is None:
+            raise UnsupportedSpaceError(
+                f"{role} space: key {name!r} of a Dict is a {type(name).__name__}; expected text or an integer: rename "
+                "it in the space and in what the environment returns, as in a wrapper (env.wrappers)"
+            )
+        _check_keys(child, role)
 
 
 def _problem(leaf: Space[Any], role: str) -> str:

@@ -43,6 +43,7 @@ MOST_NAMED = 4  # agents in a line
 LEAK_MB = 10.0  # in 1000 steps
 LONG_RUN_STEPS = 1_000_000
 
+CHANGE = "change env.id, env.kwargs, or the environment's __init__"
 MEND = "change the environment as the line says, or wrap it (env.wrappers)"
 
 
@@ -65,7 +66,9 @@ def examine_env(creator: EnvCreator, steps: int = STEPS, seconds: float = SECOND
     except EnvError as error:
         if _starts(replace(creator, check=False)):
             return [Finding("API", "bad", str(error), MEND)]
-        return [Finding("creation", "bad", str(error), "change env.id, env.kwargs, or the environment's __init__")]
+        missing = missing_module(error)
+        fix = f"install the package that has the module {missing}" if missing else CHANGE
+        return [Finding("creation", "bad", str(error), fix)]
     took = time.perf_counter() - start
     try:
         made = type((env.env if isinstance(env, PackedEnv) else env).unwrapped).__name__
@@ -83,6 +86,13 @@ def _starts(creator: EnvCreator) -> bool:
     except EnvError:
         return False
     return True
+
+
+def missing_module(error: BaseException | None) -> str | None:
+    """The module whose absence caused an error, which Gymnasium raises again without the module's name."""
+    while error is not None and not (isinstance(error, ModuleNotFoundError) and error.name):
+        error = error.__cause__
+    return error.name if error is not None else None
 
 
 def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -> Iterator[Finding]:
@@ -173,7 +183,7 @@ def examine_episodes(env: Any, played: Played) -> Iterator[Finding]:
     """How episodes end."""
     count, walked = len(played.lengths), len(played.step_seconds)
     limit = declared_time_limit(env)
-    limited = f"time limit {limit} steps" if limit else "no time limit"
+    limited = f"time limit {limit} steps" if limit else "no time limit declared"
     if not count:
         if limit and limit > walked:
             yield Finding("episodes", "ok", f"none ended within {walked} random steps; {limited}")

@@ -107,6 +107,15 @@ def test_a_transparent_picture_is_as_good_as_it_is_to_a_video():
     assert check_picture(with_alpha, "a video")
 
 
+def needs_another_package() -> Any:
+    import package_of_another_library  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+
+def test_a_missing_package_is_to_be_installed():
+    (finding,) = examine_env(EnvCreator(needs_another_package))
+    assert finding.level == "bad" and "install the package that has the module package_of_another" in finding.fix
+
+
 GOLDEN = [
     ("text", "observation space", "bad", "Text", "wrapper"),
     ("unbounded actions", "action space", "warn", "has no bounds", "give low and high"),

@@ -22,6 +22,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_worker_set
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.ray.programs import PROGRAM, descendants
+from tests.run_comparison import assert_equal
 
 pytestmark = pytest.mark.ray
 
@@ -72,7 +73,7 @@ def test_methods_of_the_ray_worker_set_equal_those_in_one_process(policy: PPO, r
         assert all(torch.equal(here[name], there[name]) for name in here)
         policy.learn_on_batch(here)
     assert local.get_metrics() == remote.get_metrics()
-    assert local.state_dict() == remote.state_dict()
+    assert_equal(local.state_dict(), remote.state_dict())
     assert remote.foreach_worker(lambda worker: worker.worker_index) == [0, 1, 2]
     for workers in (local, remote):
         workers.force_reset()

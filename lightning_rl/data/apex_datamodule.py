@@ -59,6 +59,7 @@ class ApexDataModule(ReplayDataModule):
     """
 
     default_plan = staticmethod(receive_and_replay)
+    runs_ahead = True
 
     def __init__(
         self,
@@ -149,12 +150,6 @@ class ApexDataModule(ReplayDataModule):
     def parts(self) -> int:
         """How many buffers share the capacity."""
         return self.num_shards
-
-    def describe_loss(self) -> str:
-        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
-        if self.num_workers == 0:
-            return super().describe_loss()
-        return "what worker processes have in flight is lost, and their episodes begin anew"
 
     def force_reset(self) -> None:
         """Start with seeded resets and new draws, as a run resumed from the checkpoint does."""

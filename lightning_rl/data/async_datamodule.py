@@ -87,6 +87,7 @@ class AsyncDataModule(RolloutDataModule):
     """
 
     default_plan = staticmethod(batches_as_they_come)
+    runs_ahead = True
 
     def __init__(
         self,
@@ -177,12 +178,6 @@ class AsyncDataModule(RolloutDataModule):
         if self.num_workers == 0 and "kept" in state_dict:
             for joiner, kept in zip(self.joiners, state_dict["kept"][self._rank], strict=True):
                 joiner.submit("load_state_dict", kept)
-
-    def describe_loss(self) -> str:
-        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
-        if self.num_workers == 0:
-            return super().describe_loss()
-        return "what worker processes have in flight is lost, and their episodes begin anew"
 
     def force_reset(self) -> None:
         """Start with seeded resets and without waiting fragments, as a run resumed from the checkpoint does.

@@ -147,6 +147,7 @@ class RolloutDataModule(LightningDataModule):
     feeds: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"  # what policies learn from
     reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read the column "action_logp"
     default_plan: ClassVar[Any] = staticmethod(parallel_rollouts)
+    runs_ahead: ClassVar[bool] = False  # whether worker processes go on while the policy learns
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a subclass's constructor check its keywords."""
@@ -387,6 +388,8 @@ class RolloutDataModule(LightningDataModule):
 
     def describe_loss(self) -> str:
         """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
+        if self.runs_ahead and self.num_workers:
+            return "what worker processes have in flight is lost, and their episodes begin anew"
         found = [reason for reason in self.workers.foreach_worker(lambda worker: worker.describe_loss()) if reason]
         if self.evaluation["parallel"]:
             found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")

@@ -39,6 +39,7 @@ class GradientDataModule(RolloutDataModule):
     """
 
     default_plan = staticmethod(async_gradients)
+    runs_ahead = True
 
     def __init__(
         self,
@@ -125,12 +126,6 @@ class GradientDataModule(RolloutDataModule):
         staleness, self._staleness = self._staleness, 0
         own = {"rollout/staleness": float(staleness), "rollout/dropped": float(self.dropped)}
         return {**super().pop_iteration_metrics(), **own}
-
-    def describe_loss(self) -> str:
-        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
-        if self.num_workers == 0:
-            return super().describe_loss()
-        return "what worker processes have in flight is lost, and their episodes begin anew"
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the rollouts, and how many gradients were dropped."""

@@ -101,9 +101,17 @@ class Algorithm:
             (result,) = self.trainer.validate(self.policy, datamodule=self.datamodule, verbose=False)
         return {name: float(value) for name, value in result.items()}
 
-    def compute_single_action(self, obs: Any, *, explore: bool = False, policy_id: str | None = None) -> Any:
-        """The action for one observation, ready for `env.step`; with several agents, of the policy of that id."""
-        return self.get_policy(policy_id).compute_single_action(obs, explore=explore)
+    def compute_single_action(
+        self, obs: Any, *, explore: bool = False, action_mask: Any = None, policy_id: str | None = None
+    ) -> Any:
+        """The action for one observation, ready for `env.step`; with several agents, of the policy of that id.
+
+        Args:
+            obs, explore, action_mask: as `Policy.compute_single_action`.
+            policy_id: `None`: the only policy.
+        """
+        policy = self.get_policy(policy_id)
+        return policy.compute_single_action(obs, explore=explore, action_mask=action_mask)
 
     def get_policy(self, policy_id: str | None = None) -> Any:
         """The policy; with several agents, the one of that id (`None`: the one that holds all).

@@ -18,7 +18,7 @@ from gymnasium import Space, spaces
 
 from lightning_rl.errors import EnvApiError, short_repr
 
-__all__ = ["ActionMasks", "choice_sizes", "mask_row", "sample_allowed"]
+__all__ = ["ActionMasks", "choice_sizes", "flat_mask", "mask_row", "sample_allowed"]
 
 
 def choice_sizes(space: Space[Any]) -> list[int]:
@@ -76,13 +76,9 @@ class ActionMasks:
         if type(mask) is np.ndarray and mask.shape == (self.width,) and mask.dtype != object:
             return mask.astype(bool)  # the usual case
         try:
-            return _flatten(self.space, mask)
+            return flat_mask(self.space, mask)
         except ValueError as error:
-            raise EnvApiError(
-                f"environment {self.name!r}: action_mask={short_repr(mask)} does not fit the action space "
-                f"{self.space}: {error}; expected {self.width} bools side by side, one for each alternative, or the "
-                "form of action_space.sample(mask)"
-            ) from error
+            raise EnvApiError(f"environment {self.name!r}: {error}") from error
 
     def find_all(self, obs: Any, info: Mapping[str, Any], num_envs: int, *, always: bool = False) -> np.ndarray | None:
         """The masks of a vector environment, bool `[B, width]`; `None`: no info holds one.
@@ -173,6 +169,22 @@ def sample_allowed(space: Space[Any], allowed: np.ndarray, rng: np.random.Genera
     leaf: Any = space
     first = leaf.low if isinstance(leaf, spaces.Box) else getattr(leaf, "start", 0)
     return (first + np.reshape(chosen, leaf.shape)).astype(leaf.dtype)
+
+
+def flat_mask(space: Space[Any], mask: Any) -> np.ndarray:
+    """A mask in any form, as bools `[width]`.
+
+    Raises:
+        ValueError: it does not fit the space.
+    """
+    try:
+        return _flatten(space, mask)
+    except ValueError as error:
+        raise ValueError(
+            f"action_mask={short_repr(mask)} does not fit the action space {space}: {error}; expected "
+            f"{sum(choice_sizes(space))} bools side by side, one for each alternative, or the form of "
+            "action_space.sample(mask)"
+        ) from error
 
 
 def _flatten(space: Space[Any], mask: Any) -> np.ndarray:

@@ -22,6 +22,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
+from lightning_rl.envs.action_masks import flat_mask
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, did_you_mean
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
 from lightning_rl.fast_torch import FastAttributes, set_mode
@@ -372,6 +373,7 @@ class Policy(FastAttributes, LightningModule):
         prev_action: Any = None,
         prev_reward: float | None = None,
         explore: bool | None = False,
+        action_mask: Any = None,
         full_fetch: bool = False,
     ) -> Any:
         """The action for one observation, ready for `env.step`.
@@ -382,13 +384,16 @@ class Policy(FastAttributes, LightningModule):
             prev_action, prev_reward: of the step before, for models that read one of them; the action in the policy's
                 space.
             explore: sample through the exploration strategy.
+            action_mask: the allowed actions as the environment's info gives them (`info["action_mask"]`); `None`:
+                "action_mask" of a Dict observation, if any.
             full_fetch: return the tuple below.
 
         Returns:
             The action; with `full_fetch=True` or a `state`, the tuple (action, next state, extra columns).
 
         Raises:
-            ValueError: the observation has another form than the observation space.
+            ValueError: the observation has another form than the observation space, or the mask does not fit the
+                action space.
         """
         given = {"prev_actions": prev_action, "prev_rewards": prev_reward}
         before = {
@@ -396,6 +401,8 @@ class Policy(FastAttributes, LightningModule):
             for name, value in given.items()
             if value is not None
         }
+        if action_mask is not None:
+            before["action_mask"] = flat_mask(self.action_space, action_mask)[None]
         states = [s.unsqueeze(0) for s in state or ()]
         with naming_another_form(self.observation_space, obs):
             actions, state_out, extra = self.act(_batch_of_one(obs), states, **before, explore=explore)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -111,6 +111,39 @@ class Masked(gym.Env[Any, Any]):
 def make_masked(context: Any) -> Masked:
     """`Masked` with keywords of an `EnvContext`, and the index of the environment in its vector."""
     return Masked(**context, index=context.vector_index)
+
+
+class MaskedVector(gym.vector.VectorEnv[Any, Any, Any]):
+    """A native vector of `Masked`: one array of masks `[B, 3]`, without "_action_mask"; ends reset in the next step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int = 1, **unused: Any) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = VECTOR, ACTIONS["discrete"]
+        self.observation_space = gym.vector.utils.batch_space(VECTOR, num_envs)
+        self.action_space = gym.vector.utils.batch_space(ACTIONS["discrete"], num_envs)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed[0] if isinstance(seed, list) else seed)
+        self.steps = np.arange(self.num_envs) % 5
+        self.ended = np.zeros(self.num_envs, bool)
+        return self._observe()
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        allowed = self.masks[np.arange(self.num_envs), actions].astype(bool) | self.ended
+        if not allowed.all():
+            raise AssertionError(f"{self.masks} forbid {actions}")
+        self.steps = np.where(self.ended, 0, self.steps + 1)
+        rewards = np.where(self.ended, 0.0, 1.0)
+        self.ended = self.steps == 5
+        obs, info = self._observe()
+        return obs, rewards, np.zeros(self.num_envs, bool), self.ended.copy(), info
+
+    def _observe(self) -> tuple[Any, dict[str, Any]]:
+        self.masks = np.ones((self.num_envs, 3), np.int8)
+        self.masks[np.arange(self.num_envs), self.np_random.integers(3, size=self.num_envs)] = 0
+        return self.np_random.uniform(-1, 1, (self.num_envs, 2)).astype(np.float32), {"action_mask": self.masks.copy()}
 
 
 class InTwoPlaces(MultiAgentEnv):

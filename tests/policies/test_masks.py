@@ -17,7 +17,7 @@ from lightning_rl.errors import EnvApiError, NonFiniteError
 from lightning_rl.policies import DQN, PPO, SAC, Policy, RandomPolicy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, action_mask_of
-from tests.envs.masked_envs import ACTIONS, TIMES, InTwoPlaces, Masked, make_masked
+from tests.envs.masked_envs import ACTIONS, TIMES, InTwoPlaces, Masked, MaskedVector, make_masked
 
 MASK = spaces.MultiBinary(3)
 VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -160,6 +160,34 @@ def test_workers_find_masks_in_any_form_and_record_them(actions: str, mode: Auto
             assert masks.shape[:2] == fragment.valid.shape and masks.any(-1).all() and not masks.all()
             rows = policy.learner.rows_of(fragment)
             assert torch.isfinite(policy.acting_distribution(rows).logp(rows.actions)).all()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_native_vector_s_masks_are_kept(algorithm: str, tmp_path: Any) -> None:
+    """The vector refuses forbidden actions."""
+    name = "MaskedVector-v0"
+    gym.register(name, Masked, kwargs={"actions": "discrete"}, vector_entry_point=MaskedVector)
+    try:
+        small = {"data": {"batch_size": 8, "learning_starts": 8}} if algorithm == "dqn" else {}
+        workers = {"vectorization": "native", "envs_per_worker": 3, "max_env_restarts": 0}
+        trained = Algorithm(algorithm, name, config={"workers": workers, "run_dir": str(tmp_path), **small})
+        assert trained.train()["gradient_steps"] > 0
+        trained.stop()
+    finally:
+        del gym.registry[name]
+
+
+@pytest.mark.parametrize("actions", ["from 5", "nested"])
+def test_single_actions_obey_the_mask_of_an_info(actions: str) -> None:
+    env = EnvCreator(make_masked, {"actions": actions, "form": "mixed"})
+    policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]}, seed=1)
+    single = Masked(actions, form="mixed")
+    obs, info = single.reset(seed=0)
+    for number in range(40):
+        action = policy.compute_single_action(obs, explore=number % 2 == 0, action_mask=info["action_mask"])
+        obs, _, _, _, info = single.step(action)
+    with pytest.raises(ValueError, match="action_mask"):
+        policy.compute_single_action(obs, action_mask=[True])
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig
 
 from lightning_rl.config import compose
 from lightning_rl.config.groups import is_path, user_confs
+from tests.trained_runs import TrainedRuns, shared_directory
 
 shares_ray = pytest.StashKey[bool]()  # whether Ray's session of this process is the one that tests share
 
@@ -40,12 +42,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.config.stash[shares_ray] = False
 
 
+@pytest.fixture(scope="session")
+def session_directory(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A directory that all processes of this session share."""
+    return shared_directory(tmp_path_factory, worker_id)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def key_of_the_tests(session_directory: Path) -> Iterator[None]:
     """Sign the runs of tests with a key of their own, not with that of the user who starts them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("XDG_CONFIG_HOME", str(session_directory / "config"))
         yield
+
+
+@pytest.fixture(scope="session")
+def trained_runs(session_directory: Path) -> TrainedRuns:
+    """Short trained runs that all processes share; see `TrainedRuns`."""
+    return TrainedRuns(session_directory)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,4 @@
-"""Draw the package's rooms and the imports between them: `python scripts/draw_rooms.py` writes docs/rooms.svg.
-
-    python scripts/draw_rooms.py --check     # exit 1 if the picture is not that of the present imports
+"""The picture of the package's rooms and the imports between them, which `python scripts/regenerate.py` writes.
 
 The floors are those that `tests/test_architecture.py` asserts. Arrows to the lowest floor, which every room may import,
 would hide all others and are left out.
@@ -8,17 +6,14 @@ would hide all others and are left out.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib.util
-import sys
 from html import escape
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lightning_rl"
-PICTURE = ROOT / "docs" / "rooms.svg"
 WIDTH, ROW, BOX, HEIGHT = 1080, 96, 230, 54
 
 
@@ -91,23 +86,3 @@ def picture() -> str:
         f'<rect width="{WIDTH}" height="{height}" style="fill:#fff;stroke:none"/>'
         f"<style>{style}</style><defs>{head}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
     )
-
-
-def main() -> int:
-    """Write the picture, or compare it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the picture is old")
-    options = parser.parse_args()
-    if options.check:
-        if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture():
-            print(
-                "docs/rooms.svg is not that of the present imports: run python scripts/draw_rooms.py", file=sys.stderr
-            )
-            return 1
-        return 0
-    PICTURE.write_text(picture(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,7 +1,6 @@
-"""Writes the table of docs/lightning_tools.md: what of Lightning works with a policy, found by short runs that try it.
+"""The table of docs/lightning_tools.md: what of Lightning works with a policy, found by short runs that try it.
 
-    python scripts/lightning_table.py            # prints the table
-    python scripts/lightning_table.py --write    # puts it into the page
+`python scripts/regenerate.py --all` puts it into the page.
 
 Each argument of the Trainer, each hook and each callback of Lightning's gets a run of PPO and one of DQN on CartPole. A
 hook works if it is called, an argument or a callback if the run ends without an error and the effect that `EFFECTS`
@@ -10,7 +9,6 @@ names is there. What raises is refused, with the first line of its error. Takes 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import tempfile
@@ -380,18 +378,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print the table, or write it to the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lightning_tools.md")
-    arguments = parser.parse_args()
-    found = table()
-    if not arguments.write:
-        print(found)
-        return
+def page() -> str:
+    """docs/lightning_tools.md with the table."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    PAGE.write_text(before + BEGIN + found + END + rest.split(END)[1], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return before + BEGIN + table() + END + rest.split(END)[1]

@@ -1,4 +1,4 @@
-"""Which algorithm goes with what, found by trying: `python -m tests.feature_matrix > docs/feature_matrix.md`."""
+"""Which algorithm goes with what, found by trying; `python scripts/regenerate.py --all` writes the page."""
 
 from __future__ import annotations
 
@@ -198,9 +198,5 @@ def page() -> str:
         "Where fragments of several workers come in any order (`data=async`, which is IMPALA's and APPO's, and "
         "`data=apex`), curiosity and RND need `exploration.normalize=false`: the learner follows what they pay in each "
         "environment from one fragment to the next.\n\n"
-        "`python -m tests.feature_matrix > docs/feature_matrix.md` writes this page; a test holds it to that.\n"
+        "`python scripts/regenerate.py --all` writes this page; a test holds it to that.\n"
     )
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -63,13 +63,6 @@ def test_the_walk_of_a_batch_names_files_and_functions_that_are_there() -> None:
         assert nodes, f"{file} has no {function}"
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
-    result = subprocess.run(
-        [sys.executable, "scripts/draw_rooms.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-
-
 def test_every_algorithm_has_a_page() -> None:
     algorithms = {file.stem for file in (ROOT / "conf" / "policy").glob("*.yaml")}
     assert algorithms == {file.stem for file in (ROOT / "docs" / "algorithms").glob("*.md")}

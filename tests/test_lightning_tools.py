@@ -138,7 +138,7 @@ def test_the_table_names_all_that_lightning_has_and_nothing_in_it_fails_or_is_ig
     written = PAGE.split(program.BEGIN)[1].split(program.END)[0]
     arguments = inspect.signature(L.Trainer).parameters
     for name in (*arguments, *program.MODULE_HOOKS, *program.methods(Callback), *program.CALLBACKS):
-        assert f"`{name}`" in written, f"{name}: run scripts/lightning_table.py --write"
+        assert f"`{name}`" in written, f"{name}: run python scripts/regenerate.py --all"
     assert not re.search(r"\| (fails|ignored|never called|nothing)", written)
 
 

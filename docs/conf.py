@@ -23,7 +23,7 @@ from lightning_rl import __version__  # noqa: E402
 from scripts.reference_pages import write_pages  # noqa: E402
 
 project = "lightning_rl"
-author = "the lightning_rl developers"
+author = "The lightning_rl authors"
 copyright = author
 version = release = __version__
 

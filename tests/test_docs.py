@@ -14,7 +14,7 @@ from lightning_rl.cli import VERBS
 from lightning_rl.config.groups import GROUPS, group_options
 
 ROOT = Path(__file__).parents[1]
-FILES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 OF_READERS = {"policy=mine", "policy=my_ppo", "env=mine", "env=corridor", "experiment=hunters", "experiment=mine"}
 WRONG = {"policy=ppoo"}  # the FAQ's typing error
 ELSEWHERE = ("tutorial.md",)  # test_tutorial.py runs its commands, too, between which its code stands

@@ -12,6 +12,7 @@ import pytest
 
 from lightning_rl.cli import VERBS
 from lightning_rl.config.groups import GROUPS, group_options
+from lightning_rl.version import __version__
 
 ROOT = Path(__file__).parents[1]
 FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -71,3 +72,7 @@ def test_every_algorithm_has_a_page() -> None:
 def test_the_page_on_the_command_line_has_every_verb() -> None:
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([\w-]+)", page, re.MULTILINE)) == set(VERBS)
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

@@ -171,4 +171,4 @@ class _Continuous:
 
 
 def _torch_dtype(dtype: Any) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, dtype)).dtype
+    return getattr(torch, np.dtype(dtype).name)  # torch 2.8 and 2.9 cannot export a tensor that nothing uses

@@ -107,7 +107,22 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 class ConfigError(ValueError):
-    """A key, a value or a combination in the configuration that cannot work."""
+    """A key, a value or a combination in the configuration that cannot work.
+
+    Args:
+        message: names the value, what is expected, and the next step.
+        key: the dotted config key that is wrong, such as "policy.lr"; `None`: the message is not about one key.
+        value: of that key. In another process, text stands for a value that is no number and no text.
+    """
+
+    def __init__(self, message: object, *, key: str | None = None, value: Any = None) -> None:
+        super().__init__(message)
+        self.key, self.value = key, value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How the error goes to another process: without a value that might not be pickled, such as a lock."""
+        plain = self.value is None or isinstance(self.value, int | float | str)
+        return type(self), self.args, {**vars(self), "value": self.value if plain else short_repr(self.value)}
 
 
 class UnsupportedSpaceError(ValueError):
@@ -150,7 +165,7 @@ def check_at_least_one(prefix: str = "", **numbers: int) -> None:
     """
     for name, number in numbers.items():
         if number < 1:
-            raise ConfigError(f"{prefix}{name}={number}; expected at least 1")
+            raise ConfigError(f"{prefix}{name}={number}; expected at least 1", key=f"{prefix}{name}", value=number)
 
 
 def number_in_file(entry: str, value: Any) -> float:

@@ -116,16 +116,18 @@ def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float
     if is_share(schedule) or any(map(is_share, _steps_of(schedule))):
         raise ConfigError(
             f"{name}={short_repr(schedule)}: only a run's config can have shares of its total_env_steps; give env "
-            "steps here"
+            "steps here",
+            key=name,
+            value=schedule,
         )
     if isinstance(schedule, Mapping):
         _check_mapping(name, schedule)
     elif not _is_number(schedule) and not _are_points(schedule):
-        raise ConfigError(f"{name}={short_repr(schedule)}; expected {EXPECTED}")
+        raise ConfigError(f"{name}={short_repr(schedule)}; expected {EXPECTED}", key=name, value=schedule)
     for value in schedule_points(schedule):
         if not low <= value <= high:
             expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
-            raise ConfigError(f"{name}={short_repr(schedule)}; expected values {expected}")
+            raise ConfigError(f"{name}={short_repr(schedule)}; expected values {expected}", key=name, value=schedule)
 
 
 def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
@@ -133,33 +135,44 @@ def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
     if not isinstance(kind, str) or kind not in SCHEDULES:
         raise ConfigError(
             f"{name}.type={short_repr(kind)} is no schedule.{did_you_mean(str(kind)[:100], SCHEDULES)} "
-            f"Choose {', '.join(SCHEDULES)}"
+            f"Choose {', '.join(SCHEDULES)}",
+            key=f"{name}.type",
+            value=kind,
         )
     needed = SCHEDULES[kind]
     known = ("type", *needed, *(("start",) if needed == CURVE_KEYS else ()))
     for key in schedule:
         if key not in known:
             raise ConfigError(
-                f"{name}: no key {short_repr(key)}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}"
+                f"{name}: no key {short_repr(key)}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}",
+                key=f"{name}.{key}",
+                value=schedule[key],
             )
     for key in needed:
         if key not in schedule:
-            raise ConfigError(f"{name}={short_repr(dict(schedule))} has no {key!r}; {kind} needs {', '.join(needed)}")
+            message = f"{name}={short_repr(dict(schedule))} has no {key!r}; {kind} needs {', '.join(needed)}"
+            raise ConfigError(message, key=f"{name}.{key}")
     if kind == "piecewise":
         if not _are_points(schedule["points"]):
             raise ConfigError(
-                f"{name}.points={short_repr(schedule['points'])}; expected [[env_step, value], …], steps rising"
+                f"{name}.points={short_repr(schedule['points'])}; expected [[env_step, value], …], steps rising",
+                key=f"{name}.points",
+                value=schedule["points"],
             )
         return
     for key in known[1:]:
         if not _is_number(schedule.get(key, 0)):
-            raise ConfigError(f"{name}.{key}={schedule[key]!r}; expected a finite number")
+            message = f"{name}.{key}={schedule[key]!r}; expected a finite number"
+            raise ConfigError(message, key=f"{name}.{key}", value=schedule[key])
     if kind != "constant" and schedule["steps"] <= 0:
-        raise ConfigError(f"{name}.steps={schedule['steps']!r}; expected at least 1")
+        message = f"{name}.steps={schedule['steps']!r}; expected at least 1"
+        raise ConfigError(message, key=f"{name}.steps", value=schedule["steps"])
     if kind == "exponential" and not schedule["initial"] * schedule["final"] > 0:
         raise ConfigError(
             f"{name}: exponential from {schedule['initial']!r} to {schedule['final']!r} needs two numbers of one sign, "
-            "neither of them 0: use linear or cosine"
+            "neither of them 0: use linear or cosine",
+            key=name,
+            value=schedule,
         )
 
 

@@ -191,7 +191,8 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
             unknown = [] if takes_all else [name for name in kwargs if name not in names]
             if unknown:
                 known = [name for name in keywords_of(type(args[0])) if name not in placeable]
-                raise ConfigError(unknown_key(section, unknown[0], known))
+                key = f"{section}.{unknown[0]}"
+                raise ConfigError(unknown_key(section, unknown[0], known), key=key, value=kwargs[unknown[0]])
             placed = [
                 coerce(f"{section}.{name}", value, hints[name]) if name in hints else value
                 for name, value in zip(placeable, args, strict=False)
@@ -246,7 +247,9 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
             return value
         refusal = ConfigError if isinstance(value, str) else OtherKindError
         raise refusal(
-            f"{key}={short_repr(value)}; expected {spell_type(hint)}.{did_you_mean(str(value)[:100], arguments)}"
+            f"{key}={short_repr(value)}; expected {spell_type(hint)}.{did_you_mean(str(value)[:100], arguments)}",
+            key=key,
+            value=value,
         )
     kind = type(None) if hint is None else origin or hint
     if kind in (int, float):
@@ -263,7 +266,8 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
     if isinstance(value, str) and "\0" in value:
-        raise ConfigError(f"{key}={short_repr(value)} holds the character NUL, which no name or path can have")
+        message = f"{key}={short_repr(value)} holds the character NUL, which no name or path can have"
+        raise ConfigError(message, key=key, value=value)
     return value
 
 
@@ -288,12 +292,11 @@ def _coerce_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
     expected = " and ".join(map(str, ranges))
     beyond_64_bits = not -(2**63) <= number < 2**63
     if kind is int and beyond_64_bits:
-        raise ConfigError(f"{key}={short_repr(value)}; expected an integer of at most 64 bits")
+        raise _unexpected(key, value, "an integer of at most 64 bits")
     if kind is float and not abs(number) <= FLOAT32_MAX:  # NaN is not
-        raise ConfigError(f"{key}={short_repr(value)}; expected {f'a finite number {expected}'.rstrip()}")
+        raise _unexpected(key, value, f"a finite number {expected}".rstrip())
     if not all(number in each for each in ranges):
-        above = "a number " if expected.startswith("above") else ""
-        raise ConfigError(f"{key}={short_repr(value)}; expected {above}{expected}")
+        raise _unexpected(key, value, f"a number {expected}" if expected.startswith("above") else expected)
     # torch accepts no integer beyond 64 bits, but the same number as a float.
     return number if type(number) in (int, float) and not beyond_64_bits else kind(number)
 
@@ -320,9 +323,9 @@ def _coerce_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequ
             refused = refused or error
     union = functools.reduce(operator.or_, hints)
     if isinstance(value, str) and any(get_origin(hint) is Literal for hint in hints):
-        raise ConfigError(f"{key}={short_repr(value)}; expected {spell_type(union)}")
+        raise _unexpected(key, value, spell_type(union))
     if refused is not None and type(None) in hints and str(refused).startswith(f"{key}="):
-        refused = ConfigError(f"{refused}, or null")
+        refused = ConfigError(f"{refused}, or null", key=refused.key, value=refused.value)
     if refused is None:
         raise _other_kind(key, value, union)
     raise refused
@@ -348,7 +351,7 @@ def _coerce_entry(key: str, value: Any, hint: Any) -> Any:
     try:
         return coerce(key, value, hint)
     except OtherKindError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), key=error.key, value=error.value) from None
 
 
 def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhere: Iterable[str] = ()) -> Any:
@@ -365,9 +368,10 @@ def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhe
     """
     if not isinstance(values, Mapping):
         raise _other_kind(section, values, Mapping)
-    for key in values:
+    for key, value in values.items():
         if key not in hints:
-            raise ConfigError(unknown_key(section, str(key), hints, elsewhere))
+            full = f"{section}.{key}" if section else str(key)
+            raise ConfigError(unknown_key(section, str(key), hints, elsewhere), key=full, value=value)
     return _coerce_mapping(section, values, hints)
 
 
@@ -457,7 +461,8 @@ class OneOf:
             raise _other_kind(key, value, str)
         if value.lower() not in self.names:
             near = did_you_mean(value.lower(), self.names)
-            raise ConfigError(f"{key}={short_repr(value)} is unknown.{near} One of {', '.join(self.names)}")
+            message = f"{key}={short_repr(value)} is unknown.{near} One of {', '.join(self.names)}"
+            raise ConfigError(message, key=key, value=value)
         return value
 
 
@@ -471,10 +476,13 @@ class Importable:
         try:
             found = import_object(value) if isinstance(value, str) else value
         except ConfigError as error:
-            raise ConfigError(f"{key}={error}" if isinstance(value, str) else str(error)) from error
+            message = f"{key}={error}" if isinstance(value, str) else str(error)
+            raise ConfigError(message, key=key, value=value) from error
         if not callable(found):
             raise ConfigError(
-                f"{key}={short_repr(value)} is {kind_of(found)}; expected the import path of a function or class"
+                f"{key}={short_repr(value)} is {kind_of(found)}; expected the import path of a function or class",
+                key=key,
+                value=value,
             )
         return value
 
@@ -515,7 +523,11 @@ def kind_of(value: Any) -> str:
 
 def _other_kind(key: str, value: Any, hint: Any) -> OtherKindError:
     expected = spell_type(hint) or getattr(hint, "__name__", str(hint))
-    return OtherKindError(f"{key}={short_repr(value)} is {kind_of(value)}; expected {expected}")
+    return OtherKindError(f"{key}={short_repr(value)} is {kind_of(value)}; expected {expected}", key=key, value=value)
+
+
+def _unexpected(key: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError(f"{key}={short_repr(value)}; expected {expected}", key=key, value=value)
 
 
 def takes_keyword(function: Any, name: str) -> bool:

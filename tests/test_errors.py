@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import collections
 import os.path
+import pickle
+import threading
 from pathlib import Path
 
 import pytest
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+
+
+def test_a_config_error_keeps_its_key_and_what_can_be_sent_of_its_value_in_another_process() -> None:
+    unsendable = threading.Lock()
+    for value, arrives in ((3.0, 3.0), ("x", "x"), (None, None), ([1, 2], "[1, 2]"), (unsendable, repr(unsendable))):
+        sent = ConfigError("policy.lr=…", key="policy.lr", value=value)
+        sent.add_note("in job 3")
+        error = pickle.loads(pickle.dumps(sent))
+        assert (str(error), error.key, error.value, error.__notes__) == (str(sent), sent.key, arrives, ["in job 3"])
 
 
 def test_the_nearest_name_is_suggested_and_a_far_one_is_not() -> None:

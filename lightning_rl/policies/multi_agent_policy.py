@@ -139,8 +139,9 @@ class MultiAgentPolicy(Policy):
             policy = self._build(policy_id, entry, self._agent_spaces[agent])
             check_methods_among_several(policy)
         except (ConfigError, UnsupportedSpaceError) as error:
-            message = str(error)
-            raise type(error)(message if message.startswith(key) else f"{key}: {message}") from error
+            if not str(error).startswith(key):
+                error.args = (f"{key}: {error}",)
+            raise
         if isinstance(policy, MultiAgentPolicy):
             raise ConfigError(f"{key} holds several policies itself; name one by policy_id: {_listed(policy.policies)}")
         for name, mine in zip(("observation_space", "action_space"), self._agent_spaces[agent], strict=True):

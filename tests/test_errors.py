@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os.path
 import pickle
+import re
 import threading
 from pathlib import Path
 
@@ -38,25 +39,10 @@ def test_dots_after_the_colon_reach_into_the_object() -> None:
     assert import_object("os:path.join") is os.path.join
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("nowhere.envs:MyEnv", r"there is no module 'nowhere'; install its package"),
-        ("email.mesage:Message", r"package 'email' has no module 'mesage'\. Did you mean 'message'\?"),
-        ("email.message.Message.keys", r"'email\.message' is a module, not a package; write 'email\.message:Message'"),
-        ("collections:OrderDict", r"module 'collections' has no attribute 'OrderDict'\. Did you mean 'OrderedDict'\?"),
-        ("collections:OrderedDict.fromkey", r"'OrderedDict' has no attribute 'fromkey'\. Did you mean 'fromkeys'\?"),
-    ],
-)
-def test_an_error_names_the_part_that_is_missing_and_the_nearest_one(path: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        import_object(path)
-
-
-@pytest.mark.parametrize("path", ["", "name", ":Name", "module:", ".envs:MyEnv", "a..b:C", "a:b..c"])
-def test_the_error_for_a_malformed_import_path_names_the_expected_form(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"no import path; expected 'package\.module:Name'"):
-        import_object(path)
+def test_the_error_for_a_malformed_import_path_names_it() -> None:
+    for path in ("", "name", ":Name", "module:", ".envs:MyEnv", "a..b:C", "a:b..c"):
+        with pytest.raises(ConfigError, match=re.escape(repr(path))):
+            import_object(path)
 
 
 @pytest.mark.parametrize(

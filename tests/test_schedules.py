@@ -18,6 +18,7 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.schedules import SCHEDULES, check_schedule, schedule_points, schedule_value, to_env_steps
 from tests.envs.classic_control import CARTPOLE
+from tests.refusals import refused_key
 
 
 def test_a_number_is_the_same_at_every_step() -> None:
@@ -25,12 +26,11 @@ def test_a_number_is_the_same_at_every_step() -> None:
     assert isinstance(schedule_value(1, 0), float)
 
 
-@pytest.mark.parametrize(
-    ("env_steps", "value"), [(0, 1.0), (100, 1.0), (150, 0.75), (200, 0.5), (350, 0.25), (500, 0.0), (10**9, 0.0)]
-)
-def test_points_are_joined_by_lines_and_the_ends_go_on(env_steps: int, value: float) -> None:
+def test_points_are_joined_by_lines_and_the_ends_go_on() -> None:
     """1 until step 100, ½ at 200, 0 from 500: halfway between 100 and 200 is ¾, between 200 and 500 is ¼."""
-    assert schedule_value([[100, 1.0], [200, 0.5], [500, 0.0]], env_steps) == pytest.approx(value)
+    expected = {0: 1.0, 100: 1.0, 150: 0.75, 200: 0.5, 350: 0.25, 500: 0.0, 10**9: 0.0}
+    found = {step: schedule_value([[100, 1.0], [200, 0.5], [500, 0.0]], step) for step in expected}
+    assert found == pytest.approx(expected)
 
 
 def test_one_point_is_a_constant() -> None:
@@ -52,18 +52,26 @@ def test_a_schedule_stays_between_its_values_and_meets_its_points(schedule: list
     assert [schedule_value(schedule, int(step)) for step, _ in schedule] == values
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    ["3e-4", True, None, [], [1, 2], [[0, 1, 2]], [[0, "a"]], ["ab"], [[0, 1], [0, 2]], [[5, 1], [2, 2]], float("nan")],
-)
-def test_an_invalid_schedule_is_refused_with_its_key(schedule: Any) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.lr=.*expected a number, or \[\[env_step, value\].*\{type: cosine"):
+def test_an_invalid_schedule_is_refused_with_its_key() -> None:
+    wrong = (
+        "3e-4",
+        True,
+        None,
+        [],
+        [1, 2],
+        [[0, 1, 2]],
+        [[0, "a"]],
+        ["ab"],
+        [[0, 1], [0, 2]],
+        [[5, 1], [2, 2]],
+        math.nan,
+    )
+    assert [each for each in wrong if refused_key(check_schedule, "policy.lr", each) != "policy.lr"] == []
+
+
+def test_numbers_and_rising_points_are_schedules() -> None:
+    for schedule in (0, 1e-3, [[0, 1]], ((0, 1.0), (10, 0))):
         check_schedule("policy.lr", schedule)
-
-
-@pytest.mark.parametrize("schedule", [0, 1e-3, [[0, 1]], ((0, 1.0), (10, 0))])
-def test_numbers_and_rising_points_are_schedules(schedule: Any) -> None:
-    check_schedule("policy.lr", schedule)
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
@@ -113,36 +121,26 @@ def test_curves_never_leave_their_ends_and_never_turn(kind: str, initial: float,
     assert (then - now) * (final - initial) >= -1e-12
 
 
-@pytest.mark.parametrize(
-    ("schedule", "words"),
-    [
-        ({"type": "cosin"}, r"lr\.type='cosin' is no schedule\. Did you mean 'cosine'\? Choose constant, linear"),
-        ({"initial": 1}, r"lr\.type=None is no schedule"),
-        (
-            curve("cosine", step=1),
-            r"no key 'step'\. Did you mean 'steps'\? Keys of cosine: type, initial, final, steps",
-        ),
-        ({"type": "linear", "initial": 1, "final": 0}, r"has no 'steps'; linear needs initial, final, steps"),
-        (curve("linear", steps=0), r"lr\.steps=0; expected at least 1"),
-        (curve("linear", initial="a"), r"lr\.initial='a'; expected a finite number"),
-        (curve("exponential", final=0.0), r"needs two numbers of one sign, neither of them 0: use linear or cosine"),
-        (curve("exponential", initial=-1.0), r"one sign"),
-        ({"type": "piecewise", "points": [[1, 1], [0, 1]]}, r"lr\.points=.*steps rising"),
-        ({"type": "constant", "value": 1, "start": 5}, r"no key 'start'.* Keys of constant: type, value"),
-    ],
-)
-def test_the_error_for_a_wrong_mapping_names_the_fault(schedule: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        check_schedule("lr", schedule)
+def test_the_error_for_a_wrong_mapping_names_the_key_at_fault() -> None:
+    cases = (
+        ({"type": "cosin"}, "lr.type"),
+        ({"initial": 1}, "lr.type"),
+        (curve("cosine", step=1), "lr.step"),
+        ({"type": "linear", "initial": 1, "final": 0}, "lr.steps"),
+        (curve("linear", steps=0), "lr.steps"),
+        (curve("linear", initial="a"), "lr.initial"),
+        (curve("exponential", final=0.0), "lr"),
+        (curve("exponential", initial=-1.0), "lr"),
+        ({"type": "piecewise", "points": [[1, 1], [0, 1]]}, "lr.points"),
+        ({"type": "constant", "value": 1, "start": 5}, "lr.start"),
+    )
+    assert [refused_key(check_schedule, "lr", schedule) for schedule, _ in cases] == [key for _, key in cases]
 
 
-@pytest.mark.parametrize(
-    "schedule", [1.5, [[0, 0.5], [10, 1.5]], curve("linear", final=1.5), curve("cosine", initial=2)]
-)
-def test_a_range_holds_for_every_form(schedule: Any) -> None:
-    check_schedule("epsilon", schedule)
-    with pytest.raises(ConfigError, match=r"expected values between 0\.0 and 1\.0"):
-        check_schedule("epsilon", schedule, low=0.0, high=1.0)
+def test_a_range_holds_for_every_form() -> None:
+    for schedule in (1.5, [[0, 0.5], [10, 1.5]], curve("linear", final=1.5), curve("cosine", initial=2)):
+        assert refused_key(check_schedule, "epsilon", schedule) is None
+        assert refused_key(check_schedule, "epsilon", schedule, low=0.0, high=1.0) == "epsilon", schedule
 
 
 def test_every_type_is_tested() -> None:
@@ -161,20 +159,17 @@ def test_a_mapping_is_taken_on_the_command_line(experiment: str) -> None:
     assert config["policy"]["clip"] == config["policy"]["lr"]
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        (f"policy.lrr={COSINE}", r"no key 'policy\.lrr'\. Did you mean 'policy\.lr'"),
-        ("policy.lr={type:cosin}", "Did you mean 'cosine'"),
-        ("policy.entropy_coef={type:linear,initial:1}", r"policy\.entropy_coef=.*has no 'final'"),
-        ("policy.clip={type:linear,initial:0.2,final:-1,steps:5}", r"policy\.clip=.*expected at least 0"),
-        ("policy.lr=[1,2]", r"policy\.lr=\[1, 2\]; expected a number"),
-        ("policy.lr=fast", r"policy\.lr='fast'; expected a number, or \[\[env_step"),
-    ],
-)
-def test_mistakes_are_found_before_training(override: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        check_config(compose_config([override]))
+def test_mistakes_are_found_before_training() -> None:
+    for override, key in (
+        ("policy.lr={type:cosin}", "policy.lr.type"),
+        ("policy.entropy_coef={type:linear,initial:1}", "policy.entropy_coef.final"),
+        ("policy.clip={type:linear,initial:0.2,final:-1,steps:5}", "policy.clip"),
+        ("policy.lr=[1,2]", "policy.lr"),
+        ("policy.lr=fast", "policy.lr"),
+    ):
+        assert refused_key(check_config, compose_config([override])) == key, override
+    with pytest.raises(ConfigError, match=r"'policy\.lr'"):
+        compose_config([f"policy.lrr={COSINE}"])
 
 
 def test_a_policy_follows_a_curve_over_env_steps() -> None:
@@ -191,9 +186,8 @@ def test_a_policy_follows_a_curve_over_env_steps() -> None:
 
 
 # -- shares of a run --------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_shares_of_a_run_of_2000_env_steps() -> None:
+    cases: tuple[tuple[Any, Any], ...] = (
         ("10%", 200),
         ("0%", 0),
         ("0.001%", 1),  # 0.02 env steps
@@ -209,10 +203,8 @@ def test_a_policy_follows_a_curve_over_env_steps() -> None:
             {"type": "cosine", "initial": 1, "final": 0, "start": 1500, "steps": 500},
         ),
         ({"type": "constant", "value": 1}, {"type": "constant", "value": 1}),
-    ],
-)
-def test_shares_of_a_run_of_2000_env_steps(given: Any, expected: Any) -> None:
-    assert to_env_steps(given, 2000) == expected
+    )
+    assert [to_env_steps(given, 2000) for given, _ in cases] == [expected for _, expected in cases]
 
 
 def run_config(*overrides: str) -> dict[str, Any]:
@@ -252,31 +244,25 @@ def test_a_strategy_under_another_follows_the_run() -> None:
 
 def test_outside_of_a_run_shares_are_refused_and_default_shares_are_of_100_000() -> None:
     spaces = CARTPOLE.spaces()
-    with pytest.raises(ConfigError, match=r"policy.lr=.*only a run's config .* give env steps here"):
-        PPO(*spaces, lr=[["0%", 1e-3], ["100%", 0.0]])  # pyright: ignore[reportArgumentType]
+    assert refused_key(PPO, *spaces, lr=[["0%", 1e-3], ["100%", 0.0]]) == "policy.lr"
     policy: Any = DQN(*spaces, exploration={"type": "epsilon_greedy"})
     assert policy.exploration.epsilon(5000) == pytest.approx((1.0 + 0.05) / 2)
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "policy.lr=10%",
-        "policy.lr=[[0,10%]]",
-        "policy.lr=[[50%,1.0],[10%,0.0]]",
-        "policy.gamma=10%",
-        "policy.lr=[[x%,1]]",
-    ],
-)
-def test_values_other_than_env_steps_are_no_shares(override: str) -> None:
-    key = override.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"^{key}="):
-        run_config("policy=ppo", override)
+def test_values_other_than_env_steps_are_no_shares() -> None:
+    for key, value in (
+        ("policy.lr", "10%"),
+        ("policy.lr", "[[0,10%]]"),
+        ("policy.lr", "[[50%,1.0],[10%,0.0]]"),
+        ("policy.gamma", "10%"),
+        ("policy.lr", "[[x%,1]]"),
+    ):
+        assert refused_key(run_config, "policy=ppo", f"{key}={value}") == key, value
 
 
-@pytest.mark.parametrize("experiment", group_options("experiment"))
-def test_tuned_schedules_end_with_the_run(experiment: str) -> None:
+def test_tuned_schedules_end_with_the_run() -> None:
     """In percent, so that a run of more env steps goes on learning."""
-    for key, value in (yaml.safe_load(option_text("experiment", experiment)).get("policy") or {}).items():
-        if isinstance(value, list) and isinstance(value[-1], list):  # others are no schedules, but widths of layers
-            assert value[-1][0] == "100%", key
+    for experiment in group_options("experiment"):
+        for key, value in (yaml.safe_load(option_text("experiment", experiment)).get("policy") or {}).items():
+            if isinstance(value, list) and isinstance(value[-1], list):  # others are no schedules, but widths of layers
+                assert value[-1][0] == "100%", (experiment, key)

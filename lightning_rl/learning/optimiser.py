@@ -98,7 +98,8 @@ class Optimiser:
         try:
             return cls(stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords)
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}") from error
+            message = f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}"
+            raise ConfigError(message, key="policy.optimizer_kwargs", value=keywords) from error
 
     def _groups(self) -> list[dict[str, Any]]:
         """The policy's parameter groups, without those in which every parameter is frozen."""
@@ -295,7 +296,9 @@ def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
         if "." not in name and ":" not in name:
             raise ConfigError(
                 f"policy.optimizer={short_repr(name)} is unknown.{did_you_mean(name[:100], OPTIMIZERS)} "
-                f"Use {', '.join(OPTIMIZERS)} or an import path"
+                f"Use {', '.join(OPTIMIZERS)} or an import path",
+                key="policy.optimizer",
+                value=name,
             )
         coerce("policy.optimizer", name, ImportPath)
         return
@@ -321,7 +324,7 @@ def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
         cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **_fused_keywords(cls, keywords))
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
         named = ", ".join(f"policy.optimizer_kwargs.{key}={short_repr(value)}" for key, value in keywords.items())
-        raise ConfigError(f"{named}: {first_line(error)}") from error
+        raise ConfigError(f"{named}: {first_line(error)}", key="policy.optimizer_kwargs", value=keywords) from error
 
 
 @contextmanager

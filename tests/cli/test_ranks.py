@@ -63,7 +63,7 @@ def test_no_ranks_are_started_under_torchrun_or_slurm(monkeypatch: pytest.Monkey
 def test_several_nodes_need_a_launcher_that_starts_their_ranks(monkeypatch: pytest.MonkeyPatch):
     config = compose_config(["trainer.devices=2", "trainer.num_nodes=3"])
     assert ranks_of(config) == 6
-    with pytest.raises(ConfigError, match=r"trainer.num_nodes=3, .* torchrun or srun, .* launcher=ray_train"):
+    with pytest.raises(ConfigError, match=r"trainer.num_nodes=3.*launcher=ray_train"):
         local_ranks(config)
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert local_ranks(config) == 1

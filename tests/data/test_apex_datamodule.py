@@ -202,12 +202,12 @@ def test_recurrent_models_need_initial_priorities_false(tmp_path: Path) -> None:
         (["data.num_shards=0"], "num_shards=0; expected between 1 and 1024"),
         (["data.requests_per_shard=0"], "requests_per_shard=0; expected at least 1"),
         (["data.max_staleness=0"], "max_staleness=0; expected at least 1"),
-        (["data.capacity=30"], "capacity=30 for 2 shards is below data.batch_size=16 rows each: raise it to 32"),
+        (["data.capacity=30"], r"capacity=30 .*data.batch_size=16.*32"),
         (
             ["data.n_step=9"],
-            r"n_step=9 is longer than workers\.fragment_length=8.* raise workers",
+            r"n_step=9.*workers\.fragment_length=8",
         ),
-        (["data.learning_starts=31"], "learning_starts=31 for 2 shards .* raise it to 32"),
+        (["data.learning_starts=31"], r"learning_starts=31 .*32"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_before_workers_start(
@@ -226,7 +226,7 @@ def test_several_ranks_are_refused() -> None:
     env = CARTPOLE
     datamodule = ApexDataModule(env)
     datamodule.trainer = type("TwoRanks", (), {"world_size": 2})()  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match=r"there are 2 ranks: set trainer\.devices=1"):
+    with pytest.raises(ConfigError, match=r"trainer\.devices=1"):
         datamodule.check_fits(ApexDQN(*env.spaces()))
 
 

@@ -94,7 +94,7 @@ def test_a_batch_joins_fragments_per_batch_fragments(tmp_path: Path) -> None:
 def test_data_async_feeds_algorithms_of_rollouts_and_refuses_those_of_replay(tmp_path: Path) -> None:
     policy, _, _ = train(tmp_path / "ppo", "total_env_steps=60", "policy=ppo", "data=async", "policy.minibatches=2")
     assert policy.gradient_steps > 0
-    with pytest.raises(ConfigError, match=r"DQN learns from replayed transitions.*use data=replay"):
+    with pytest.raises(ConfigError, match=r"DQN.*data=replay"):
         train(tmp_path / "dqn", "policy=dqn", "data=async", "total_env_steps=60")
 
 
@@ -107,7 +107,7 @@ def test_data_async_feeds_algorithms_of_rollouts_and_refuses_those_of_replay(tmp
         ("data.max_outstanding_mb=0", r"max_outstanding_mb=0; expected a number above 0"),
         ("data.replay_proportion=-1", r"replay_proportion=-1.* at least 0"),
         ("data.num_aggregators=-1", r"num_aggregators=-1; expected between 0 and 4096"),
-        ("data.order=fxed", r"order='fxed'; expected ready or fixed.*fixed"),
+        ("data.order=fxed", "order='fxed'"),
     ],
 )
 def test_numbers_out_of_range_are_refused(tmp_path: Path, override: str, message: str) -> None:

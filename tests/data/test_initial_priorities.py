@@ -170,5 +170,5 @@ class WithoutErrors(SimpleQ):
 
 def test_an_algorithm_without_td_errors_is_refused() -> None:
     policy = WithoutErrors(*CARTPOLE.spaces(), **SMALL)
-    with pytest.raises(ConfigError, match=r"WithoutErrors\.loss does not set .*data\.initial_priorities=false"):
+    with pytest.raises(ConfigError, match=r"WithoutErrors\.loss.*data\.initial_priorities=false"):
         initial_priorities(policy, collect(policy), 1)

@@ -185,7 +185,7 @@ def test_loaded_shards_draw_as_the_saved_ones() -> None:
 
 
 def test_a_state_of_another_number_of_shards_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"has 2 shards, this one 3: set data\.num_shards"):
+    with pytest.raises(CheckpointError, match=r"2 shards, this one 3.*data\.num_shards"):
         shards(3).load_state_dict(shards(2).state_dict())
 
 

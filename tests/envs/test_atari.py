@@ -277,13 +277,13 @@ def test_a_seeded_reset_starts_a_game_within_a_game() -> None:
 def test_a_game_of_another_mode_or_in_wrappers_runs_by_gymnasium() -> None:
     for creator in (EnvCreator("ALE/Pong-v5", {"mode": 1}), EnvCreator("ALE/Pong-v5", wrappers=[gym.Wrapper])):
         assert hasattr(creator.make(1).unwrapped, "env_fns")
-        with pytest.raises(EnvError, match="no native vector form"):
+        with pytest.raises(EnvError, match="vector form"):
             creator.make(1, "native")
 
 
 def test_the_error_for_a_missing_extra_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atari, "find_spec", lambda name: None if name == "ale_py" else SimpleNamespace())
-    with pytest.raises(EnvError, match=r"'ALE/Pong-v5' needs ale_py: pip install -e \"\.\[atari\]\""):
+    with pytest.raises(EnvError, match=r'ale_py: pip install -e "\.\[atari\]"'):
         EnvCreator("ALE/Pong-v5").spaces()
     check_config(compose_config(["env=pong"]))  # composing and describing need no extra
 
@@ -291,7 +291,7 @@ def test_the_error_for_a_missing_extra_names_the_package_to_install(monkeypatch:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"framestak": 4}, "env.kwargs has no 'framestak'. Did you mean 'framestack'"),
+        ({"framestak": 4}, r"env.kwargs.*'framestak'.*'framestack'"),
         ({"dim": 0}, "env.kwargs.dim=0; expected a whole number of at least 8"),
         ({"frame_skip": 0}, "env.kwargs.frame_skip=0"),
     ],
@@ -307,7 +307,7 @@ def test_the_presets_hold_the_defaults_and_any_game_can_be_named() -> None:
         made = Atari.from_config(config["env"]["id"], config["env"]["kwargs"])
         assert made == Atari(config["env"]["id"])
         check_config(config)
-    with pytest.raises(ConfigError, match="Did you mean 'ALE/Qbert-v5'"):
+    with pytest.raises(ConfigError, match="'ALE/Qbert-v5'"):
         check_config(compose_config(["env=atari", "env.id=ALE/Qbrt-v5"]))
 
 

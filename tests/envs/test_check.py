@@ -146,7 +146,7 @@ def test_an_observation_outside_of_its_space_is_named_by_its_part_and_entry():
     with pytest.raises(EnvError, match=r"part 'board/tries': .*: -2 at index \[1\] is outside \[0, 3\]") as outside:
         EnvCreator(OneEntryOutside).spaces()
     assert "grid" not in str(outside.value)
-    with pytest.raises(EnvError, match=r"got a dict with \['board', 'turn', 'score'\], expected \['board', 'turn'\]"):
+    with pytest.raises(EnvError, match=r"\['board', 'turn', 'score'\].*\['board', 'turn'\]"):
         EnvCreator(OneKeyMore).spaces()
 
 
@@ -179,6 +179,6 @@ def test_an_error_of_an_environment_names_the_line_of_its_code(call: str):
 
 
 def test_an_error_that_no_line_of_an_environment_raised_names_none():
-    with pytest.raises(EnvError, match="unexpected keyword argument 'size'") as error:
+    with pytest.raises(EnvError, match="'size'") as error:
         EnvCreator("CartPole-v1", {"size": 3}).spaces()
     assert ", line " not in str(error.value)

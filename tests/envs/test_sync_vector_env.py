@@ -80,7 +80,7 @@ def test_sync_env_equals_gymnasium_s_sync_vector_env(kind: str, num_envs: int, m
 
 @pytest.mark.parametrize(
     ("observation", "message"),
-    [(0.5, r"shape \(\); the space has \(3,\)"), (np.zeros((1, 3)), r"shape \(1, 3\)"), (np.zeros(2), r"shape \(2,\)")],
+    [(0.5, r"\(\).*\(3,\)"), (np.zeros((1, 3)), r"shape \(1, 3\)"), (np.zeros(2), r"shape \(2,\)")],
 )
 def test_an_observation_of_another_shape_is_refused(observation: Any, message: str) -> None:
     """Some of these would fit by being spread."""

@@ -290,5 +290,5 @@ def test_the_other_strategy_chooses_the_actions() -> None:
 
 def test_rows_that_were_not_postprocessed_are_refused() -> None:
     policy, _ = policy_and_worker("rnd")
-    with pytest.raises(ConfigError, match=r"learns from rows with 'next_obs'.*these have obs"):
+    with pytest.raises(ConfigError, match="'next_obs'"):
         policy.exploration.loss(policy, SampleBatch(obs=torch.zeros(2, 4)))

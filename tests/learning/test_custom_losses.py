@@ -96,9 +96,9 @@ def test_the_error_for_a_custom_loss_that_returns_no_scalar_tensor_names_it(answ
 
 def test_a_policy_refuses_custom_losses_that_return_no_scalar_or_name_no_function() -> None:
     policy = PPO(*CARTPOLE.spaces(), custom_losses=[lambda policy, batch: torch.zeros(2)])
-    with pytest.raises(ConfigError, match="expected a scalar tensor"):
+    with pytest.raises(ConfigError, match="scalar tensor"):
         policy.learn_on_batch(small_worker(policy).sample())
-    with pytest.raises(ConfigError, match="expected an import path, a callable"):
+    with pytest.raises(ConfigError, match="import path"):
         PPO(*CARTPOLE.spaces(), custom_losses=[{"weight": 2.0}])
 
 

@@ -109,7 +109,7 @@ def test_learn_on_gradients_refuses_updates_that_are_not_finite_and_names_the_wo
     good = policy.learner.gradient_update(fragment)
     good.gradients[2][0] = value
     before = copy_state(policy)
-    with pytest.raises(NonFiniteError, match=r"worker 5 \(its loss is [\d.]+\): gradients not finite: model\.\w+"):
+    with pytest.raises(NonFiniteError, match=r"worker 5 .*model\.\w+"):
         policy.learn_on_gradients([(5, good, True)])
     assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
 
@@ -156,7 +156,7 @@ def test_a_scratch_policy_contributes_by_its_own_compute_and_apply_gradients() -
 
 def test_contribute_refuses_a_scratch_policy_without_compute_gradients() -> None:
     worker = RolloutWorker(CARTPOLE, FromScratch(*CARTPOLE.spaces(), {}), fragment_length=8)
-    with pytest.raises(ConfigError, match="FromScratch computes no gradients: define compute_gradients"):
+    with pytest.raises(ConfigError, match=r"FromScratch.*compute_gradients"):
         worker.contribute()
 
 
@@ -231,7 +231,7 @@ def test_apply_gradients_names_the_parameters_whose_gradients_are_not_finite() -
     names = [name for name, _ in policy.named_parameters()]
     gradients: list[Any] = [np.zeros(tuple(parameter.shape), np.float32) for parameter in policy.parameters()]
     gradients[0], gradients[-1] = None, gradients[-1] + np.nan
-    with pytest.raises(NonFiniteError, match=rf"^gradients not finite: {names[-1]}, in gradient step 0\."):
+    with pytest.raises(NonFiniteError, match=f"not finite: {names[-1]}, in"):
         policy.apply_gradients(gradients)
 
 

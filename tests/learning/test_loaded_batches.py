@@ -72,9 +72,9 @@ def test_learn_on_loaded_batch_reads_as_many_rows_as_a_minibatch_has() -> None:
 def test_learn_on_loaded_batch_refuses_an_offset_into_sequences() -> None:
     policy, worker = policy_and_worker(PPO, model={"use_lstm": True, "lstm_cell_size": 4}, minibatches=2)
     count = policy.load_batch_into_buffer(worker.sample())
-    with pytest.raises(ConfigError, match=rf"offset=1 in {count} loaded rows of sequences; expected ≤ 0"):
+    with pytest.raises(ConfigError, match=rf"offset=1.*{count}"):
         policy.learn_on_loaded_batch(offset=1)
-    with pytest.raises(ConfigError, match=rf"offset=-1 in {count} loaded rows of sequences; expected ≤ 0"):
+    with pytest.raises(ConfigError, match=rf"offset=-1.*{count}"):
         policy.learn_on_loaded_batch(offset=-1)
     assert policy.learn_on_loaded_batch()["loss"] != 0 and policy.gradient_steps == 1
 
@@ -130,10 +130,10 @@ def test_load_batch_into_buffer_begins_an_iteration(monkeypatch: pytest.MonkeyPa
 def test_learn_on_loaded_batch_refuses_empty_buffers_and_offsets_beyond_the_rows() -> None:
     policy, worker = policy_and_worker(DQN)
     assert policy.get_num_samples_loaded_into_buffer() == 0
-    with pytest.raises(ConfigError, match="buffer_index=0 holds no rows: call load_batch_into_buffer first"):
+    with pytest.raises(ConfigError, match=r"buffer_index=0.*load_batch_into_buffer"):
         policy.learn_on_loaded_batch()
     count = policy.load_batch_into_buffer(worker.sample())
-    with pytest.raises(ConfigError, match=rf"offset={count} in {count} loaded rows; expected ≤ {count - 1}"):
+    with pytest.raises(ConfigError, match=rf"offset={count}.*{count}.*{count - 1}"):
         policy.learn_on_loaded_batch(offset=count)
 
 
@@ -178,7 +178,7 @@ def test_learn_on_batch_from_replay_buffer_learns_and_updates_priorities(alpha: 
     if alpha:
         tree = buffer.buffers["default_policy"].tree  # type: ignore[attr-defined]
         assert len({round(priority, 9) for priority in tree.get(range(tree.size)) if priority > 0}) > 4
-    with pytest.raises(ConfigError, match="no rows of policy 'other'"):
+    with pytest.raises(ConfigError, match="'other'"):
         policy.learn_on_batch_from_replay_buffer(buffer, "other")
 
 

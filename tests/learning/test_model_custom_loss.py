@@ -88,7 +88,7 @@ def test_a_custom_loss_that_returns_no_loss_is_refused(name: str, returned: Any)
             return returned
 
     policy, worker = policy_and_worker(name, {"custom_model": Forgetful})
-    with pytest.raises(ConfigError, match=r"Forgetful\.custom_loss returned .*; expected the policy's loss"):
+    with pytest.raises(ConfigError, match=r"Forgetful\.custom_loss"):
         policy.learn_on_batch(worker.sample())
 
 

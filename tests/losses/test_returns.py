@@ -161,7 +161,7 @@ def test_extreme_ratios_stay_finite(log_rho: float, clip_rho: float) -> None:
 
 
 CHANGES = [
-    ({"values": torch.zeros(3, 1)}, r"values \[3, 1\] do not fit rewards \[3, 1\]"),
+    ({"values": torch.zeros(3, 1)}, r"\[3, 1\].*\[3, 1\]"),
     ({"terminated": torch.zeros(3, dtype=torch.bool)}, r"terminated is torch.bool \[3\]"),
     ({"truncated": torch.zeros(3, 1)}, r"truncated is torch.float32"),
     ({"valid": torch.ones(3, 2, dtype=torch.bool)}, r"valid is torch.bool \[3, 2\]"),

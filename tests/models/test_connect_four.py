@@ -77,7 +77,7 @@ def test_a_column_is_rated_by_the_cells_within_three_of_its_landing_cell():
 @pytest.mark.parametrize(
     ("obs_space", "keywords", "message"),
     [
-        (BOARD, {}, r'expected a Dict whose "observation" is a board \[height, 7, 2\]'),
+        (BOARD, {}, r'"observation".*\[height.*2\]'),
         (spaces.Dict(observation=spaces.Box(0, 1, (6, 6, 2))), {}, "leave model.custom_model out"),
         (OBS, {"channels": 5}, r"channels=5; expected an even number from 2 on"),
         (OBS, {"channels": 0}, r"channels=0; expected an even number from 2 on"),

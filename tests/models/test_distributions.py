@@ -222,7 +222,7 @@ def _leaves(space):
 
 
 def test_a_mask_for_real_numbers_is_refused():
-    with pytest.raises(UnsupportedSpaceError, match="only discrete actions"):
+    with pytest.raises(UnsupportedSpaceError, match="discrete actions"):
         DiagGaussian(torch.zeros(1, 2), mask=torch.ones(1, 1, dtype=torch.bool))
 
 

@@ -218,18 +218,18 @@ def test_an_action_model_that_reads_ahead_is_refused_by_name() -> None:
     def ahead(given: Tensor, chosen: Tensor) -> list[Tensor]:
         return [chosen[:, 2:4], torch.zeros(len(given), 3), torch.zeros(len(given), 2)]
 
-    with pytest.raises(ConfigError, match="parameters of part 0 depend on the action of part 1"):
+    with pytest.raises(ConfigError, match=r"part 0 .*part 1"):
         custom(ahead)
 
 
 def test_an_action_model_of_another_width_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"gave \[2, 6\] for 2 rows; expected \[2, 7\]"):
+    with pytest.raises(ConfigError, match=r"\[2, 6\].*\[2, 7\]"):
         custom(lambda given, chosen: torch.zeros(len(given), 6))
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(4), spaces.Box(-1, 1, (3,))], ids=str)
 def test_actions_of_one_part_are_refused(space: Space[Any]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"several parts.*Tuple, Dict or MultiDiscrete"):
+    with pytest.raises(UnsupportedSpaceError, match="Tuple, Dict or MultiDiscrete"):
         ModelCatalog.get_action_dist(space, {"custom_action_dist": "Autoregressive"})
 
 

@@ -120,5 +120,5 @@ def test_uniform_shares_have_the_density_of_a_flat_dirichlet() -> None:
     ids=str,
 )
 def test_dirichlet_refuses_spaces_other_than_shares(space: spaces.Space) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"Dirichlet gives shares.*Box\(0, 1, \(n,\)\)"):
+    with pytest.raises(UnsupportedSpaceError, match=r"Dirichlet.*Box\(0, 1, \(n,\)\)"):
         ModelCatalog.get_action_dist(space, {"custom_action_dist": "Dirichlet"})

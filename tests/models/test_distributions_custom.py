@@ -127,7 +127,7 @@ def test_a_missing_method_is_named() -> None:
     class Half(ActionDistribution):
         def sample(self, generator: Any = None) -> Any: ...
 
-    with pytest.raises(ConfigError, match="Half does not define required_model_output_shape, deterministic_sample"):
+    with pytest.raises(ConfigError, match="required_model_output_shape, deterministic_sample"):
         ModelCatalog.get_action_dist(spaces.Discrete(2), {"custom_action_dist": Half})
 
 

@@ -63,5 +63,5 @@ def test_masked_actions_are_exactly_zero_and_get_no_gradient(kind: type[GumbelSo
 
 @pytest.mark.parametrize("case", ["Categorical", "nested", "Autoregressive"])
 def test_an_error_for_rsample_names_distributions_that_have_it(case: str) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"no reparametrised sample.*GumbelSoftmax"):
+    with pytest.raises(UnsupportedSpaceError, match="GumbelSoftmax"):
         random_distribution(case).rsample(generator())

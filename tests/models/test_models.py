@@ -135,9 +135,9 @@ def test_activations_are_pytorchs_and_have_gradients(name):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"fcnet_hidden": [3]}, "no key 'model.fcnet_hidden'. Did you mean 'model.fcnet_hiddens'"),
-        ({"fcnet_activation": "tahn"}, "fcnet_activation='tahn' is unknown.*Did you mean 'tanh'"),
-        ({"fcnet_weights_initializer": "orthogonl"}, "Did you mean 'orthogonal'"),
+        ({"fcnet_hidden": [3]}, r"'model.fcnet_hidden'.*'model.fcnet_hiddens'"),
+        ({"fcnet_activation": "tahn"}, r"fcnet_activation='tahn'.*'tanh'"),
+        ({"fcnet_weights_initializer": "orthogonl"}, "'orthogonal'"),
     ],
 )
 def test_errors_for_wrong_keys_and_names_suggest_the_nearest_name(config, words):
@@ -206,7 +206,7 @@ def test_sizes_without_filters_are_refused_with_the_way_out(size):
 
 
 def test_filters_that_eat_the_image_are_refused():
-    with pytest.raises(ConfigError, match="kernel 8 meets a side of 4"):
+    with pytest.raises(ConfigError, match=r"kernel 8 .*4"):
         ImageEncoder((10, 10, 3), [[4, 4, 2], [8, 8, 1]])
 
 

@@ -233,7 +233,7 @@ def test_the_size_alone_gives_no_central_critic() -> None:
 
 @pytest.mark.parametrize("cls", [PPO, A2C])
 def test_a_central_critic_without_several_agents_is_refused(cls: type[PPO] | type[A2C]) -> None:
-    with pytest.raises(ConfigError, match=r"central_critic=true: .* needs an environment with several agents"):
+    with pytest.raises(ConfigError, match="central_critic=true"):
         cls(*SPACES, central_critic=True)
 
 
@@ -244,7 +244,7 @@ def test_layers_cannot_be_shared_with_a_central_critic() -> None:
 
 def test_rows_without_central_observations_are_refused() -> None:
     policy = made()
-    with pytest.raises(ConfigError, match=r"reads the column central_obs \[N, 5\]"):
+    with pytest.raises(ConfigError, match=r"central_obs \[N, 5\]"):
         policy.learn_on_batch(fragment_of(policy).without("central_obs"))
 
 
@@ -252,5 +252,5 @@ def test_central_observations_of_another_width_are_refused() -> None:
     policy = made()
     fragment = fragment_of(policy)
     fragment["central_obs"] = fragment.central_obs[..., :3]
-    with pytest.raises(ConfigError, match=r"central_obs has 3 numbers per row, and policy.central_obs_size is 5"):
+    with pytest.raises(ConfigError, match=r"central_obs has 3 .*policy.central_obs_size is 5"):
         policy.learn_on_batch(fragment)

@@ -76,9 +76,9 @@ def test_a_subclass_that_adds_parameters_can_freeze_them():
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["model.trunk"], r"'model.trunk' matches no parameter\. .* They are model\.trunk\.layers\.0\.weight, "),
-        (["model.heads.linear.bias"], r"Did you mean 'model.head.linear.bias'\?"),
-        (["*"], "leaves no parameter to train"),
+        (["model.trunk"], r"'model.trunk'.*model\.trunk\.layers\.0\.weight"),
+        (["model.heads.linear.bias"], r"'model.head.linear.bias'"),
+        (["*"], "no parameter"),
     ],
 )
 def test_patterns_that_cannot_be_meant_are_refused(patterns: list[str], message: str):

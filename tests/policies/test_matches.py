@@ -52,14 +52,14 @@ def test_the_highest_random_number_draws_the_last_opponent() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"opponents": {"old": 0.0}}, "expected at least one weight above 0"),
+        ({"opponents": {"old": 0.0}}, "weight above 0"),
         ({"opponents": {"old": -1.0}}, r"policy_mapping\.opponents.*-1"),
         ({"sides": [["a"], ["b"]]}, "names agent 'c' 0 times"),
         ({"sides": [["a", "b"], ["b", "c", "d"]]}, "names agent 'b' 2 times"),
-        ({"sides": [["a"], ["z"]]}, "'z', which is no agent"),
-        ({"sides": [["a", "b", "c", "d"]]}, "at least two sides"),
-        ({"sides": [["a", "b"], ["c", "d"], []]}, "each with an agent"),
-        ({"others": {"b": "judge", "c": "judge", "d": "judge"}}, "at least two sides"),
+        ({"sides": [["a"], ["z"]]}, "'z'"),
+        ({"sides": [["a", "b", "c", "d"]]}, "two sides"),
+        ({"sides": [["a", "b"], ["c", "d"], []]}, "an agent"),
+        ({"others": {"b": "judge", "c": "judge", "d": "judge"}}, "two sides"),
     ],
 )
 def test_matches_that_cannot_be_played_are_refused(keywords: dict[str, Any], message: str) -> None:
@@ -73,13 +73,13 @@ def test_a_mapping_may_name_matches() -> None:
     assert not mapping.static and mapping.given == given
     assert mapping.agents_of("old") == ["a", "b"] and mapping.agents_of("extra") == []
     assert {each["a"] for each in draws(mapping, 50)} == {"main", "old"}
-    with pytest.raises(ConfigError, match=r"'old', which is none of"):
+    with pytest.raises(ConfigError, match="'old'"):
         PolicyMapping(given, ["a", "b"], ["main"])
-    with pytest.raises(ConfigError, match=r"expected lightning_rl\.policies\.Matches or a subclass"):
+    with pytest.raises(ConfigError, match=r"lightning_rl\.policies\.Matches"):
         PolicyMapping({**given, "_target_": "lightning_rl.policies.PPO"}, ["a", "b"], ["main", "old"])
-    with pytest.raises(ConfigError, match=r"expected lightning_rl\.policies\.Matches or a subclass"):
+    with pytest.raises(ConfigError, match=r"lightning_rl\.policies\.Matches"):
         PolicyMapping({**given, "_target_": f"{__name__}:draws"}, ["a", "b"], ["main", "old"])
-    with pytest.raises(ConfigError, match="Matches: got an unexpected keyword argument 'oponents'"):
+    with pytest.raises(ConfigError, match="'oponents'"):
         PolicyMapping({**given, "oponents": {}}, ["a", "b"], ["main", "old"])
 
 

@@ -166,7 +166,7 @@ def test_a_checkpoint_of_other_policies_is_refused(tmp_path: Path) -> None:
     content: dict[str, Any] = {"state_dict": (policy := three()).state_dict()}
     policy.on_save_checkpoint(content)
     other = several({"first": PPO_ENTRY, "fourth": DQN_ENTRY}, {"cart_0": "first", "cart_1": "fourth"}, carts=2)
-    with pytest.raises(CheckpointError, match="observation_space is not this environment's"):
+    with pytest.raises(CheckpointError, match="observation_space"):
         other.on_load_checkpoint(content)
     other = several({"first": PPO_ENTRY, "fourth": DQN_ENTRY}, {"cart_0": "first", "*": "fourth"}, carts=3)
     with pytest.raises(CheckpointError, match=r"policies\.fourth.* absent"):
@@ -176,9 +176,9 @@ def test_a_checkpoint_of_other_policies_is_refused(tmp_path: Path) -> None:
     alone.on_save_checkpoint(of_one)
     for kwargs in (of_one["policy"]["kwargs"], {"policies": ["first"]}, None):
         of_one["policy"]["kwargs"] = kwargs
-        with pytest.raises(CheckpointError, match=r"holds a .*PPO; this run trains a .*MultiAgentPolicy"):
+        with pytest.raises(CheckpointError, match=r"PPO.*MultiAgentPolicy"):
             other.on_load_checkpoint(of_one)
-    with pytest.raises(CheckpointError, match=r"holds a .*MultiAgentPolicy; this run trains a .*PPO"):
+    with pytest.raises(CheckpointError, match=r"MultiAgentPolicy.*PPO"):
         PPO(*CARTPOLE.spaces(), model=SMALL).on_load_checkpoint(content)
 
 
@@ -243,10 +243,10 @@ def test_load_refuses_code_that_is_not_trusted(place: str, path: str, tmp_path: 
         section = section[parent]
     section[key] = path
     torch.save(content, file)
-    with pytest.raises(CheckpointError, match="names code that you have not trusted"):
+    with pytest.raises(CheckpointError, match="trusted"):
         Policy.load(file)
     if place != "policy_mapping":
-        with pytest.raises(CheckpointError, match="names code that you have not trusted"):
+        with pytest.raises(CheckpointError, match="trusted"):
             Policy.load(file, policy_id="first")
         assert isinstance(Policy.load(file, policy_id="second"), DQN)
         assert isinstance(DQN.load(file, policy_id="second"), DQN)
@@ -271,7 +271,7 @@ def test_a_file_names_the_class_of_each_policy_and_nothing_else(entry: Any, tmp_
     content["policy"]["kwargs"]["policies"]["first"] = entry
     torch.save(content, file)
     for policy_id in (None, "first"):
-        with pytest.raises(CheckpointError, match=r"policies\.first names no class"):
+        with pytest.raises(CheckpointError, match=r"policies\.first"):
             Policy.load(file, policy_id=policy_id)
 
 
@@ -281,7 +281,7 @@ def test_a_resumed_run_adds_no_policy_of_code_that_is_not_trusted() -> None:
     content: dict[str, Any] = {"state_dict": policy.state_dict()}
     policy.on_save_checkpoint(content)
     content["policy"]["kwargs"]["policies"]["late"]["_target_"] = "strange_package:Policy"
-    with pytest.raises(CheckpointError, match="names code that you have not trusted"):
+    with pytest.raises(CheckpointError, match="trusted"):
         several({"main": PPO_ENTRY}).on_load_checkpoint(content)
 
 
@@ -300,13 +300,13 @@ def test_a_resumed_run_adds_no_policy_whose_id_divides_names() -> None:
 
 def test_an_unknown_id_and_a_file_of_one_policy_are_refused(tmp_path: Path) -> None:
     file = saved(several({"first": PPO_ENTRY, "second": DQN_ENTRY}, FIRST_AND_SECOND), tmp_path / "some.ckpt")
-    with pytest.raises(CheckpointError, match=r"holds no policy 'frist'\. Did you mean 'first'"):
+    with pytest.raises(CheckpointError, match=r"'frist'.*'first'"):
         Policy.load(file, policy_id="frist")
     alone = PPO(*CARTPOLE.spaces(), model=SMALL)
     content: dict[str, Any] = {"state_dict": alone.state_dict()}
     alone.on_save_checkpoint(content)
     torch.save(content, tmp_path / "one.ckpt")
-    with pytest.raises(CheckpointError, match=r"holds one policy, .*PPO, without ids: leave out policy_id='first'"):
+    with pytest.raises(CheckpointError, match=r"PPO.*policy_id='first'"):
         Policy.load(tmp_path / "one.ckpt", policy_id="first")
 
 
@@ -318,7 +318,7 @@ def test_a_file_without_the_entry_of_a_policy_is_refused(missing: str, tmp_path:
     del {"policies": content, "first": parts, "counters": parts["first"]}[missing][missing]
     torch.save(content, file)
     for policy_id in (None, "first"):
-        with pytest.raises(CheckpointError, match=r"lacks the entry policies\.first"):
+        with pytest.raises(CheckpointError, match=r"policies\.first"):
             Policy.load(file, policy_id=policy_id)
 
 
@@ -345,7 +345,7 @@ def test_a_drawing_mapping_without_a_plain_form_is_refused_when_it_is_saved() ->
     assert fixed.spec()["kwargs"]["policy_mapping"] == {"cart_0": "first", "cart_1": "first"}
     names = ("first", "second")
     policy = several({name: PPO_ENTRY for name in names}, lambda agent, rng: names[int(rng.integers(2))])
-    with pytest.raises(CheckpointError, match=r"policy_mapping is .*cannot be written into a checkpoint"):
+    with pytest.raises(CheckpointError, match="policy_mapping"):
         policy.on_save_checkpoint({"state_dict": policy.state_dict()})
 
 
@@ -374,10 +374,10 @@ def test_a_policy_from_a_checkpoint_is_frozen_unless_it_is_named(tmp_path: Path)
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"checkpoint": "nowhere.ckpt"}, "nowhere.ckpt does not exist"),
+        ({"checkpoint": "nowhere.ckpt"}, r"nowhere.ckpt"),
         ({"checkpoint": "some.ckpt", "lr": 1.0}, r"policies\.old\.lr beside checkpoint"),
-        ({"checkpoint": "some.ckpt", "policy_id": "frist"}, "holds no policy 'frist'"),
-        ({"checkpoint": "some.ckpt"}, r"policies\.old holds several policies itself; name one by policy_id"),
+        ({"checkpoint": "some.ckpt", "policy_id": "frist"}, "'frist'"),
+        ({"checkpoint": "some.ckpt"}, r"policies\.old.*policy_id"),
     ],
 )
 def test_checkpoint_entries_that_cannot_work_are_refused(

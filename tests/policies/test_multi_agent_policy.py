@@ -114,7 +114,7 @@ def test_a_built_policy_without_a_seed_keeps_the_default_one_in_copies() -> None
 )
 def test_a_built_policy_with_other_spaces_than_its_agents_is_refused(spaces_: Any, name: str) -> None:
     own = PPO(*spaces_, model=SMALL)
-    with pytest.raises(ConfigError, match=rf"policies\.shared: its {name} is not that of agent 'cart_0'"):
+    with pytest.raises(ConfigError, match=rf"policies\.shared.*{name}.*'cart_0'"):
         several({"shared": own})
 
 
@@ -159,7 +159,7 @@ class Unseeded(ActsZero):
 def test_a_class_whose_constructor_takes_no_seed_gets_none() -> None:
     policy = several({"shared": {"_target_": Unseeded, "lr": 0.5}})
     assert policy.get_policy().lr == policy.copy_for_acting().get_policy().lr == 0.5
-    with pytest.raises(ConfigError, match=r"policies\.shared: Unseeded: got an unexpected keyword argument 'seed'"):
+    with pytest.raises(ConfigError, match=r"policies\.shared.*'seed'"):
         several({"shared": {"_target_": Unseeded, "seed": 1}})
 
 
@@ -193,7 +193,7 @@ class Careless(PPO):
 def test_an_error_within_a_constructor_is_not_taken_for_an_unknown_keyword() -> None:
     """The error names an argument that the class does take; `width` is unknown and accepted."""
     entry = {**PPO_ENTRY, "_target_": Careless}
-    with pytest.raises(ConfigError, match=r"policies\.shared: no key 'policy\.siez'\. Did you mean 'policy\.size'"):
+    with pytest.raises(ConfigError, match=r"policies\.shared.*'policy\.siez'.*'policy\.size'"):
         several({"shared": {**entry, "siez": 3}})
     with pytest.raises(TypeError, match="argument 'size' must be"):
         several({"shared": {**entry, "size": "wide", "width": 3}})
@@ -210,7 +210,7 @@ def test_a_policy_that_no_agent_has_yet_takes_the_spaces_of_those_it_can_act_for
         pendulums=1,
     )
     assert policy.get_policy("own") is own and policy.agents_of("own") == ["pendulum_0"]
-    with pytest.raises(ConfigError, match=r"policies\.late: no agent has this policy"):
+    with pytest.raises(ConfigError, match=r"policies\.late"):
         several(
             {"carts": PPO_ENTRY, "first": PPO_ENTRY, "late": PPO_ENTRY},
             lambda agent_id, rng: chosen[agent_id],
@@ -234,7 +234,7 @@ def test_a_function_of_the_episode_gives_agents_only_policies_of_their_spaces() 
     chosen["cart_0"] = "late"
     assert policy.mapping.assign(rng) == chosen
     chosen["pendulum_0"] = "late"
-    with pytest.raises(ConfigError, match="gives agent 'pendulum_0' the policy 'late', which has other spaces"):
+    with pytest.raises(ConfigError, match=r"'pendulum_0'.*'late'"):
         policy.mapping.assign(rng)
 
 
@@ -250,36 +250,36 @@ def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"policies": {}}, "expected at least one"),
+        ({"policies": {}}, "policies"),
         ({"policies": {"a.b": PPO}}, r"the id 'a.b' has a '.' or a '/'"),
         ({"policies": {"a/b": PPO}}, r"the id 'a/b' has a '.' or a '/'"),
-        ({"policies": {"": PPO}}, "the id '' is no name"),
-        ({"policies": {3: PPO}}, "the id 3 is no name"),
-        ({"policies": {"a\nb": PPO}}, r"the id 'a\\nb' is no name"),
-        ({"policies": {"keys": PPO}}, "the id 'keys' is a name that torch needs itself"),
+        ({"policies": {"": PPO}}, "''"),
+        ({"policies": {3: PPO}}, "id 3 "),
+        ({"policies": {"a\nb": PPO}}, r"'a\\nb'"),
+        ({"policies": {"keys": PPO}}, "'keys'"),
         ({"policies": {"a": None}}, r"policies\.a=None; expected \{_target_"),
         ({"policies": {"a": {"lr": 1}}}, r"policies\.a=.*; expected _target_ .* or checkpoint"),
         ({"policies": {"a": {"_target_": PPO, "checkpoint": "x.ckpt"}}}, "expected _target_ .* or checkpoint"),
-        ({"policies": {"a": "lightning_rl.policies.PPPO"}}, r"policies\.a: .*Did you mean 'PPO'"),
-        ({"policies": {"a": torch.nn.Linear}}, r"policies\.a\._target_=.*expected a policy class"),
+        ({"policies": {"a": "lightning_rl.policies.PPPO"}}, r"policies\.a.*'PPO'"),
+        ({"policies": {"a": torch.nn.Linear}}, r"policies\.a\._target_="),
         ({"policies": {"a": {"_target_": 3}}}, r"policies\.a\._target_=3; expected a policy class"),
         (
             {"policies": {"a": {"_target_": PPO, "gama": 1}}},
-            r"policies\.a: no key 'policy\.gama'\. Did you mean 'policy\.gamma'",
+            r"policies\.a.*'policy\.gama'.*'policy\.gamma'",
         ),
         ({"policies": {"a": {"_target_": PPO, "gamma": 2}}}, r"policies\.a: policy\.gamma=2"),
         (
             {"policies": {"a": MultiAgentPolicy}},
-            r"policies\.a: MultiAgentPolicy: missing a required argument: 'policies'",
+            r"policies\.a: MultiAgentPolicy.*'policies'",
         ),
-        ({"policies": {"a": PPO, "b": PPO}, "policy_mapping": {"*": "a"}}, r"policies\.b: no agent has this policy"),
-        ({"policies": {"a": PPO}, "policy_mapping": {"*": "b"}}, "'b' is none of the policies 'a'"),
-        ({"policies": {"a": PPO}, "policies_to_train": ["b"]}, "policies_to_train names 'b', which is none of"),
+        ({"policies": {"a": PPO, "b": PPO}, "policy_mapping": {"*": "a"}}, r"policies\.b"),
+        ({"policies": {"a": PPO}, "policy_mapping": {"*": "b"}}, r"'b'.*'a'"),
+        ({"policies": {"a": PPO}, "policies_to_train": ["b"]}, r"policies_to_train.*'b'"),
         ({"policies": {"a": PPO}, "policies_to_train": ["a", "a"]}, "names 'a' twice"),
-        ({"policies": {"a": "random"}, "policies_to_train": ["a"]}, "a RandomPolicy, which never learns"),
-        ({"policies": {"a": ES}, "policies_to_train": ["a"]}, "an? ES, which learns from whole populations"),
+        ({"policies": {"a": "random"}, "policies_to_train": ["a"]}, "RandomPolicy"),
+        ({"policies": {"a": ES}, "policies_to_train": ["a"]}, r"an? ES"),
         ({"policies": {"a": PPO}, "count_steps_by": "steps"}, "count_steps_by='steps'; expected env_steps or"),
-        ({"policies": {"a": {"_target_": PPO, "spaces_of": "cart_9"}}}, "'cart_9' is no agent. Did you mean 'cart_"),
+        ({"policies": {"a": {"_target_": PPO, "spaces_of": "cart_9"}}}, r"'cart_9'.*'cart_"),
     ],
 )
 def test_policies_that_cannot_work_are_refused(keywords: dict[str, Any], message: str) -> None:
@@ -295,11 +295,11 @@ def test_agents_of_different_spaces_cannot_share_a_policy() -> None:
 
 def test_agents_need_dict_spaces_of_the_same_names() -> None:
     observations, actions = agent_spaces()
-    with pytest.raises(ConfigError, match="expects a Dict space, agent → its space"):
+    with pytest.raises(ConfigError, match="Dict space"):
         MultiAgentPolicy(*CARTPOLE.spaces(), policies={"a": PPO})
-    with pytest.raises(ConfigError, match="expects a Dict space, agent → its space"):
+    with pytest.raises(ConfigError, match="Dict space"):
         several({"a": PPO}, carts=0)
-    with pytest.raises(ConfigError, match="agent 'cart_1' has only one of"):
+    with pytest.raises(ConfigError, match="'cart_1'"):
         MultiAgentPolicy(observations, spaces.Dict({"cart_0": actions["cart_0"]}), policies={"a": PPO})
 
 
@@ -325,13 +325,13 @@ def test_the_policy_that_acts_is_named() -> None:
         torch.testing.assert_close(actions, expected)
         assert extra.keys() == expected_extra.keys()
         assert policy.compute_single_action(obs[0], policy_id=name) == part.compute_single_action(obs[0])
-    with pytest.raises(ConfigError, match=r"which policy\? Name one by policy_id: 'first', 'second'"):
+    with pytest.raises(ConfigError, match="policy_id: 'first', 'second'"):
         policy.compute_actions(obs)
-    with pytest.raises(ConfigError, match=r"there is no policy 'frist'\. Did you mean 'first'"):
+    with pytest.raises(ConfigError, match=r"'frist'.*'first'"):
         policy.compute_single_action(obs[0], policy_id="frist")
     alone = several({"shared": PPO_ENTRY})
     assert alone.compute_single_action(obs[0]) in (0, 1)
-    with pytest.raises(ConfigError, match=r"there is no policy 'shraed'\. Did you mean 'shared'"):
+    with pytest.raises(ConfigError, match=r"'shraed'.*'shared'"):
         alone.compute_single_action(obs[0], policy_id="shraed")
 
 
@@ -420,7 +420,7 @@ def test_a_scripted_function_has_to_return_actions_of_the_space(space: Any, acti
     if fits:
         policy.act(np.zeros((2, 1), np.float32))
     else:
-        with pytest.raises(ConfigError, match=r"the function rule returned .*; expected an action of"):
+        with pytest.raises(ConfigError, match="rule returned"):
             policy.act(np.zeros((2, 1), np.float32))
 
 
@@ -489,7 +489,7 @@ def test_a_policy_with_few_rows_takes_fewer_gradient_steps() -> None:
     fragment = fragment_of(policy.get_policy(), lanes=1, length=3)
     policy.learn_on_batch(MultiAgentBatch({"shared": fragment}, 3))
     assert policy.gradient_steps == 1  # two rows per minibatch at least
-    with pytest.raises(ValueError, match="batch has 3 rows; minibatches=8"):
+    with pytest.raises(ValueError, match="3 rows; minibatches=8"):
         PPO(*CARTPOLE.spaces(), model=SMALL, minibatches=8).learn_on_batch(fragment)
 
 
@@ -556,9 +556,9 @@ def test_postprocess_trajectory_gets_the_fragment_of_a_policy_that_replays() -> 
 def test_a_batch_of_one_agent_or_of_an_unknown_policy_is_refused() -> None:
     policy = ppo_and_dqn()
     fragment = fragment_of(policy.policies["first"])
-    with pytest.raises(ConfigError, match="learns from a MultiAgentBatch, and got a SampleBatch"):
+    with pytest.raises(ConfigError, match=r"MultiAgentBatch.*SampleBatch"):
         policy.learn_on_batch(fragment)
-    with pytest.raises(ConfigError, match="there is no policy 'thrid'"):
+    with pytest.raises(ConfigError, match="'thrid'"):
         policy.learn_on_batch(MultiAgentBatch({"thrid": fragment}, 1))
 
 
@@ -566,7 +566,7 @@ def test_numbers_that_are_not_finite_name_the_policy() -> None:
     policy = ppo_and_dqn()
     batch = sample(policy)
     batch.policy_batches["second"]["rewards"] = torch.full_like(batch.policy_batches["second"].rewards, torch.nan)
-    with pytest.raises(NonFiniteError, match="policy 'second': loss is nan"):
+    with pytest.raises(NonFiniteError, match="'second'"):
         policy.learn_on_batch(batch)
 
 
@@ -611,7 +611,7 @@ def test_policies_learn_in_a_trainer_as_they_do_without_one(through_lightning: b
 def test_a_fit_without_a_policy_that_learns_says_so(tmp_path: Path) -> None:
     policy = several({"first": "random", "second": PPO_ENTRY}, FIRST_AND_SECOND, policies_to_train=[])
     before = weights_of(policy)
-    with pytest.warns(UserWarning, match="no policy learns"):
+    with pytest.warns(UserWarning, match="learns"):
         trainer_of(tmp_path).fit(policy, loader(sample(policy)))
     assert_equal_weights(before, weights_of(policy))
     assert policy.env_steps > 0 and policy.iterations == 1
@@ -653,7 +653,7 @@ def test_weights_are_set_by_policy_id() -> None:
     other.set_weights({"first": policy.get_weights()["first"]})
     assert_equal_weights(weights_of(other.policies["first"]), weights_of(policy.policies["first"]))
     assert_equal_weights(weights_of(other.policies["second"]), before)
-    with pytest.raises(ConfigError, match="there is no policy 'third'"):
+    with pytest.raises(ConfigError, match="'third'"):
         other.set_weights({"third": {}})
 
 
@@ -725,7 +725,7 @@ def test_policies_to_train_cannot_be_added_while_several_ranks_train() -> None:
     policy = several({"main": PPO_ENTRY})
     trainer = type("TwoRanks", (), {"world_size": 2, "training": True})()
     policy.trainer = trainer
-    with pytest.raises(ConfigError, match=r"add_policy\('late', trained=True\): with several ranks, add"):
+    with pytest.raises(ConfigError, match=r"add_policy\('late', trained=True\)"):
         policy.add_policy("late", PPO_ENTRY, trained=True, spaces_of="cart_0")
     assert policy.add_policy("late", PPO_ENTRY, spaces_of="cart_0").trainer == trainer
 
@@ -752,7 +752,7 @@ def test_an_addition_that_cannot_work_changes_nothing() -> None:
 def test_a_mapping_that_gives_a_policy_agents_of_other_spaces_changes_nothing() -> None:
     by_kind = {"cart_*": "carts", "pendulum_*": "pendulums"}
     policy = several({"carts": PPO_ENTRY, "pendulums": PPO_ENTRY}, by_kind, carts=1, pendulums=1)
-    with pytest.raises(ConfigError, match="policy 'carts' cannot act for both 'cart_0' and 'pendulum_0'"):
+    with pytest.raises(ConfigError, match=r"'carts'.*'cart_0'.*'pendulum_0'"):
         policy.set_policy_mapping({"*": "carts"})
     assert policy.mapping.given == by_kind and policy.generation == 0
 

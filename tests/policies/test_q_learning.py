@@ -411,7 +411,7 @@ def test_c51_warns_when_more_than_30_percent_of_targets_leave_its_support(caplog
 
 
 def test_dqn_refuses_atoms_together_with_quantiles() -> None:
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="exclude"):
         DQN(OBS, TWO, num_atoms=2, num_quantiles=2)
 
 

@@ -373,13 +373,13 @@ def test_target_networks_follow_after_their_interval() -> None:
 def test_wrong_spaces_and_settings_are_one_clear_error() -> None:
     image = spaces.Tuple([spaces.Box(0, 255, (12, 12, 3), np.uint8)] * 2)
     actions = spaces.Tuple([spaces.Discrete(2)] * 2)
-    with pytest.raises(UnsupportedSpaceError, match=r"none: the members observe images \(.*\): give the observation"):
+    with pytest.raises(UnsupportedSpaceError, match="images"):
         QMIX(image, actions, model={"conv_filters": [[4, 4, 2]]})
     with pytest.raises(UnsupportedSpaceError, match=r"VDN learns .* is Discrete\(2\): use env.group_agents=all"):
         VDN(spaces.Box(-1, 1, (3,)), spaces.Discrete(2))
     with pytest.raises(ConfigError, match="mixer"):
         made(mixer="sum")
-    with pytest.raises(EnvError, match="has one agent; set group_agents=null, and use dqn"):
+    with pytest.raises(EnvError, match="group_agents=null"):
         Algorithm("qmix", "cartpole")
 
 

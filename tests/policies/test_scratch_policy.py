@@ -93,17 +93,17 @@ def test_a_scratch_policy_acts_in_any_action_space() -> None:
 
 
 def test_ppo_refuses_a_config_argument() -> None:
-    with pytest.raises(ConfigError, match=r"PPO takes keywords, not a config: write \*\*config"):
+    with pytest.raises(ConfigError, match=r"PPO.*\*\*config"):
         PPO(*CARTPOLE.spaces(), config={"lr": 1.0})
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ([0, 1], "expected the tuple"),
-        (([0, 1], []), "expected the tuple"),
-        ([[0, 1], [], {}], "returned list; expected the tuple"),
-        (([0], [], {}), "returned 1 actions for 2 observations"),
+        ([0, 1], "tuple"),
+        (([0, 1], []), "tuple"),
+        ([[0, 1], [], {}], r"list.*tuple"),
+        (([0], [], {}), "1 actions for 2"),
     ],
 )
 def test_act_names_a_wrong_result_of_compute_actions(answer: Any, message: str) -> None:
@@ -215,7 +215,7 @@ def test_worker_weights_are_keyed_by_policy_id() -> None:
     assert worker.get_weights() == {"default_policy": {"w": 7.0}} and worker.get_policy().w == 7.0
     worker.set_weights({"w": 8.0})
     assert worker.policy.w == 8.0
-    with pytest.raises(ConfigError, match="has one policy"):
+    with pytest.raises(ConfigError, match="one policy"):
         worker.get_policy("other")
 
 
@@ -252,9 +252,9 @@ def test_concat_samples_joins_fragments_along_environments() -> None:
 
 
 def test_a_worker_refuses_a_policy_config_that_does_not_fit_the_class() -> None:
-    with pytest.raises(ConfigError, match="policy Table: got an unexpected keyword argument 'lambda_'"):
+    with pytest.raises(ConfigError, match="'lambda_'"):
         RolloutWorker("FrozenLake-v1", Table, policy_config={"lambda_": 1})
-    with pytest.raises(ConfigError, match="built already: pass its class"):
+    with pytest.raises(ConfigError, match="its class"):
         RolloutWorker("CartPole-v1", PPO(*CARTPOLE.spaces()), policy_config={"lr": 1})
 
 
@@ -306,9 +306,7 @@ def test_learn_seconds_covers_a_scratch_policy_s_learn_on_batch(monkeypatch: pyt
 
 @pytest.mark.parametrize("stats", [{"two": np.zeros(2)}, {"two": torch.zeros(2)}, {"text": "1"}, {"list": [1.0]}, 3.0])
 def test_training_step_refuses_results_that_are_no_dict_of_numbers(stats: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=r"GivenStats\.learn_on_batch returned .*; expected (one number|a dict of numbers)"
-    ):
+    with pytest.raises(ConfigError, match=r"GivenStats\.learn_on_batch returned"):
         policy_after_step(stats)
 
 
@@ -360,7 +358,7 @@ def test_tabular_q_learning_solves_frozen_lake_and_its_table_is_saved_and_loaded
 def test_on_save_checkpoint_names_weights_that_cannot_be_written(tmp_path: Path) -> None:
     policy = Scratch(*CARTPOLE.spaces(), {})
     policy.w = object()  # type: ignore[assignment]
-    with pytest.raises(CheckpointError, match=r"weights\['w'\]=<object.*numbers, text, arrays"):
+    with pytest.raises(CheckpointError, match=r"weights\['w'\]=<object"):
         policy.on_save_checkpoint({})
 
 
@@ -376,7 +374,7 @@ def test_algorithm_train_names_a_result_that_is_no_number(tmp_path: Path) -> Non
 
 
 def test_a_scratch_policy_is_refused_on_several_ranks(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"knows nothing of other ranks: set trainer\.devices=1"):
+    with pytest.raises(ConfigError, match=r"trainer\.devices=1"):
         algorithm(Scratch, "CartPole-v1", tmp_path, "trainer.devices=2", "workers.logical_workers=2")
 
 

@@ -140,16 +140,14 @@ def test_the_picture_of_an_atari_game_is_the_screen_and_not_the_observation():
 
 
 def test_an_environment_without_pictures_is_named_with_what_it_has():
-    with pytest.raises(
-        ConfigError, match=r"a video needs pictures .* of '.*RepeatAfterMe', and its metadata declare no render_modes"
-    ):
+    with pytest.raises(ConfigError, match=r"'.*RepeatAfterMe'.*render_modes"):
         check_picture(EnvCreator("lightning_rl.envs.toy_tasks:RepeatAfterMe"), "a video")
     assert check_picture(EnvCreator(Counter), "a video") == 7
 
 
 def test_a_creator_that_takes_no_render_mode_is_told_to():
     register_env("fixed_cartpole", lambda: gym.make("CartPole-v1"))
-    with pytest.raises(EnvError, match=r"'fixed_cartpole' .*: to be shown, it has to take the keyword render_mode"):
+    with pytest.raises(EnvError, match=r"'fixed_cartpole'.*render_mode"):
         check_picture(EnvCreator("fixed_cartpole"), "a video")
 
 

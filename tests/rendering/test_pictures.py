@@ -80,7 +80,7 @@ def test_a_fast_gif_leaves_pictures_out_but_never_the_last():
 
 
 def test_an_unknown_ending_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"episode\.avi: a video ends with \.mp4 or \.gif"):
+    with pytest.raises(ConfigError, match=r"episode\.avi.*\.mp4"):
         VideoFile(tmp_path / "episode.avi", 10)
 
 
@@ -93,7 +93,7 @@ def test_an_error_leaves_no_file(tmp_path):
 
 def test_mp4_without_its_packages_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr("lightning_rl.rendering.video_files.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r'pip install -e "\.\[video\]"'):
+    with pytest.raises(ConfigError, match=r'"\.\[video\]"'):
         VideoFile(tmp_path / "episode.mp4", 10)
 
 

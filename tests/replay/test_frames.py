@@ -150,13 +150,13 @@ def test_stacks_that_stop_moving_on_are_refused() -> None:
     buffer.add(stream.fragment(5))
     fragment = stream.fragment(5)
     fragment["obs"][3] += 1
-    with pytest.raises(ConfigError, match=r"'obs' was stored as stacks of 4 frames.*obs_frames=0"):
+    with pytest.raises(ConfigError, match=r"'obs'.*obs_frames=0"):
         buffer.add(fragment)
     assert len(buffer) == 5
 
 
 def test_a_wrong_number_of_frames_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"obs_frames=2, but no observation is a stack.*obs uint8\[4, 2, 4\]"):
+    with pytest.raises(ConfigError, match=r"obs_frames=2.*obs uint8\[4, 2, 4\]"):
         ReplayBuffer(30, obs_frames=2).add(Stream(1, frames=4, longest=50).fragment(5))
 
 

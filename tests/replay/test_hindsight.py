@@ -131,11 +131,11 @@ def test_relabelling_does_not_change_the_stored_goals() -> None:
 
 
 def test_invalid_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"strategy='futur' is unknown.*Did you mean 'future'"):
+    with pytest.raises(ConfigError, match=r"strategy='futur'.*'future'"):
         HindsightReplayBuffer(10, compute_reward=compute_reward, strategy="futur")
     with pytest.raises(ConfigError, match=r"relabelled=1.5; expected a share"):
         HindsightReplayBuffer(10, compute_reward=compute_reward, relabelled=1.5)
-    with pytest.raises(ConfigError, match="needs a Dict observation of observation, achieved_goal, desired_goal"):
+    with pytest.raises(ConfigError, match="achieved_goal, desired_goal"):
         HindsightReplayBuffer(10, compute_reward=compute_reward).add(Stream(1).fragment(3))
     with pytest.raises(ConfigError, match=r"compute_reward gave \[\] for 8 rows"):
         buffer_of_walks(compute_reward=lambda achieved, desired, info: 0.0).sample(10)

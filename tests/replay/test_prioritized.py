@@ -217,7 +217,7 @@ def test_new_rows_get_the_priorities_that_workers_computed() -> None:
 )
 def test_an_invalid_priority_from_a_worker_is_refused(wrong: float, error: type[Exception], message: str) -> None:
     buffer = PrioritizedReplayBuffer(10)
-    with pytest.raises(error, match=f"priority of a new row 1 of 2 {message}"):
+    with pytest.raises(error, match=f"row 1 of 2 {message}"):
         buffer.add(fragment(2, priorities=[1.0, wrong]))
     assert len(buffer) == 0
 
@@ -294,7 +294,7 @@ def test_an_update_of_the_latest_draw_after_rows_were_added_is_checked_like_any_
 def test_update_priorities_refuses_errors_that_are_not_finite_and_changes_no_priority(wrong: float) -> None:
     buffer = prioritized_buffer(5)
     batch, before = buffer.sample(3), buffer.tree.leaves.copy()
-    with pytest.raises(NonFiniteError, match=r"TD error 1 of 3 is (nan|inf); expected a finite number"):
+    with pytest.raises(NonFiniteError, match=r"TD error 1 of 3 is (nan|inf)"):
         buffer.update_priorities(batch.batch_indexes, torch.tensor([1.0, wrong, 1.0]))
     assert (buffer.tree.leaves == before).all()
 
@@ -373,7 +373,7 @@ def test_a_state_of_other_priorities_is_refused(name: str, value: Any) -> None:
 
 
 def test_a_state_of_a_uniform_buffer_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"has no priorities: resume with data\.prioritized=false"):
+    with pytest.raises(CheckpointError, match=r"data\.prioritized=false"):
         PrioritizedReplayBuffer(10).load_state_dict(ReplayBuffer(10).state_dict())
 
 

@@ -51,7 +51,7 @@ def test_a_buffer_that_cannot_fit_is_refused_with_numbers_and_remedy(monkeypatch
 
 def test_a_full_disk_is_refused_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(storage, "available_bytes", lambda place="memory": 1000)
-    with pytest.raises(ConfigError, match=r"disk of .* are free: lower data.capacity$"):
+    with pytest.raises(ConfigError, match=r"disk of .*data\.capacity$"):
         storage.Allocator(str(tmp_path))((1000,), np.float32)
 
 
@@ -63,7 +63,7 @@ def test_a_directory_that_cannot_be_is_refused_in_one_line(tmp_path: Path) -> No
         (too_long, lambda: storage.Allocator(too_long)((4,), np.float32)),
         (too_long, lambda: available_bytes(too_long)),
     ):
-        with pytest.raises(ConfigError, match="expected 'memory' or a directory") as refusal:
+        with pytest.raises(ConfigError, match="'memory'") as refusal:
             ask()
         assert str(refusal.value).startswith(f"data.storage='{place[:40]}") and "\n" not in str(refusal.value)
 
@@ -77,7 +77,7 @@ def test_images_that_are_no_stacks_after_all_are_refused_when_that_shows(
     noise = np.random.default_rng(0).integers(0, 256, (9, 1, 8, 64, 64), np.uint8)
     still = np.zeros_like(noise)
     buffer = ReplayBuffer(1000, parts=2)
-    with pytest.raises(ConfigError, match=r"needs 0\.06 GiB; .* memory are free: lower data\.capacity to \d+, or"):
+    with pytest.raises(ConfigError, match=r"0\.06 GiB.*data\.capacity to \d+"):
         if moves:
             buffer.add(images(still))  # which may be a stack of what never changes
             assert buffer.nbytes < 5 * 2**20

@@ -152,7 +152,7 @@ def test_a_tree_with_every_level_finds_as_the_plain_array_does() -> None:
 @pytest.mark.parametrize("wrong", [math.nan, -1.0, -1e-300, math.inf, -math.inf, 2 * LARGEST])
 def test_invalid_priorities_are_refused_and_change_nothing(wrong: float) -> None:
     tree = tree_of([1, 2, 3])
-    with pytest.raises(ValueError, match=r"value 1 for the tree is .*expected a number from 0 to 9.7"):
+    with pytest.raises(ValueError, match=r"value 1 .*9\.7"):
         tree.set(np.array([0, 1]), np.array([9.0, wrong]))
     assert tree.leaves.tolist() == [1, 2, 3] and tree.total == 6
 
@@ -161,13 +161,13 @@ def test_invalid_priorities_are_refused_and_change_nothing(wrong: float) -> None
 def test_a_leaf_that_is_not_there_is_refused(index: int) -> None:
     """The tree has room for 32 leaves: an index within that padding must not pass."""
     tree = tree_of([1, 2, 3])
-    with pytest.raises(IndexError, match="the tree has 0 to 2"):
+    with pytest.raises(IndexError, match="0 to 2"):
         tree.set(np.array([index]), np.ones(1))
     assert tree.total == 6
 
 
 def test_a_tree_of_zeros_refuses_to_find_a_leaf() -> None:
-    with pytest.raises(ValueError, match="every leaf of the tree is 0"):
+    with pytest.raises(ValueError, match="every leaf"):
         SumTree(4).find(np.zeros(1))
 
 
@@ -196,5 +196,5 @@ def test_a_state_does_not_change_with_the_tree() -> None:
 
 
 def test_a_state_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="the state has 3 leaves and this tree 4"):
+    with pytest.raises(ValueError, match="3 leaves"):
         SumTree(4).load_state_dict(tree_of([1, 2, 3]).state_dict())

@@ -80,7 +80,7 @@ def test_the_keys_of_ddppo_reach_their_places() -> None:
 @pytest.mark.parametrize("name", ["ES", "ARS"])
 @pytest.mark.parametrize("key", ["train_batch_size", "noise_size", "report_length"])
 def test_keys_without_a_counterpart_are_named(name: str, key: str) -> None:
-    with pytest.warns(UserWarning, match=f"'{key}' has no counterpart and no effect"):
+    with pytest.warns(UserWarning, match=f"'{key}'"):
         made = config(name, **{key: 100})
     assert made["workers"]["fragment_length"] == 1
 

@@ -123,12 +123,12 @@ def test_a_missing_column_is_named(name: str) -> None:
     columns = rows(5)
     del columns[name]
     house = {"new_obs": "next_obs", "dones": "terminated"}.get(name, name)
-    with pytest.raises(ConfigError, match=f"these rows lack {house}; replay needs"):
+    with pytest.raises(ConfigError, match=f"lack {house};"):
         LocalReplayBuffer().add_batch(columns)
 
 
 def test_a_column_of_another_length_is_refused() -> None:
-    with pytest.raises(ConfigError, match="column 'actions' has 4 rows and 'rewards' 5"):
+    with pytest.raises(ConfigError, match="'actions' has 4 rows and 'rewards' 5"):
         LocalReplayBuffer().add_batch({**rows(5), "actions": np.zeros(4)})
 
 
@@ -198,7 +198,7 @@ def test_lockstep_refuses_rows_of_different_steps() -> None:
 
 
 def test_a_policy_without_rows_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"no rows of policy 'defalt_policy'. Did you mean 'default_policy'"):
+    with pytest.raises(ConfigError, match=r"'defalt_policy'.*'default_policy'"):
         local_buffer().replay("defalt_policy")
 
 
@@ -246,14 +246,14 @@ def test_without_priorities_an_update_has_no_effect(keywords: dict[str, Any]) ->
 
 def test_an_error_that_is_not_finite_is_refused() -> None:
     buffer = local_buffer()
-    with pytest.raises(NonFiniteError, match="TD error 0 of 8 is nan"):
+    with pytest.raises(NonFiniteError, match="TD error 0 of 8"):
         buffer.update_priorities(buffer.replay().batch_indexes, torch.full((8,), float("nan")))
 
 
 def test_an_update_of_several_policies_has_to_name_them() -> None:
     buffer = LocalReplayBuffer(**NONE)
     buffer.add_batch(MultiAgentBatch({name: SampleBatch(rows(10)) for name in "ab"}, env_steps=10))
-    with pytest.raises(ConfigError, match=r"rows of the policies \['a', 'b'\]: name the one"):
+    with pytest.raises(ConfigError, match=r"\['a', 'b'\]"):
         buffer.update_priorities(buffer.replay("a").batch_indexes, torch.ones(8))
 
 
@@ -290,7 +290,7 @@ def test_a_restored_buffer_replays_the_same() -> None:
         ({"num_shards": 0}, "num_shards=0"),
         ({"buffer_size": 0}, "buffer_size=0"),
         ({"replay_batch_size": 0}, "replay_batch_size=0"),
-        ({"replay_mode": "lock_step"}, "Did you mean 'lockstep'"),
+        ({"replay_mode": "lock_step"}, "'lockstep'"),
         ({"replay_mode": "lockstep", "replay_sequence_length": 4}, "replay_sequence_length=4; expected 1"),
     ],
 )

@@ -159,14 +159,14 @@ def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mo
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"polices": {}}, "multiagent has no key 'polices' here"),
-        ({"policies": {"a": 3}}, r"multiagent.policies\['a'\]=3; expected \(class or None"),
+        ({"polices": {}}, "'polices'"),
+        ({"policies": {"a": 3}}, r"multiagent.policies\['a'\]=3"),
         ({"policies": {"a": (None, None, None, {})}, "replay_mode": "lockstep"}, "replay_mode='lockstep'"),
         ({"policies": {"a": (None, None, None, {"nonsense": 1})}}, "nonsense"),
         ({"policies_to_train": lambda policy_id, batch: True}, "policies_to_train=.* needs multiagent.policies"),
         (
             {"policies": {"a": (None, SPACES[1], None, {})}, "policy_mapping_fn": lambda agent_id, **_: "a"},
-            r"multiagent.policies\['a'\]: its observation_space is not that of its agents: Discrete\(2\) against Box",
+            r"multiagent.policies\['a'\].*observation_space.*Discrete\(2\) against Box",
         ),
     ],
 )

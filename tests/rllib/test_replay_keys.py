@@ -212,6 +212,6 @@ def test_a_plan_cannot_move_targets_that_follow_by_themselves() -> None:
         return rllib.ParallelRollouts(workers).for_each(rllib.UpdateTargetNetwork(workers, 100))
 
     trainer = rllib.__getattr__("SACTrainer").with_updates("Planned", execution_plan=plan)(env="Pendulum-v1")
-    with pytest.raises(ConfigError, match=r"SAC moves its targets after each gradient step"):
+    with pytest.raises(ConfigError, match="SAC"):
         trainer.train()
     trainer.stop()

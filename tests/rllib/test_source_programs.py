@@ -408,10 +408,10 @@ def test_document_2_the_chain_of_trainers_ends_in_dqn() -> None:
             super().__init__(gym.make("CartPole-v1"))
 
     assert issubclass(DQNTrainer, GenericOffPolicyTrainer) and issubclass(GenericOffPolicyTrainer, SimpleQTrainer)
-    with pytest.raises(rllib.ConfigError, match="GenericOffPolicyTrainer has no policy"):
+    with pytest.raises(rllib.ConfigError, match="GenericOffPolicyTrainer"):
         GenericOffPolicyTrainer(env="CartPole-v0")
     _config = {"lr": 5e-4}
-    with pytest.raises(ValueError, match="n_step must be at least 1"):
+    with pytest.raises(ValueError, match="n_step"):
         DQNTrainer({**_config, "n_step": 0}, env=StockTradingEnv)
     agent = DQNTrainer(_config, env=StockTradingEnv)
     assert type(agent.policy) is rllib.DQNTorchPolicy and agent.policy.double_q

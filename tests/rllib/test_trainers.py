@@ -115,7 +115,7 @@ def test_keys_of_failing_workers_go_to_the_limits() -> None:
 
 
 def test_a_key_without_effect_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="'log_level' has no counterpart"):
+    with pytest.warns(UserWarning, match="'log_level'"):
         trainer(log_level="WARN")
 
 
@@ -141,7 +141,7 @@ def test_rllib_has_a_trainer_for_every_policy_and_no_other() -> None:
         assert issubclass(made, Algorithm) and made.__name__ == f"{name}Trainer"
         assert made is getattr(rllib, f"{name}Trainer")
     assert rllib.A2CTorchPolicy is A2C and rllib.PPOTorchPolicy is PPO
-    with pytest.raises(ConfigError, match=r"PPPOTrainer: no policy 'pppo'\. Did you mean 'ppo'"):
+    with pytest.raises(ConfigError, match=r"PPPOTrainer.*'pppo'.*'ppo'"):
         _ = rllib.PPPOTrainer
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = rllib.nonsense
@@ -205,9 +205,9 @@ def test_trainers_are_built_and_updated() -> None:
     derived = base.with_updates("Derived", default_policy=PPO, get_policy_class=get_policy_class)
     assert issubclass(derived, base) and derived.__name__ == "Derived" and base.default_policy == "pg"
     assert isinstance(derived(env="CartPole-v1").policy, A2C) and chosen == ["torch"]
-    with pytest.raises(ConfigError, match=r"no 'default_polcy' here\. Did you mean 'default_policy'"):
+    with pytest.raises(ConfigError, match=r"'default_polcy'.*'default_policy'"):
         base.with_updates("Wrong", default_polcy=PPO)
-    with pytest.raises(ConfigError, match="Empty has no policy"):
+    with pytest.raises(ConfigError, match="Empty"):
         rllib.build_trainer("Empty")(env="CartPole-v1")
 
 
@@ -243,7 +243,7 @@ def test_callbacks_are_taken_as_classes() -> None:
 def test_run_stops_at_a_result_and_names_an_unknown_one() -> None:
     config = {**SMALL, "env": "CartPole-v1"}
     assert rllib.tune.run("PPO", stop={"timesteps_total": 60}, config=config)["training_iteration"] in (2, 3)
-    with pytest.raises(ConfigError, match=r"no result 'training_iterations'\. Did you mean 'training_iteration'"):
+    with pytest.raises(ConfigError, match=r"'training_iterations'.*'training_iteration'"):
         rllib.run("PPO", stop={"training_iterations": 1}, config=config)
 
 
@@ -308,7 +308,7 @@ def test_a_classic_distribution_needs_three_methods_and_names_the_others() -> No
     rllib.ModelCatalog.register_custom_action_dist("dist", Dist)
     made = trainer(model={"custom_action_dist": "dist"})
     assert abs(made.train()["train/first_kl"]) < 1e-6  # the recorded log-probability is that of what was sampled
-    with pytest.raises(ConfigError, match=r"Dist does not define deterministic_sample\(\), which explore=False"):
+    with pytest.raises(ConfigError, match=r"deterministic_sample\(\).*explore=False"):
         made.compute_single_action(np.zeros(4, np.float32))
     made.stop()
 

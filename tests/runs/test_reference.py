@@ -107,15 +107,15 @@ def test_saved_curves_are_read_again(
     assert reference_names() == ["mine"]
     loaded = load_reference("mine")
     assert loaded.compare(RISING) == reference.compare(RISING) and list(loaded.seeds) == [0, 1, 2]
-    with pytest.raises(ConfigError, match=r"'min' has no reference curves\. Did you mean 'mine'\?"):
+    with pytest.raises(ConfigError, match=r"'min'.*'mine'"):
         load_reference("min")
 
 
 def test_a_run_without_evaluations_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.csv is not there: give the directory of a run"):
+    with pytest.raises(ConfigError, match=r"metrics\.csv"):
         read_evaluations(tmp_path)
     (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n")
-    with pytest.raises(ConfigError, match="has no evaluation"):
+    with pytest.raises(ConfigError, match="evaluation"):
         read_evaluations(tmp_path)
     (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n20,1.5\n")
     assert read_evaluations(tmp_path) == [(20, 1.5)]

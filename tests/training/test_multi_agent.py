@@ -225,7 +225,7 @@ def test_an_added_policy_that_replays_needs_a_buffer_before_it_learns(algorithm:
     entry = {"_target_": DQN, "model": {"fcnet_hiddens": [8]}}
     mapping = {"agent_0": "a", "agent_1": "c"}
     added = algorithm.policy.add_policy("c", entry, trained=True, policy_mapping=mapping)
-    with pytest.raises(ConfigError, match=r"policy 'c', a DQN, learns from replayed .*policy_feeds.replays\['c'\] = "):
+    with pytest.raises(ConfigError, match=r"'c'.*DQN.*policy_feeds.replays\['c'\] ="):
         algorithm.train()
     assert added.gradient_steps == 0
     algorithm.datamodule.policy_feeds.replays["c"] = ReplayDataModule("CartPole-v1", **REPLAYED)
@@ -262,7 +262,7 @@ def test_a_policy_that_no_file_can_name_is_warned_of_before_training() -> None:
         "policies": {"x": {}, "y": {"policy": lambda obs: 0}},
         "policy_mapping": {"agent_0": "x", "agent_1": "y"},
     }
-    with pytest.warns(UserWarning, match=r"save\(\) will not work: .*policies\.y\.function is .*import path"):
+    with pytest.warns(UserWarning, match=r"save\(\).*policies\.y\.function"):
         Algorithm("ppo", "cartpole", config=settings, overrides=["experiment=none"]).stop()
 
 
@@ -286,7 +286,7 @@ def test_policies_that_replay_cannot_be_trained_later_on_gradients_of_workers(tm
     try:
         algorithm.train()
         algorithm.policy.set_policies_to_train(["b"])
-        with pytest.raises(ConfigError, match="DQN learns from replayed transitions, and GradientDataModule feeds"):
+        with pytest.raises(ConfigError, match=r"DQN.*GradientDataModule"):
             algorithm.train()
     finally:
         algorithm.stop()
@@ -382,7 +382,7 @@ def test_two_policies_learn_by_gradients_of_several_workers(tmp_path: Path) -> N
 
 def test_a_penalty_on_a_policy_that_has_not_moved_is_refused(tmp_path: Path) -> None:
     penalty = ["policies={a: {}, b: {policy: ppo, kl_coef: 0.2}}", "policy_mapping={agent_0: a, *: b}"]
-    with pytest.raises(ConfigError, match=r"policy\.kl_coef penalises how far PPO has moved"):
+    with pytest.raises(ConfigError, match=r"policy\.kl_coef.*PPO"):
         run.train(config(tmp_path / "run", "policy=a3c", *CARTPOLES, *penalty))
 
 
@@ -429,41 +429,41 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["env=cartpole", "policies={a: {}}"], "policies is for environments with several agents"),
-        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={*: b}"], r"policy_mapping\['\*'\]='b' is none of the"),
-        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={agent_7: a}"], "no pattern of policy_mapping matches"),
+        (["env=cartpole", "policies={a: {}}"], "policies"),
+        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={*: b}"], r"policy_mapping\['\*'\]='b'"),
+        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={agent_7: a}"], "policy_mapping"),
         ([*CARTPOLES, "policies_to_train=[zz]"], "policies_to_train names 'zz'"),
-        ([*CARTPOLES, "policies={a: {policy: pppo}}"], "policies.a.policy='pppo' is no policy. Did you mean 'ppo'"),
-        ([*CARTPOLES, "policies={a: {lrr: 1}}"], "no key 'policies.a.lrr'. Did you mean 'policies.a.lr'"),
+        ([*CARTPOLES, "policies={a: {policy: pppo}}"], r"policies.a.policy='pppo'.*'ppo'"),
+        ([*CARTPOLES, "policies={a: {lrr: 1}}"], r"'policies.a.lrr'.*'policies.a.lr'"),
         ([*CARTPOLES, "policies={a: {gamma: 3}}"], "policies.a.gamma=3; expected between 0 and 1"),
         ([*CARTPOLES, "policies={a: 3}"], "policies.a=3; expected"),
-        ([*CARTPOLES, "policies={a: {policy: es}}"], "policies.a: ES learns from whole runs of one agent"),
+        ([*CARTPOLES, "policies={a: {policy: es}}"], r"policies.a: ES"),
         ([*CARTPOLES, "policies={a/b: {}}"], "a/b"),
-        ([*CARTPOLES, "policy=es"], "none of the policies shared learns from steps of several agents"),
+        ([*CARTPOLES, "policy=es"], "shared"),
         (
             [*CARTPOLES, "policy=a3c", "policies={a: {policy: dqn}, b: {}}", "policy_mapping={agent_0: a, *: b}"],
-            "policies a learn from replay, and data=gradients keeps the samples",
+            "data=gradients",
         ),
-        ([*CARTPOLES, "policy=apex"], "ApexDataModule serves one agent"),
-        ([*CARTPOLES, "policies={r: random}"], "none of the policies r learns"),
-        ([*CARTPOLES, "policies_to_train=[]"], r"policies_to_train=\[\] trains no policy: name some of shared"),
+        ([*CARTPOLES, "policy=apex"], "ApexDataModule"),
+        ([*CARTPOLES, "policies={r: random}"], "policies r "),
+        ([*CARTPOLES, "policies_to_train=[]"], r"policies_to_train=\[\]"),
         (
             ["env=cartpole", f"env.wrappers=[{COMMON}]"],
-            "CommonReward wraps environments with several agents, and CartPole",
+            r"CommonReward.*CartPole",
         ),
         (
             ["env=pettingzoo", "env.id=mpe2.simple_spred_v3"],
-            "no attribute 'simple_spred_v3'. Did you mean 'simple_spread_v3'",
+            r"'simple_spred_v3'.*'simple_spread_v3'",
         ),
-        (["env=cartpole", "policy.central_critic=true"], "needs an environment with several agents"),
+        (["env=cartpole", "policy.central_critic=true"], "several agents"),
         (
             ["env=connect_four", "policy.central_critic=true"],
-            r"policy.central_critic=true: in 50 random steps of .*connect_four.* no two agents acted at the same time",
+            r"policy.central_critic=true.*connect_four",
         ),
         (["env=simple_speaker_listener", "policies={a: {}}"], "spaces"),
         (
             ["policy=maddpg", "env=simple_tag", "policies={h: {}, p: random}", "policy_mapping={agent_*: p, *: h}"],
-            "env.group_agents='all' makes one of those of 'mpe2.simple_tag_v3': set env.group_agents=null",
+            r"env.group_agents='all'.*'mpe2.simple_tag_v3'.*env.group_agents=null",
         ),
         (
             ["env=pettingzoo", "env.id=pettingzoo.sisl.pursuit_v4"],
@@ -471,7 +471,7 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
         ),
         (
             ["env=rock_paper_scissors", f"callbacks=[{SELF_PLAY},{SELF_PLAY}]"],
-            "callbacks: SelfPlay is there twice, and only the state of one can be saved",
+            "SelfPlay",
         ),
         (["env=multi_agent_cartpole", "count_steps_by=steps"], "count_steps_by"),
     ],

@@ -72,5 +72,5 @@ def test_flatten_makes_float32_of_each_space(space: spaces.Space, value: object,
 
 
 def test_a_space_of_changing_size_is_an_error_that_names_a_way_out() -> None:
-    with pytest.raises(EnvError, match=r"no flat form of constant size.*define state\(\)"):
+    with pytest.raises(EnvError, match=r"state\(\)"):
         flat_size(spaces.Sequence(spaces.Discrete(2)))

@@ -93,8 +93,8 @@ def test_keywords_and_the_limit_reach_a_pettingzoo_environment() -> None:
 @pytest.mark.parametrize(
     ("id", "error", "message"),
     [
-        ("mpe2.simple_sprad_v3", ConfigError, "Did you mean 'simple_spread_v3'"),
-        ("no_such_package.envs.v3", ConfigError, "there is no module 'no_such_package'"),
+        ("mpe2.simple_sprad_v3", ConfigError, "'simple_spread_v3'"),
+        ("no_such_package.envs.v3", ConfigError, "'no_such_package'"),
         ("lightning_rl.envs.registry", EnvError, "neither parallel_env nor env"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_file_may_name_our_games_and_wrappers_and_a_module_only_under_a_truste
     wrapper = "lightning_rl.envs.multi_agent.wrappers:AgentIds"
     FileTrust("config.yaml").check({"env": {"id": GAME, "wrappers": [wrapper, {"wrapper": wrapper, "pad": True}]}})
     strange = {"env": {"id": "zoo.some_game_v3"}}
-    with pytest.raises(ConfigError, match=r"names code that you have not trusted.*--trust zoo"):
+    with pytest.raises(ConfigError, match="--trust zoo"):
         FileTrust("config.yaml").check(strange)
     FileTrust("config.yaml", ["zoo"]).check(strange)
 
@@ -181,7 +181,7 @@ def test_agents_are_copies_with_episodes_of_their_own() -> None:
 
 
 def test_copies_of_several_agents_are_refused() -> None:
-    with pytest.raises(EnvError, match="agents=2 makes copies of an environment with one agent"):
+    with pytest.raises(EnvError, match="agents=2"):
         EnvCreator(TwoStepGame, agents=2).spaces()
     with pytest.raises(ConfigError, match=r"env\.agents=0"):
         EnvCreator("CartPole-v1", agents=0)
@@ -195,9 +195,9 @@ def test_a_pickled_creator_makes_the_same_environment() -> None:
 
 
 def test_only_next_step_autoreset_is_known_to_several_agents() -> None:
-    with pytest.raises(EnvError, match="need autoreset mode NEXT_STEP"):
+    with pytest.raises(EnvError, match="NEXT_STEP"):
         EnvCreator(GAME).make(2, mode=AutoresetMode.SAME_STEP)
-    with pytest.raises(EnvError, match="no native vector form"):
+    with pytest.raises(EnvError, match="vector form"):
         EnvCreator("CartPole-v1", agents=2).make(2, "native")
 
 
@@ -205,7 +205,7 @@ def test_something_else_than_an_environment_is_named() -> None:
     def make() -> Any:
         return "no environment"
 
-    with pytest.raises(EnvError, match=r"made a str; expected a gymnasium\.Env .*MultiAgentEnv or a PettingZoo"):
+    with pytest.raises(EnvError, match=r"made a str.*gymnasium\.Env.*MultiAgentEnv.*PettingZoo"):
         EnvCreator(make).spaces()
 
 

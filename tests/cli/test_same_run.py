@@ -207,7 +207,7 @@ def test_the_error_for_a_damaged_last_checkpoint_names_an_undamaged_one(
     whole = newest_whole(run_dir / "checkpoints")
     outcome = command(verb, str(run_dir), *([LONGER] if verb == "resume" else []))
     assert outcome.code == 2 and str(last) in outcome.err
-    assert f"the newest whole one beside it is {whole}" in outcome.err and "give " in outcome.err
+    assert str(whole) in outcome.err and "give " in outcome.err
     if verb == "resume":
         assert command("resume", str(run_dir), LONGER, "--checkpoint", str(whole)).code == 0
 

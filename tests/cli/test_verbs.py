@@ -156,11 +156,11 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
 
     other = command("evaluate", "out/checkpoints/last.ckpt", "--env", "Acrobot-v1")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "observation_space is not that of 'Acrobot-v1'" in other.err
+    assert "observation_space" in other.err
 
     again = command("train", "env=cartpole", "run_dir=out", *SHORT)
     assert again.code == 2
-    assert "holds a run: continue it with `lightning-rl resume`" in again.err
+    assert "`lightning-rl resume`" in again.err
 
     assert "give it more" in command("resume", "out").err
     refused = command("resume", "out", "policy.gamma=0.5")

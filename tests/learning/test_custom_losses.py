@@ -90,7 +90,7 @@ def test_the_error_for_a_custom_loss_that_returns_no_scalar_tensor_names_it(answ
     def odd(policy: Policy, batch: SampleBatch) -> Any:
         return answer
 
-    with pytest.raises(ConfigError, match=r"custom loss 'odd' returned .*; expected a scalar tensor"):
+    with pytest.raises(ConfigError, match=r"'odd' returned"):
         CustomLosses([odd])(None, SampleBatch())
 
 

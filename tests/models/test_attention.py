@@ -122,5 +122,5 @@ def test_lstm_and_attention_exclude_each_other() -> None:
 
 @pytest.mark.parametrize("key", ["max_seq_len", "lstm_cell_size", "attention_dim"])
 def test_sizes_below_one_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{key}=0; expected between 1 and"):
+    with pytest.raises(ConfigError, match=rf"{key}=0"):
         ModelCatalog.get_model(OBS, ACTIONS, 2, {key: 0})

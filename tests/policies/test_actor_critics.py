@@ -364,7 +364,7 @@ def test_sac_s_target_critics_may_be_all_critics_but_not_more() -> None:
         2.0,
         3.0,
     ]
-    with pytest.raises(ConfigError, match=r"target_critics=3; expected at most policy\.num_critics=2"):
+    with pytest.raises(ConfigError, match=r"target_critics=3.*policy\.num_critics=2"):
         small_policy("sac", num_critics=2, target_critics=3)
 
 
@@ -445,7 +445,7 @@ def test_tqc_refuses_to_drop_all_quantiles() -> None:
     assert small_policy("tqc", num_quantiles=3, dropped_quantiles=2).targets(
         transitions("tqc"), torch.tensor(0.0)
     ).shape == (6, 2)
-    with pytest.raises(ConfigError, match=r"dropped_quantiles=3; expected fewer than policy\.num_quantiles=3"):
+    with pytest.raises(ConfigError, match=r"dropped_quantiles=3.*policy\.num_quantiles=3"):
         small_policy("tqc", num_quantiles=3, dropped_quantiles=3)
 
 

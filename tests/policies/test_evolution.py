@@ -270,7 +270,7 @@ def test_perturbation_weights_compare_the_directions_of_all_ranks(
 
 
 def test_es_refuses_a_negative_weight_decay() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.weight_decay=-1\.0; expected at least 0"):
+    with pytest.raises(ConfigError, match=r"policy\.weight_decay=-1\.0"):
         small_policy(ES, weight_decay=-1.0)
 
 
@@ -361,7 +361,7 @@ def test_es_and_ars_refuse_sigma_0_and_reward_filters(
 
 
 def test_ars_refuses_top_directions_of_0() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.top_directions=0; expected at least 1, or null"):
+    with pytest.raises(ConfigError, match=r"policy\.top_directions=0"):
         small_policy(ARS, top_directions=0)
 
 

@@ -492,7 +492,7 @@ def test_what_no_file_can_hold_is_refused_before_anything_is_written(policy: Any
 
 def test_an_unknown_format_and_too_few_rows_are_refused(tmp_path: Path) -> None:
     policy, rows = made("ppo")
-    with pytest.raises(ConfigError, match=r"format='onx'; expected one of onnx, torchscript, torch.export.*onnx"):
+    with pytest.raises(ConfigError, match=r"format='onx'.*'onnx'"):
         policy.export_model(tmp_path, rows, format="onx")
     with pytest.raises(ConfigError, match=r"2 observations .*3"):
         policy.export_model(tmp_path, flatten_fragment(rows)[:2], format="torch.export")

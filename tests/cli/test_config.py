@@ -88,23 +88,6 @@ ONE_ENV = ("env=cartpole", "experiment=none", "workers.envs_per_worker=1", "work
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["policy=impala", "policy.minibatches=76", "data.fragments_per_batch=3"], r"150 rows \(3 fragments × .*152"),
-        (["policy=appo", "policy.minibatches=32", "data=on_policy"], r"50 rows.*64"),
-        (["policy=ppo", "data=async", "policy.minibatches=32"], r"50 rows \(1 fragments × 1 environments × 50 steps\)"),
-        (["policy=a3c", "policy.microbatches=32", "workers.logical_workers=2"], r"50 rows \(1 fragment × "),
-        (["policy=ars", "policy.top_directions=17"], r"top_directions=17.*data\.directions=16"),
-    ],
-    ids=str,
-)
-def test_impossible_numbers_of_minibatches_or_directions_are_refused(overrides: list[str], message: str):
-    rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
-    with pytest.raises(ConfigError, match=message):
-        check_config(compose_config([*rows, *overrides]))
-
-
-@pytest.mark.parametrize(
     ("overrides", "rows"),
     [
         (["policy=ppo", "total_env_steps=25"], "50"),

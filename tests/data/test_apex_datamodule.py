@@ -196,27 +196,6 @@ def test_recurrent_models_need_initial_priorities_false(tmp_path: Path) -> None:
     assert policy.gradient_steps == int((policy.env_steps - 32) * 0.25) > 0
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["data.num_shards=0"], "num_shards=0; expected between 1 and 1024"),
-        (["data.requests_per_shard=0"], "requests_per_shard=0; expected at least 1"),
-        (["data.max_staleness=0"], "max_staleness=0; expected at least 1"),
-        (["data.capacity=30"], r"capacity=30 .*data.batch_size=16.*32"),
-        (
-            ["data.n_step=9"],
-            r"n_step=9.*workers\.fragment_length=8",
-        ),
-        (["data.learning_starts=31"], r"learning_starts=31 .*32"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused_before_workers_start(
-    tmp_path: Path, overrides: list[str], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        run.build(config(tmp_path / "run", *overrides))
-
-
 def test_an_on_policy_algorithm_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="data=on_policy"):
         train(tmp_path / "run", "policy=ppo", "data=apex", *SMALL[1:], "policy.minibatches=1")

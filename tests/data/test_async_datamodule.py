@@ -98,23 +98,6 @@ def test_data_async_feeds_algorithms_of_rollouts_and_refuses_those_of_replay(tmp
         train(tmp_path / "dqn", "policy=dqn", "data=async", "total_env_steps=60")
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("data.fragments_per_batch=0", "fragments_per_batch=0; expected at least 1"),
-        ("data.requests_per_worker=0", "requests_per_worker=0; expected at least 1"),
-        ("data.max_policy_lag=0", "max_policy_lag=0; expected at least 1"),
-        ("data.max_outstanding_mb=0", r"max_outstanding_mb=0; expected a number above 0"),
-        ("data.replay_proportion=-1", r"replay_proportion=-1.* at least 0"),
-        ("data.num_aggregators=-1", r"num_aggregators=-1; expected between 0 and 4096"),
-        ("data.order=fxed", "order='fxed'"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(tmp_path: Path, override: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        train(tmp_path, override, "total_env_steps=60")
-
-
 def test_replay_without_slots_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"replay_slots=0 with data\.replay_proportion=0\.5"):
         AsyncDataModule(CARTPOLE, replay_proportion=0.5, replay_slots=0)

@@ -226,9 +226,3 @@ def test_every_env_steps_that_is_no_number_is_refused(value: Any) -> None:
     config["evaluation"]["every_env_steps"] = value
     with pytest.raises(ConfigError, match=r"evaluation.every_env_steps="):
         check_config(config)
-
-
-@pytest.mark.parametrize("key", ["evaluation.interval=1", "data.iterations_per_epoch=3"])
-def test_a_key_of_earlier_versions_names_the_new_one(key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"'{key.split('=')[0]}'.*evaluation.every_env_steps"):
-        compose_config([key])

@@ -88,8 +88,6 @@ def test_ranks_play_different_episodes() -> None:
 
 def test_parallel_evaluation_needs_processes() -> None:
     with pytest.raises(ConfigError, match=r"evaluation.parallel=true .* evaluation.num_workers=1"):
-        check_config(compose_config(["evaluation.parallel=true"]))
-    with pytest.raises(ConfigError, match=r"evaluation.parallel=true .* evaluation.num_workers=1"):
         shares(1, parallel=True)
 
 

@@ -145,23 +145,6 @@ def test_a_gradient_from_older_weights_than_allowed_is_dropped_and_counted(limit
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["data.gradients_per_iteration=0"], "gradients_per_iteration=0; expected at least 1"),
-        (["data.max_staleness=-1"], "max_staleness=-1; expected at least 0, or null"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        run.build(config(tmp_path, *overrides))
-
-
-def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"DQN.*data=replay"):
-        train(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
-
-
 def test_a_kl_penalty_is_refused_with_gradients_of_workers(tmp_path: Path) -> None:
     """A worker's gradient is taken where π = π_old, so the KL that would steer the coefficient is 0."""
     with pytest.raises(ConfigError, match=r"policy\.kl_coef penalises .*PPO.*: set policy\.kl_coef=0"):

@@ -123,13 +123,6 @@ def test_rows_sum_three_rewards_for_the_package_s_own_losses_and_one_for_others(
     assert datamodule.make_buffer(policy).n_step == expected
 
 
-def test_an_iteration_that_is_longer_than_the_run_is_refused(tmp_path: Path) -> None:
-    """A run ends between two iterations, so one of 10^12 fragments would never end."""
-    many = "data.fragments_per_iteration=1000000000000"
-    with pytest.raises(ConfigError, match=r"fragments_per_iteration=1000000000000 makes .* total_env_steps=300: lower"):
-        config(tmp_path, "policy=dqn", "env=cartpole", "total_env_steps=300", many)
-
-
 def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) -> None:
     Diary.events = []
     status = run.train(
@@ -149,35 +142,6 @@ def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) ->
 def test_a_buffer_larger_than_the_memory_is_refused_with_a_capacity_that_fits(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"GiB.*data\.capacity to \d+"):
         run.train(config(tmp_path / "run", "policy=dqn", "env=cartpole", "data.capacity=1_000_000_000_000"))
-
-
-def test_data_replay_refuses_an_on_policy_algorithm(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="data=on_policy"):
-        run.train(config(tmp_path / "run", "policy=ppo", "data=replay", "env=cartpole", "policy.minibatches=1"))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["data.batch_size=101", "data.learning_starts=101"],
-            r"batch_size=101 .*data.capacity=200 .*202",
-        ),
-        (["data.batch_size=300", "data.learning_starts=300"], r"batch_size=300.*data.capacity=200"),
-        (["data.learning_starts=8"], "learning_starts=8 is below data.batch_size=16"),
-        (["data.n_step=0"], "n_step=0; expected at least 1"),
-        (["data.training_intensity=0"], "training_intensity=0"),
-        (["data.training_intensity=inf"], "training_intensity=inf; expected a finite number above 0"),
-        (["exploration=noisy_network"], r"exploration\.type=noisy_network .*: set policy\.noisy=true"),
-        (["policy=rainbow", "policy.noisy=false"], r"exploration\.type=noisy_network .*: set policy\.noisy=true"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused_before_workers_start(
-    tmp_path: Path, overrides: list[str], message: str
-) -> None:
-    choices = ["env=cartpole"] if "policy=rainbow" in overrides else ["env=cartpole", "policy=dqn"]
-    with pytest.raises(ConfigError, match=message):
-        run.build(config(tmp_path / "run", *choices, *overrides))
 
 
 class ReadsPreviousStep(Model):

@@ -275,23 +275,6 @@ def test_another_exploration_type_drops_the_keys_of_the_default_type() -> None:
     assert config["exploration"] == {"type": "epsilon_greedy", "final_epsilon": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["exploration=rnd", "exploration.embed_dims=3"], r"'exploration.embed_dims'"),
-        (
-            ["exploration=soft_q", "exploration.temperature=warm"],
-            r"exploration\.temperature='warm'; expected a number, or \[",
-        ),
-        (["exploration=soft_q", "exploration.temperature=[[1,2],[0,3]]"], "rising steps"),
-        (["exploration.type=softq"], "'soft_q'"),
-    ],
-)
-def test_mistakes_are_found_before_anything_starts(overrides: list[str], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        check_config(compose_config(overrides))
-
-
 def test_info_is_empty_without_a_schedule() -> None:
     assert Random(spaces.Discrete(2)).info(0) == {}
 

@@ -41,8 +41,6 @@ SMALL = [
     "logger=csv",
 ]
 CARTPOLES = ["env.id=CartPole-v1", "env.agents=3", "env.max_episode_steps=20"]
-SELF_PLAY = "{callback: lightning_rl.callbacks.SelfPlay, policy: shared}"
-COMMON = "lightning_rl.envs.multi_agent.wrappers:CommonReward"
 TWO = ["policies={a: {policy: ppo, model: {fcnet_hiddens: [8]}}, b: {policy: dqn, data: {learning_starts: 64}}}"]
 TWO += ["policy_mapping={agent_0: a, *: b}"]
 RUNS = {
@@ -429,33 +427,10 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["env=cartpole", "policies={a: {}}"], "policies"),
-        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={*: b}"], r"policy_mapping\['\*'\]='b'"),
-        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={agent_7: a}"], "policy_mapping"),
-        ([*CARTPOLES, "policies_to_train=[zz]"], "policies_to_train names 'zz'"),
-        ([*CARTPOLES, "policies={a: {policy: pppo}}"], r"policies.a.policy='pppo'.*'ppo'"),
-        ([*CARTPOLES, "policies={a: {lrr: 1}}"], r"'policies.a.lrr'.*'policies.a.lr'"),
-        ([*CARTPOLES, "policies={a: {gamma: 3}}"], "policies.a.gamma=3; expected between 0 and 1"),
-        ([*CARTPOLES, "policies={a: 3}"], "policies.a=3; expected"),
-        ([*CARTPOLES, "policies={a: {policy: es}}"], r"policies.a: ES"),
-        ([*CARTPOLES, "policies={a/b: {}}"], "a/b"),
-        ([*CARTPOLES, "policy=es"], "shared"),
-        (
-            [*CARTPOLES, "policy=a3c", "policies={a: {policy: dqn}, b: {}}", "policy_mapping={agent_0: a, *: b}"],
-            "data=gradients",
-        ),
-        ([*CARTPOLES, "policy=apex"], "ApexDataModule"),
-        ([*CARTPOLES, "policies={r: random}"], "policies r "),
-        ([*CARTPOLES, "policies_to_train=[]"], r"policies_to_train=\[\]"),
-        (
-            ["env=cartpole", f"env.wrappers=[{COMMON}]"],
-            r"CommonReward.*CartPole",
-        ),
         (
             ["env=pettingzoo", "env.id=mpe2.simple_spred_v3"],
             r"'simple_spred_v3'.*'simple_spread_v3'",
         ),
-        (["env=cartpole", "policy.central_critic=true"], "several agents"),
         (
             ["env=connect_four", "policy.central_critic=true"],
             r"policy.central_critic=true.*connect_four",
@@ -469,11 +444,6 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
             ["env=pettingzoo", "env.id=pettingzoo.sisl.pursuit_v4"],
             "pursuit_v4 is now deprecated, use pursuit_v5 instead",
         ),
-        (
-            ["env=rock_paper_scissors", f"callbacks=[{SELF_PLAY},{SELF_PLAY}]"],
-            "SelfPlay",
-        ),
-        (["env=multi_agent_cartpole", "count_steps_by=steps"], "count_steps_by"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(tmp_path: Path, overrides: list[str], message: str) -> None:

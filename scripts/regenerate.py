@@ -1,6 +1,6 @@
 """Writes every file of the repository that a program makes: after a change, run this and commit what differs.
 
-python scripts/regenerate.py            # the quick ones: seconds
+python scripts/regenerate.py            # the quick ones: half a minute
 python scripts/regenerate.py --all      # also the tables of what works, which try it: about ten minutes
 python scripts/regenerate.py --check    # write nothing; print the differences, and exit with 1 if there are any
 
@@ -26,6 +26,13 @@ def rooms() -> str:
     return draw_rooms.picture()
 
 
+def messages() -> str:
+    """What the package says to mistakes."""
+    from tests import golden_messages
+
+    return golden_messages.messages()
+
+
 def feature_matrix() -> str:
     """Which algorithm goes with which feature."""
     from tests import feature_matrix
@@ -40,7 +47,8 @@ def lightning_tools() -> str:
     return lightning_table.page()
 
 
-QUICK: dict[str, Callable[[], str]] = {"docs/rooms.svg": rooms}
+MESSAGES = "tests/golden/messages.txt"
+QUICK: dict[str, Callable[[], str]] = {"docs/rooms.svg": rooms, MESSAGES: messages}
 SLOW: dict[str, Callable[[], str]] = {
     "docs/feature_matrix.md": feature_matrix,
     "docs/lightning_tools.md": lightning_tools,

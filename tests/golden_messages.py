@@ -1,9 +1,8 @@
-"""Writes golden/messages.txt: what the package says to mistakes, on the command line and in Python.
+"""What the package says to mistakes, on the command line and in Python: the text of golden/messages.txt.
 
-Sentences stand in that file alone, and a change of them is read as its diff. Tests of behaviour name a type, a key or a
-value. Text that other packages write is not in the file, nor are lists that grow with the package.
-
-    python -m tests.golden_messages --write
+`python scripts/regenerate.py` writes the file. Sentences stand there alone, and a change of them is read as its diff;
+other tests name a type, a key or a value. Text that other packages write is not in it, nor are lists that grow with the
+package.
 """
 
 from __future__ import annotations
@@ -390,8 +389,3 @@ def _without_lists(text: str) -> str:
     text = re.sub(r"(Choices|Metrics|Verbs|Keys[\w. ]*|keywords of sgd): [^()\n]*?(?=\)| \(|\n|$)", r"\1: …", text)
     text = re.sub(r"(neither registered|neither one of|They are) .*?(?= nor |$)", r"\1 …", text)
     return re.sub(r"\d+ GiB", "… GiB", text)
-
-
-if __name__ == "__main__" and "--write" in sys.argv:
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(messages(), encoding="utf-8")

@@ -235,7 +235,7 @@ CLAIMS = {
         "envs/test_creator.py::test_a_class_a_function_and_an_import_path_make_the_same_environment"
     ],
     "it is checked before training starts": [
-        "cli/test_errors.py::test_an_environment_that_breaks_the_api_is_refused_before_anything_starts"
+        "cli/test_errors.py::test_a_mistake_is_answered_in_one_line_before_anything_is_written"
     ],
     "A name does as well, in worker processes too": [
         "test_registration.py::test_a_registered_environment_trains",

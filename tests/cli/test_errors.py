@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
@@ -16,8 +15,9 @@ from lightning_rl import Algorithm, Policy, cli
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import CheckpointError
 from lightning_rl.runs.evaluation import evaluate
+from scripts import regenerate
 from tests.cli.conftest import Command
-from tests.golden_messages import FILE, Outcome, messages, outcome_of, outcomes
+from tests.golden_messages import Outcome, outcome_of, outcomes
 
 # Mistakes that another package words, and that the golden file leaves out → what the line must name.
 WORDED_ELSEWHERE = {
@@ -53,9 +53,8 @@ def test_a_mistake_is_answered_in_one_line_before_anything_is_written():
 
 
 def test_the_messages_are_those_of_the_golden_file():
-    written, given = FILE.read_text(encoding="utf-8").splitlines(), messages().splitlines()
-    diff = "\n".join(difflib.unified_diff(written, given, "tests/golden/messages.txt", "the package", lineterm=""))
-    assert not diff, f"run python scripts/regenerate.py, and read the difference:\n{diff}"
+    found = regenerate.differences([regenerate.MESSAGES])
+    assert not found, f"run python scripts/regenerate.py, and commit what it changes:\n{found}"
 
 
 def test_a_mistake_that_another_package_words_is_answered_with_what_is_wrong():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lightning_rl.errors import ConfigError
@@ -21,3 +22,25 @@ def refused(call: Callable[..., Any], *args: Any, **keywords: Any) -> tuple[str 
 def refused_key(call: Callable[..., Any], *args: Any, **keywords: Any) -> str | None:
     """The key alone."""
     return (refused(call, *args, **keywords) or (None, None))[0]
+
+
+def not_refused(
+    call: Callable[..., Any], cases: Iterable[tuple[Any, ...]], error: Any = ConfigError
+) -> list[tuple[Any, ...]]:
+    """The cases in which a call raises no error, or one that does not name what it should; each with what was said.
+
+    Args:
+        call: takes the arguments of a case.
+        cases: the arguments, and last a pattern of what the message names.
+        error: the types of the error.
+    """
+    wrong: list[tuple[Any, ...]] = []
+    for *arguments, pattern in cases:
+        try:
+            call(*arguments)
+        except error as refusal:
+            if not re.search(pattern, str(refusal)):
+                wrong.append((*arguments, pattern, str(refusal)))
+        else:
+            wrong.append((*arguments, pattern, "no error"))
+    return wrong

@@ -18,6 +18,7 @@ from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.refusals import not_refused
 
 pytest.importorskip("ale_py", reason='needs pip install -e ".[atari]"')
 cv2 = pytest.importorskip("cv2", reason='needs pip install -e ".[atari]"')
@@ -288,17 +289,13 @@ def test_the_error_for_a_missing_extra_names_the_package_to_install(monkeypatch:
     check_config(compose_config(["env=pong"]))  # composing and describing need no extra
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
+def test_a_wrong_keyword_names_the_right_one() -> None:
+    cases = [
         ({"framestak": 4}, r"env.kwargs.*'framestak'.*'framestack'"),
         ({"dim": 0}, "env.kwargs.dim=0; expected a whole number of at least 8"),
         ({"frame_skip": 0}, "env.kwargs.frame_skip=0"),
-    ],
-)
-def test_a_wrong_keyword_names_the_right_one(kwargs: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        EnvCreator("ALE/Pong-v5", kwargs).spaces()
+    ]
+    assert not_refused(lambda kwargs: EnvCreator("ALE/Pong-v5", kwargs).spaces(), cases) == []
 
 
 def test_the_presets_hold_the_defaults_and_any_game_can_be_named() -> None:

@@ -175,19 +175,13 @@ class TwoRewards(Robot):
 @pytest.mark.parametrize(
     ("creator", "words"),
     [
-        (
-            CARTPOLE,
-            "'CartPole-v1'",
-        ),
+        (CARTPOLE, "'CartPole-v1'"),
         (EnvCreator(Robot, {"desired_goal": None}), "'Robot'"),
         (EnvCreator(Robot, {"desired_goal": spaces.Box(-1, 1, (3,))}), "shape and type"),
         (EnvCreator(Robot, {"achieved_goal": spaces.Dict({"a": PLACE})}), "shape and type"),
         (EnvCreator(Rewardless), r"has no compute_reward\(achieved_goal, desired_goal, info\).*use data=replay"),
         (EnvCreator(ReadsInfo), r"compute_reward.*'ReadsInfo'.*KeyError"),
-        (
-            EnvCreator(NoReward),
-            r"compute_reward.*'NoReward'",
-        ),
+        (EnvCreator(NoReward), r"compute_reward.*'NoReward'"),
         (EnvCreator(TwoRewards), r"compute_reward.*'TwoRewards'.*\(2,\)"),
     ],
     ids=["no-dict", "no-goal", "shapes", "nested", "no-reward", "info", "none", "vector"],

@@ -210,12 +210,7 @@ INF, NAN = float("inf"), float("nan")
         (1.0, NAN, 3, r"step 3; gradients not finite: b\."),
         (1.0, INF, 0, r"step 0; gradients not finite: b\."),
         (NAN, 1.0, 0, r"^loss is nan.*max_grad_norm"),
-        (
-            INF,
-            1.0,
-            0,
-            r"^loss is inf.*infinite rewards.*action masks",
-        ),
+        (INF, 1.0, 0, r"^loss is inf.*infinite rewards.*action masks"),
         (INF, 1.0, 1, r"^loss is inf.*action masks.*policy\.max_grad_norm$"),
     ],
 )
@@ -348,11 +343,7 @@ def test_keywords_that_an_imported_optimizer_refuses_are_named_when_it_is_built(
     ("name", "keywords", "message"),
     [
         ("adm", {}, r"policy\.optimizer='adm'.*'adam'"),
-        (
-            "torch.optim",
-            {},
-            r"policy.optimizer='torch.optim'",
-        ),
+        ("torch.optim", {}, r"policy.optimizer='torch.optim'"),
         ("torch:Nothing", {}, r"policy\.optimizer.*'torch:Nothing'.*'torch'.*'Nothing'"),
         ("torch.optim:Adam", {"anything": "is looked at later"}, None),
         ("adam", {"eps": -1.0}, r"policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),

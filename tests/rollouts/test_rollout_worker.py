@@ -15,6 +15,7 @@ from lightning_rl.rollouts import RolloutWorker, WorkerSet, rollout_worker
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.refusals import not_refused
 from tests.rollouts.counting import Alternating, Counter
 
 
@@ -184,30 +185,29 @@ class Breaks(Counter):
         return obs, reward, terminated, truncated, info
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
+def test_a_breaking_environment_is_named_with_worker_and_step() -> None:
+    cases = [
         ("raise", r"'Breaks' of worker 4 .*RuntimeError.*motor on fire"),
         ("obs", "'obs' of sub-environment 0, row 3 is nan"),
         ("reward", "reward of sub-environment 0, row 2 is inf"),
-    ],
-)
-def test_a_breaking_environment_is_named_with_worker_and_step(how: str, message: str) -> None:
-    with pytest.raises(EnvError, match=message):
-        worker(EnvCreator(Breaks, {"how": how}), fragment_length=5, worker_index=4).sample()
+    ]
+    assert (
+        not_refused(
+            lambda how: worker(EnvCreator(Breaks, {"how": how}), fragment_length=5, worker_index=4).sample(),
+            cases,
+            EnvError,
+        )
+        == []
+    )
 
 
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
+def test_impossible_settings_are_refused() -> None:
+    cases = [
         ({"num_envs": 0}, "num_envs=0"),
         ({"fragment_length": 0}, "fragment_length=0"),
         ({"batch_mode": "half"}, "batch_mode='half'"),
-    ],
-)
-def test_impossible_settings_are_refused(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        worker(EnvCreator(Counter), **keywords)
+    ]
+    assert not_refused(lambda keywords: worker(EnvCreator(Counter), **keywords), cases, ValueError) == []
 
 
 def test_hooks_see_every_episode() -> None:

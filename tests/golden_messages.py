@@ -140,6 +140,8 @@ train env.id=mine:OldStep
 train policy=impala workers.envs_per_worker=1 workers.fragment_length=5 policy.minibatches=8 data.fragments_per_batch=3
 train policy=appo workers.envs_per_worker=1 workers.fragment_length=50 policy.minibatches=32 data=on_policy
 train policy=a3c workers.envs_per_worker=1 workers.fragment_length=50 policy.microbatches=32 workers.logical_workers=2
+train data=async workers.envs_per_worker=1 workers.fragment_length=50 policy.minibatches=32
+train policy=impala data.replay_proportion=-1
 train policy=ars policy.top_directions=17 env=cartpole experiment=none
 train policy=dqn total_env_steps=300 data.fragments_per_iteration=1000000000000
 train policy=ppo data=replay

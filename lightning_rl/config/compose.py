@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text, user_confs
-from lightning_rl.config.hydra_errors import explanation, no_choice
+from lightning_rl.config.hydra_errors import no_choice, refusal
 from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
 from lightning_rl.errors import ConfigError, first_line, import_object, short_repr
@@ -90,7 +90,9 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         return compose(PRIMARY, list(overrides), return_hydra_config=True)
     except HydraException as error:
         chosen = [override.replace("=", "/") for override in overrides if key_of(override) in GROUPS]
-        raise ConfigError(broken_file([MAIN, *option_files(chosen)]) or explanation(error, overrides)) from error
+        if problem := broken_file([MAIN, *option_files(chosen)]):
+            raise ConfigError(problem) from error
+        raise refusal(error, overrides) from error
     except Exception as error:  # of a file that is no YAML, or whose content Hydra does not expect
         if problem := broken_file(["**/*.yaml"]):
             raise ConfigError(problem) from error
@@ -353,4 +355,4 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        raise ConfigError(explanation(error, overrides)) from error
+        raise refusal(error, overrides) from error

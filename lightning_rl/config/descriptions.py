@@ -152,7 +152,7 @@ def config_with(key: str) -> Mapping[str, Any]:
     if "/" in key:
         known |= dict.fromkeys(metrics())
         raise ConfigError(f"no metric {key!r}.{did_you_mean(key, known)} `lightning-rl list metrics` names all")
-    raise ConfigError(no_such_key(key, known, ALL_GROUPS))
+    raise ConfigError(no_such_key(key, known, ALL_GROUPS), key=key)
 
 
 def describe_group(group: str, name: str) -> str:

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 
 from lightning_rl.config.groups import GROUPS, PRIMARY
 from lightning_rl.config.keys import dotted_keys, plain_keys
-from lightning_rl.errors import did_you_mean, first_line, no_such_key
+from lightning_rl.errors import ConfigError, did_you_mean, first_line, no_such_key
 
-__all__ = ["ALL_GROUPS", "explanation", "no_choice"]
+__all__ = ["ALL_GROUPS", "no_choice", "refusal"]
 
 ALL_GROUPS = f" Groups: {', '.join(GROUPS)}"
 # The key that is meant if a number is given for a group.
@@ -37,8 +37,16 @@ VARIANTS = {
 }
 
 
-def explanation(error: HydraException, overrides: Sequence[str]) -> str:
-    """Explain an error in one line: the user's text, what is expected, and what to write instead."""
+def refusal(error: HydraException, overrides: Sequence[str]) -> ConfigError:
+    """The error for the user, in one line: their text, what is expected, and what to write instead."""
+    unknown = re.match(r"Could not (?:override|delete from config.) '([^']+)'", str(error))
+    if not unknown:
+        return ConfigError(_explanation(error))
+    key = getattr(error.__cause__, "full_key", None) or unknown[1]  # for a mapping, the key inside it
+    return ConfigError(no_key(key, [each for each in overrides if each.split("=")[0] in GROUPS]), key=key)
+
+
+def _explanation(error: HydraException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return no_choice(group, name, error.options or [])
@@ -56,10 +64,6 @@ def explanation(error: HydraException, overrides: Sequence[str]) -> str:
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
     if ambiguous:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"
-    unknown = re.match(r"Could not (?:override|delete from config.) '([^']+)'", str(error))
-    if unknown:
-        key = getattr(error.__cause__, "full_key", None) or unknown[1]  # for a mapping, the key inside it
-        return no_key(key, [override for override in overrides if override.split("=")[0] in GROUPS])
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 

@@ -19,9 +19,8 @@ from hydra.types import RunMode
 
 from lightning_rl.config.compose import complete_config, compose_config, typed_groups
 from lightning_rl.config.groups import GROUPS, PRIMARY, hydra_ready
-from lightning_rl.config.hydra_errors import explanation
+from lightning_rl.config.hydra_errors import refusal
 from lightning_rl.config.keys import dotted_keys, value_at
-from lightning_rl.errors import ConfigError
 
 __all__ = ["Setting", "changed_keys", "settings_of"]
 
@@ -109,7 +108,7 @@ def _merged(overrides: Sequence[str]) -> tuple[list[ConfigFile], list[Override]]
         try:
             listed = loader.compute_defaults_list(PRIMARY, list(overrides), RunMode.RUN)
         except HydraException as error:
-            raise ConfigError(explanation(error, overrides)) from error
+            raise refusal(error, overrides) from error
         files = []
         for default in listed.defaults:
             if default.config_path is None or default.config_path.startswith("hydra/"):

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_rl.config.compose import complete_config, key_of, plain
 from lightning_rl.config.groups import PRIMARY, hydra_ready
-from lightning_rl.config.hydra_errors import explanation
+from lightning_rl.config.hydra_errors import refusal
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config, relocate
 
@@ -47,7 +47,7 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
         try:
             hydra.multirun(PRIMARY, partial(run_job, run=run), [*kept, f"hydra.sweep.dir='{directory}'"])
         except HydraException as error:
-            raise ConfigError(explanation(error, kept)) from error
+            raise refusal(error, kept) from error
     return directory
 
 
@@ -118,4 +118,4 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
         parsed = OverridesParser.create().parse_overrides(complete_config(overrides))
         return BasicSweeper.split_arguments(parsed, None)[0]
     except HydraException as error:
-        raise ConfigError(explanation(error, overrides)) from error
+        raise refusal(error, overrides) from error

@@ -130,7 +130,7 @@ def _changed(overrides: Sequence[str], config: Mapping[str, Any]) -> list[dict[s
 def _explained(key: str, config: Mapping[str, Any], overrides: Sequence[str] | None) -> dict[str, Any]:
     known = list(dotted_keys(config))
     if key not in known:
-        raise ConfigError(no_such_key(key, known, ALL_GROUPS))
+        raise ConfigError(no_such_key(key, known, ALL_GROUPS), key=key)
     settings = [] if overrides is None else settings_of(key, overrides)
     return {
         "key": key,

@@ -533,7 +533,8 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     for key, value in changed.items():
         trust_names(value)  # the user's own
         if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes
-            raise ConfigError(no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}"))
+            message = no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}")
+            raise ConfigError(message, key=key)
         if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
             allowed = ", ".join(RESUMABLE)
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")

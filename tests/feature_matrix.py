@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,20 +16,17 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class
 
-__all__ = ["FEATURES", "PAGE", "POLICIES", "SLOW", "page", "works"]
+__all__ = ["FEATURES", "SLOW", "page", "works"]
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "feature_matrix.md"
-POLICIES = [file.stem for file in sorted((ROOT / "conf" / "policy").glob("*.yaml"))]
 DEVICE = "cpu"  # on which policies learn
-FOR_GROUPS = ("independent_q", "maddpg", "matd3", "qmix", "vdn")
 
 VECTOR, DISCRETE, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(3), spaces.Box(-2, 2, (2,))
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
@@ -157,10 +153,10 @@ def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     """Two iterations in an environment that refuses actions outside its space; what does not work raises."""
     keywords = fractions_to_env_steps(compose_config([f"policy={name}", "env=cartpole", "experiment=none"]))["policy"]
     keywords |= {**changes, "model": {**keywords["model"], "fcnet_hiddens": [16], **changes.get("model", {})}}
-    policy_class = import_object(keywords.pop("_target_"))
-    if policy_class.acts_for_group:  # two members with these spaces
+    del keywords["_target_"]
+    if policy_class(name).acts_for_group:  # two members with these spaces
         obs, actions = spaces.Tuple([obs, obs]), spaces.Tuple([actions, actions])
-    policy: Policy = policy_class(obs, actions, **keywords).to(DEVICE)
+    policy: Policy = policy_class(name)(obs, actions, **keywords).to(DEVICE)
     env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)
     how: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1} if policy.evolves else {}
     worker = RolloutWorker(env, policy, num_envs=2, vectorization="sync", **{"fragment_length": 12, **how})

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,13 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imports(file: Path) -> Iterator[str]:
+@cache
+def imports(file: Path) -> list[str]:
+    """Modules that a file imports; see `imported_by`."""
+    return list(imported_by(file))
+
+
+def imported_by(file: Path) -> Iterator[str]:
     """Modules that a file imports: at the top, inside functions, for type checkers, and by `import_module("name")`."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
@@ -74,25 +81,28 @@ def imports(file: Path) -> Iterator[str]:
                 yield full if full in MODULES else node.module
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_imports_go_down_the_floors(file: Path) -> None:
-    own = room(module_of(file))
-    if own in ("", "__main__"):  # the public names, and the command line
-        return
-    for imported in imports(file):
-        target = room(imported)
-        if not imported.startswith("lightning_rl.") or target == own:
+def test_imports_go_down_the_floors() -> None:
+    wrong = []
+    for file in FILES:
+        own = room(module_of(file))
+        if own in ("", "__main__"):  # the public names, and the command line
             continue
-        assert FLOORS[target] <= FLOORS[own], f"{file.name} imports {imported}, which is on a higher floor"
-        assert (own, target) not in STRANGERS, f"{file.name} imports {imported}"
+        for imported in imports(file):
+            target = room(imported)
+            if imported.startswith("lightning_rl.") and target != own:
+                if FLOORS[target] > FLOORS[own]:
+                    wrong.append(f"{file.relative_to(PACKAGE)} imports {imported}, which is on a higher floor")
+                if (own, target) in STRANGERS:
+                    wrong.append(f"{file.relative_to(PACKAGE)} imports {imported}")
+    assert not wrong
 
 
-@pytest.mark.parametrize("package", HOMES)
-def test_heavy_packages_stay_in_their_rooms(package: str) -> None:
-    users = {
-        str(file.relative_to(PACKAGE)) for file in FILES if any(name.split(".")[0] == package for name in imports(file))
-    }
-    assert users == HOMES[package]
+def test_heavy_packages_stay_in_their_rooms() -> None:
+    users: dict[str, set[str]] = {package: set() for package in HOMES}
+    for file in FILES:
+        for package in {name.split(".")[0] for name in imports(file)} & set(HOMES):
+            users[package].add(str(file.relative_to(PACKAGE)))
+    assert users == HOMES
 
 
 def test_losses_import_torch_only() -> None:
@@ -168,6 +178,7 @@ def test_a_report_needs_no_torch() -> None:
     )
 
 
+@pytest.mark.process
 def test_acting_needs_neither_ray_nor_hydra() -> None:
     assert not {"ray", "hydra", "tensorboard"} & loaded_after(
         "from lightning_rl import Policy, RolloutWorker, EnvCreator"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,26 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import leaf_values
+from tests.families import ONE_PER_PIPELINE, each
 from tests.models.parameters import trainable_vector
 from tests.policies.group_tasks import stacked
+from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class, takes
 
-POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
-ENVS = ["cartpole", "pendulum"]
-FOR_GROUPS = ("qmix", "vdn", "independent_q", "maddpg", "matd3")
-REFUSED = {  # because of their actions
-    *((name, env) for name in FOR_GROUPS for env in ENVS),
-    *((name, "pendulum") for name in ("simple_q", "dqn", "rainbow", "r2d2", "apex")),
-    *((name, "cartpole") for name in ("td3", "ddpg", "tqc")),
-}
+ENVS = {"cartpole": "Discrete", "pendulum": "Box"}
+REFUSED = [  # because of their actions
+    (name, env) for name in POLICIES for env, actions in ENVS.items() if name in FOR_GROUPS or not takes(name, actions)
+]
 PAIRS = [(name, env) for name in POLICIES for env in ENVS if (name, env) not in REFUSED]
 PAIRS += [(name, "two_step_game") for name in FOR_GROUPS]
+FIRST = {"ppo": ("cartpole", "pendulum"), "sac": ("pendulum",), "qmix": ("two_step_game",)}
+
+
+def with_one_per_pipeline(pairs: Iterable[tuple[str, str]]) -> list[Any]:
+    """Pairs as parameters of a test; the default run tries one or two of each pipeline."""
+    chosen = {(name, env) for name in (*ONE_PER_PIPELINE, "qmix") for env in FIRST.get(name, ("cartpole",))}
+    return [pytest.param(*pair, marks=() if pair in chosen else pytest.mark.every) for pair in pairs]
+
+
 FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
 
 
@@ -90,11 +99,9 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
         assert same or value == FROM_ELSEWHERE.get(key), f"{key}: {value!r} in the YAML, {default!r} in the constructor"
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_the_class_is_a_public_name_of_the_package(name: str) -> None:
-    file = Path(__file__).parents[1] / "conf" / "policy" / f"{name}.yaml"
-    found = import_object(yaml.safe_load(file.read_text())["_target_"])
-    assert getattr(lightning_rl, found.__name__) is found and found.__name__ in lightning_rl.__all__
+def test_every_class_is_a_public_name_of_the_package() -> None:
+    for found in map(policy_class, POLICIES):
+        assert getattr(lightning_rl, found.__name__) is found and found.__name__ in lightning_rl.__all__
 
 
 def schedule(value: Any) -> Any:
@@ -110,29 +117,43 @@ def float_of(value: Any) -> Any:
         return value
 
 
-# Each policy with every fifth environment; the others are slow.
-EVERY_PAIR = [
-    pytest.param(name, env, marks=[pytest.mark.slow] if (row - column) % 5 else [])
-    for row, name in enumerate(POLICIES)
-    for column, env in enumerate(group_options("env"))
-]
+def share_of_pairs(every: int) -> list[tuple[str, str]]:
+    """Each policy with one of so many environments."""
+    numbered = enumerate(POLICIES), enumerate(group_options("env"))
+    return [(name, env) for (row, name), (column, env) in product(*numbered) if (row - column) % every == 0]
 
 
-@pytest.mark.parametrize(("name", "env"), EVERY_PAIR)
-def test_every_pair_composes_and_passes_the_check(name: str, env: str) -> None:
-    overrides = ["env.id=CartPole-v1"] if env in ("atari", "custom", "pettingzoo") else []
-    check_config(compose_config([f"policy={name}", f"env={env}", *overrides]))
+ONCE = min(len(POLICIES), len(group_options("env")))  # each policy and each environment is in one pair at least
 
 
-@pytest.mark.parametrize(("name", "env"), sorted(REFUSED))
+@pytest.mark.parametrize(
+    "share",
+    [ONCE, pytest.param(5, marks=pytest.mark.every), pytest.param(1, marks=pytest.mark.slow)],
+    ids=["each once", "a fifth", "all"],
+)
+def test_pairs_compose_and_pass_the_check(share: int) -> None:
+    wrong = []
+    for name, env in share_of_pairs(share):
+        overrides = ["env.id=CartPole-v1"] if env in ("atari", "custom", "pettingzoo") else []
+        try:
+            check_config(compose_config([f"policy={name}", f"env={env}", *overrides]))
+        except Exception as error:
+            wrong.append((name, env, error))
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "env"),
+    [pytest.param(*pair, marks=() if pair[0] in ("dqn", "td3", "qmix") else pytest.mark.every) for pair in REFUSED],
+)
 def test_actions_that_an_algorithm_cannot_take_are_refused_with_one_that_can(name: str, env: str) -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"action space .*ppo"):
         made(name, env)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", each(POLICIES, default=(*ONE_PER_PIPELINE, "qmix")))
 def test_load_from_checkpoint_gives_the_policy_again(name: str, tmp_path: Path) -> None:
-    policy, _ = made(name, next(env for each, env in PAIRS if each == name))
+    policy, _ = made(name, dict(reversed(PAIRS))[name])
     checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
     policy.on_save_checkpoint(checkpoint)
     torch.save(checkpoint, tmp_path / "policy.ckpt")
@@ -140,7 +161,7 @@ def test_load_from_checkpoint_gives_the_policy_again(name: str, tmp_path: Path) 
     assert type(loaded) is type(policy) and torch.equal(trainable_vector(loaded), trainable_vector(policy))
 
 
-@pytest.mark.parametrize(("name", "env"), PAIRS)
+@pytest.mark.parametrize(("name", "env"), with_one_per_pipeline(PAIRS))
 class TestLearning:
     """Two updates on a discrete and on a continuous environment; of policies for groups on a game of two agents."""
 

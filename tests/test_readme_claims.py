@@ -73,7 +73,7 @@ CLAIMS = {
     "a DataModule owns all data and its state": [
         "test_resume.py::test_a_resumed_run_continues_replay_priorities_and_the_ratio"
     ],
-    "**Hydra** composes": ["test_contract.py::test_every_pair_composes_and_passes_the_check"],
+    "**Hydra** composes": ["test_contract.py::test_pairs_compose_and_pass_the_check"],
     "every YAML key is a constructor's keyword": [
         "test_contract.py::test_the_yaml_is_the_constructor",
         "cli/test_config.py::test_the_other_sections_yaml_are_their_constructors_signatures",

@@ -16,22 +16,17 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from lightning_rl import Algorithm, EnvContext, EnvCreator, ModelCatalog, Policy, RolloutWorker, register_env
 from lightning_rl.cli import main
-from lightning_rl.config import compose_config
-from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, import_object
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.q_model import QModel
 from lightning_rl.models.recurrent import RecurrentNetwork
-from lightning_rl.policies import TD3, TQC
+from tests.families import ONE_PER_PIPELINE, each
+from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class, takes
 
-POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
-TARGETS: dict[str, Any] = {
-    name: import_object(compose_config([f"policy={name}", "experiment=none"])["policy"]["_target_"])
-    for name in POLICIES
-}
-FOR_ONE_AGENT = [name for name in POLICIES if not TARGETS[name].acts_for_group]  # others: test_group_q_model.py
+FOR_ONE_AGENT = [name for name in POLICIES if name not in FOR_GROUPS]  # others: test_group_q_model.py
 SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "training_intensity=0.25")]
 
 
@@ -118,15 +113,16 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def continuous(name: str) -> bool:
     """Whether an algorithm takes no discrete actions."""
-    return issubclass(TARGETS[name], TD3 | TQC)
+    return not takes(name, "Discrete")
 
 
 def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: Any) -> Algorithm:
     """One that, if it replays, learns in its first iteration."""
     small = ["experiment=none", "workers.envs_per_worker=4", "workers.fragment_length=16"]
-    if getattr(TARGETS.get(policy), "off_policy", False):
+    shipped = policy_class(policy) if policy in POLICIES else None
+    if getattr(shipped, "off_policy", False):
         small += [*SOON, "data.fragments_per_iteration=10"]
-    if getattr(TARGETS.get(policy), "evolves", False):
+    if getattr(shipped, "evolves", False):
         small += ["workers.fragment_length=1", "data.directions=2", "policy.observation_filter=none"]
     return Algorithm(policy, env, overrides=[f"run_dir={path}", *small, *overrides], config=config)
 
@@ -147,9 +143,9 @@ def test_the_context_has_the_index_of_the_worker_and_of_the_environment(tmp_path
     assert worker.sample().obs[0].tolist() == [[4, 0, 6, 3], [4, 1, 6, 3]]
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", each(POLICIES, default=(*ONE_PER_PIPELINE, "qmix")))
 def test_a_registered_environment_trains(name: str, tmp_path: Path) -> None:
-    agents = 2 if TARGETS[name].acts_for_group else None
+    agents = 2 if name in FOR_GROUPS else None
     env = {"kwargs": {"length": 2, "continuous": continuous(name)}, "agents": agents}
     trained = algorithm(name, "corridor", tmp_path, env=env)
     result = trained.train()
@@ -172,6 +168,7 @@ def test_a_registered_name_travels_with_its_creator(monkeypatch: pytest.MonkeyPa
     assert arrived.make_single().unwrapped.length == 3 and arrived.name == "corridor"
 
 
+@pytest.mark.process
 def test_a_registered_environment_runs_in_async_vector_processes(tmp_path: Path) -> None:
     asynchronous = ("workers.vectorization=async", "workers.envs_per_worker=2", "evaluation.episodes=1")
     trained = algorithm("ppo", "corridor", tmp_path, *asynchronous)
@@ -180,11 +177,11 @@ def test_a_registered_environment_runs_in_async_vector_processes(tmp_path: Path)
 
 
 # -- models, distributions, preprocessors -----------------------------------------------------------------------------
-@pytest.mark.parametrize("name", FOR_ONE_AGENT)
+@pytest.mark.parametrize("name", each(FOR_ONE_AGENT))
 def test_registered_pieces_go_with_every_algorithm(name: str, tmp_path: Path) -> None:
     """But a distribution of their own with those alone that sample actions and learn from their probability."""
     pieces: dict[str, Any] = {"custom_model": "wide", "custom_preprocessor": "doubling"}
-    samples = not TARGETS[name].off_policy
+    samples = not policy_class(name).off_policy
     if samples:
         pieces["custom_action_dist"] = "tempered"
     env = {"kwargs": {"continuous": continuous(name)}}
@@ -211,7 +208,7 @@ def test_a_distribution_that_q_values_or_soft_values_cannot_use_is_refused(tmp_p
     trained.stop()
 
 
-@pytest.mark.parametrize("name", FOR_ONE_AGENT)
+@pytest.mark.parametrize("name", each(FOR_ONE_AGENT, default=("ppo", "dqn", "es")))
 def test_a_custom_preprocessor_feeds_the_built_in_model_of_every_algorithm(name: str, tmp_path: Path) -> None:
     env = {"kwargs": {"continuous": continuous(name)}}
     trained = algorithm(name, "corridor", tmp_path, model={"custom_preprocessor": Doubling}, env=env)

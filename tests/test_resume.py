@@ -17,8 +17,10 @@ import torch
 from lightning.pytorch import Trainer
 
 from lightning_rl.callbacks import RLCallback
+from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
+from tests.families import each
 from tests.run_comparison import (
     assert_equal,
     assert_same_run,
@@ -56,21 +58,24 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     return composed
 
 
+RUNS: dict[str, tuple[int, list[str]]] = {
+    "mid-epoch": (4, []),
+    "epoch-end": (3, []),
+    "lstm": (4, ["model=lstm", "model.lstm_use_prev_action=true", "model.lstm_cell_size=8"]),
+    "attention": (4, ["model=attention", "model.attention_use_n_prev_rewards=2", "model.attention_dim=8"]),
+    "episodes and a penalty": (
+        4,
+        ["env=cartpole", "policy.kl_coef=0.5", "policy.kl_target=1e-5", "policy.minibatches=2"],
+    ),
+}
+
+
 @pytest.mark.parametrize("workers", [0, IN_PROCESSES_SLOW])
-@pytest.mark.parametrize(
-    ("iterations", "place", "model"),
-    [
-        (4, "mid-epoch", []),
-        (3, "epoch-end", []),
-        (4, "mid-epoch", ["model=lstm", "model.lstm_use_prev_action=true", "model.lstm_cell_size=8"]),
-        (4, "mid-epoch", ["model=attention", "model.attention_use_n_prev_rewards=2", "model.attention_dim=8"]),
-        (4, "mid-epoch", ["env=cartpole", "policy.kl_coef=0.5", "policy.kl_target=1e-5", "policy.minibatches=2"]),
-    ],
-    ids=["mid-epoch", "epoch-end", "lstm", "attention", "episodes and a penalty"],
-)
-def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, iterations: int, place: str, model: list[str]) -> None:
+@pytest.mark.parametrize("name", each(RUNS, default=("mid-epoch", "lstm")))
+def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, name: str) -> None:
+    iterations, overrides = RUNS[name]
     half, whole = iterations * ITERATION, 2 * iterations * ITERATION
-    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}", *model))
+    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}", *overrides))
     again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", whole, workers)
     assert_same_run(again, tmp_path / "whole")
 
@@ -113,7 +118,7 @@ OFF_POLICY = {
 
 
 @pytest.mark.parametrize("workers", [0, IN_PROCESSES_SLOW])
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize("name", each(OFF_POLICY, default=("dqn", "sac")))
 def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path, name: str, workers: int) -> None:
     """The ring has wrapped by then, and 0.3 gradient steps per env step leave a remainder at every iteration."""
     half, whole = 136, 264
@@ -154,7 +159,7 @@ EXPERIENCE = {
 }
 
 
-@pytest.mark.parametrize("name", EXPERIENCE)
+@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es", "parameter noise")))
 def test_a_resumed_run_equals_an_uninterrupted_run_for_every_kind_of_experience(tmp_path: Path, name: str) -> None:
     """With requests, populations, gradients, sequences, target networks, and networks that explore."""
     composed = compose_config([*SHORT_RUN, *EXPERIENCE[name], f"run_dir={tmp_path / 'whole'}", "total_env_steps=256"])
@@ -225,40 +230,37 @@ class Copies(RLCallback):
             shutil.copyfile(last, last.with_name("clock.ckpt"))
 
 
-def run_with_saves_at_every_iteration(
-    monkeypatch: pytest.MonkeyPatch, overrides: list[str], run_dir: Path, *more: str
-) -> None:
-    """A run with a save by the clock after every iteration, of which the fourth is kept."""
-    monkeypatch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
-    composed = compose_config([*overrides, *CLOCK, f"run_dir={run_dir}", *more])
+@pytest.fixture(scope="module", params=each(PIPELINES, default=("ppo, lstm", "dqn", "impala", "es")))
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """Overrides, and a run of them with a save by the clock after every iteration, of which the fourth is kept."""
+    overrides, run_dir = [*PIPELINES[request.param], "total_env_steps=400"], tmp_path_factory.mktemp("saved") / "run"
+    composed = compose_config([*overrides, *CLOCK, f"run_dir={run_dir}"])
     composed["callbacks"] = [{"callback": f"{__name__}:Copies", "at": 4}]
     check_config(composed)
-    run.train(composed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
+        run.train(composed)
+    return overrides, run_dir
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_saves_by_the_clock_do_not_change_training(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saves_by_the_clock_do_not_change_training(saved: tuple[list[str], Path], tmp_path: Path) -> None:
     """Two runs of one seed are equal, however fast the machine is."""
-    total = "total_env_steps=600"
-    run_with_saves_at_every_iteration(monkeypatch, PIPELINES[name], tmp_path / "clock", total)
-    composed = compose_config(
-        [*PIPELINES[name], f"run_dir={tmp_path / 'none'}", "checkpoint.every_seconds=null", total]
-    )
-    run.train(composed)
-    assert (tmp_path / "clock" / "checkpoints" / "clock.ckpt").is_file()
-    assert_equal(learned_state(tmp_path / "clock"), learned_state(tmp_path / "none"))
+    overrides, run_dir = saved
+    run.train(compose_config([*overrides, f"run_dir={tmp_path / 'none'}", "checkpoint.every_seconds=null"]))
+    assert (run_dir / "checkpoints" / "clock.ckpt").is_file()
+    assert_equal(learned_state(run_dir), learned_state(tmp_path / "none"))
 
 
-@pytest.mark.parametrize("name", PIPELINES)
 def test_a_run_resumed_from_a_save_by_the_clock_is_the_run_that_went_on(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    saved: tuple[list[str], Path], tmp_path: Path
 ) -> None:
-    run_with_saves_at_every_iteration(monkeypatch, PIPELINES[name], tmp_path / "whole", "total_env_steps=600")
-    shutil.copytree(tmp_path / "whole", tmp_path / "again", ignore=shutil.ignore_patterns("status.json"))
-    taken = run.resumed_config(tmp_path / "again", {"total_env_steps": 600})
+    run_dir = saved[1]
+    shutil.copytree(run_dir, tmp_path / "again", ignore=shutil.ignore_patterns("status.json"))
+    taken = run.resumed_config(tmp_path / "again", {"total_env_steps": 400})
     taken["callbacks"] = []
+    taken["checkpoint"]["every_seconds"] = None
     run.train(taken, ckpt_path=tmp_path / "again" / "checkpoints" / "clock.ckpt")
-    assert_equal(learned_state(tmp_path / "again"), learned_state(tmp_path / "whole"))
+    assert_equal(learned_state(tmp_path / "again"), learned_state(run_dir))
 
 
 def test_a_run_resumed_from_a_best_file_is_the_run_that_went_on(tmp_path: Path) -> None:
@@ -268,10 +270,10 @@ def test_a_run_resumed_from_a_best_file_is_the_run_that_went_on(tmp_path: Path) 
     assert_equal(learned_state(again), learned_state(tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("env", ["env=cartpole", "env=repeat_after_me"])
+@pytest.mark.parametrize("env", each(["env=cartpole", "env=repeat_after_me"], default=["env=cartpole"]))
 def test_saves_at_every_iteration_change_nothing_that_is_learned(tmp_path: Path, env: str) -> None:
     for name, every in (("often", ITERATION), ("never", "null")):
-        run.train(config(tmp_path / name, env, "total_env_steps=1000", f"checkpoint.every_env_steps={every}"))
+        run.train(config(tmp_path / name, env, "total_env_steps=640", f"checkpoint.every_env_steps={every}"))
     assert_equal(learned_state(tmp_path / "often"), learned_state(tmp_path / "never"))
 
 
@@ -283,8 +285,7 @@ def test_a_killed_run_goes_on_from_its_save_by_the_clock(tmp_path: Path) -> None
         killed.process.kill()
         killed.wait()
     saved = torch.load(last, weights_only=True)["counters"]["env_steps"]
-    with Run("resume", "out", f"total_env_steps={saved + 300}", cwd=tmp_path) as resumed_run:
-        assert resumed_run.wait() == 0, resumed_run.text
+    assert main(["resume", str(tmp_path / "out"), f"total_env_steps={saved + 300}"]) == 0
     assert torch.load(last, weights_only=True)["counters"]["env_steps"] >= saved + 300
 
 

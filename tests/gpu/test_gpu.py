@@ -23,6 +23,8 @@ from lightning_rl.policies import DQN, PPO, SAC, Policy
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from tests import feature_matrix
+from tests.families import each
+from tests.shipped_policies import POLICIES
 
 SMALL = (
     *(
@@ -80,7 +82,7 @@ PIPELINES = {
         "data.sequence_stride=2",
     ),
 }
-IN_DEFAULT_SUITE = ("ppo", "dqn, curiosity", "sac")  # on the simulated device
+MARKS = {"ppo": (), "sac": (), "dqn, curiosity": pytest.mark.every}  # others are slow
 
 
 class Watch(Callback):
@@ -121,9 +123,7 @@ def is_simulated(request: pytest.FixtureRequest) -> bool:
     return "simulated" in request.node.callspec.id
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in IN_DEFAULT_SUITE else pytest.mark.slow) for name in PIPELINES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in PIPELINES])
 def test_a_pipeline_trains_evaluates_and_resumes(name: str, device: str, tmp_path: Path):
     config = config_of(tmp_path / "run", device, *PIPELINES[name])
     first = train(config, device)
@@ -135,10 +135,10 @@ def test_a_pipeline_trains_evaluates_and_resumes(name: str, device: str, tmp_pat
 
 
 def steps_of(policy: Any) -> int:
-    return sum(each.gradient_steps for each in getattr(policy, "policies", {"": policy}).values())
+    return sum(part.gradient_steps for part in getattr(policy, "policies", {"": policy}).values())
 
 
-@pytest.mark.parametrize("name", ["ppo", "sac"])
+@pytest.mark.parametrize("name", each(["ppo", "sac"], default=["ppo"]))
 def test_a_checkpoint_of_a_cpu_goes_on_on_a_gpu(name: str, device: str, tmp_path: Path):
     train(config_of(tmp_path / "cpu", "cpu", *PIPELINES[name]), "cpu")
     config = config_of(tmp_path / "gpu", device, *PIPELINES[name], total=192)
@@ -164,9 +164,15 @@ def test_workers_act_on_either_device(name: str, place: str, device: str, tmp_pa
     assert seen == {device if place == "learner" else "cpu"}
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
-@pytest.mark.parametrize("name", ["ppo", "sac", "dqn, rmsprop"])
-def test_policies_learn_in_half_precision(precision: str, name: str, device: str, tmp_path: Path):
+PRECISIONS = ("bf16-mixed", "16-mixed", "bf16-true")
+HALF = [(name, precision) for name in ("ppo", "sac", "dqn, rmsprop") for precision in PRECISIONS]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [pytest.param(*case, marks=() if not n % 4 else pytest.mark.every) for n, case in enumerate(HALF)],
+)
+def test_policies_learn_in_half_precision(name: str, precision: str, device: str, tmp_path: Path):
     if device == "cpu" and precision == "16-mixed":
         pytest.skip("float16 is refused on a CPU")
     overrides = {**PIPELINES, "dqn, rmsprop": (*PIPELINES["dqn"], "policy.optimizer=rmsprop")}[name]
@@ -248,7 +254,7 @@ def test_a_policy_on_a_gpu_acts_exports_and_gives_its_state_to_a_cpu(
     policy.learn_on_batch(rows_for(policy).to(policy.device))
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("optimizer", each(["adam", "rmsprop"], default=["adam"]))
 def test_an_algorithm_trains_iteration_by_iteration(optimizer: str, device: str, tmp_path: Path):
     """Lightning moves policy and moments to the CPU after each of them."""
     place = "trainer.accelerator=cpu" if device == "cpu" else "trainer.accelerator=gpu"
@@ -267,7 +273,7 @@ def test_every_policy_learns_every_feature_on_a_gpu(
     """As the table of features says for a CPU."""
     # The simulated device moves a policy only while no graph of its parameters is alive, which evolution keeps.
     left_out = {"ars", "es"} if is_simulated(request) else set()
-    for name in sorted({*feature_matrix.POLICIES} - left_out):
+    for name in sorted({*POLICIES} - left_out):
         monkeypatch.setattr(feature_matrix, "DEVICE", "cpu")
         expected = feature_matrix.works(name, feature)
         monkeypatch.setattr(feature_matrix, "DEVICE", device)

@@ -280,19 +280,22 @@ def places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield from places(child, (*place, key))
 
 
-def test_a_description_that_lacks_or_distorts_anything_is_refused_or_acts(nested: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.every)])
+def test_a_description_that_lacks_or_distorts_anything_is_refused_or_acts(
+    share: int, nested: Any, tmp_path: Path
+) -> None:
     """Each key left out, and each value replaced by one of another kind, also by another file or data type."""
     folder = changed(nested[2], tmp_path / "other")
     description, refused = json.loads((folder / "policy.json").read_text()), 0
     obs = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1}
-    for place in places(description):
+    for place in list(places(description))[::share]:
         for value in (..., "O"):
             (folder / "policy.json").write_text(json.dumps(replaced(description, place, value)))
             try:
                 load(folder).act(obs)
             except DeploymentError:
                 refused += 1
-    assert refused > 100
+    assert refused > 100 // share
 
 
 def deep(folder: Path) -> None:

@@ -19,6 +19,7 @@ from lightning_rl.policies import Policy, ppo
 from lightning_rl.runs import run
 from lightning_rl.runs.precision import LowPrecisionLoss, LowPrecisionWeights, precision_plugin
 from tests.envs.classic_control import CARTPOLE
+from tests.families import each
 
 SMALL = (
     "experiment=none",
@@ -45,19 +46,19 @@ def train(tmp_path: Path, *overrides: str) -> Any:
     return policy
 
 
+RUNS = {
+    "ppo": ("env=cartpole", *ON_POLICY, "policy.observation_filter=mean_std", "model.vf_share_layers=true"),
+    "a2c": ("env=pendulum", "workers.fragment_length=16"),
+    "dqn": ("env=cartpole", *REPLAYED),
+    "sac": ("env=pendulum", *REPLAYED),
+    "td3": ("env=pendulum", *REPLAYED),
+}
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
-@pytest.mark.parametrize(
-    ("policy", "overrides"),
-    [
-        ("ppo", ("env=cartpole", *ON_POLICY, "policy.observation_filter=mean_std", "model.vf_share_layers=true")),
-        ("a2c", ("env=pendulum", "workers.fragment_length=16")),
-        ("dqn", ("env=cartpole", *REPLAYED)),
-        ("sac", ("env=pendulum", *REPLAYED)),
-        ("td3", ("env=pendulum", *REPLAYED)),
-    ],
-)
-def test_policies_learn_in_half_precision(policy: str, overrides: tuple[str, ...], precision: str, tmp_path: Path):
-    learned = train(tmp_path, f"policy={policy}", f"trainer.precision={precision}", *overrides)
+@pytest.mark.parametrize("policy", each(RUNS, default=("ppo", "sac")))
+def test_policies_learn_in_half_precision(policy: str, precision: str, tmp_path: Path):
+    learned = train(tmp_path, f"policy={policy}", f"trainer.precision={precision}", *RUNS[policy])
     kinds = {parameter.dtype for parameter in learned.parameters()}
     assert kinds == {torch.float32 if precision == "bf16-mixed" else torch.bfloat16}
     assert {buffer.dtype for buffer in learned.buffers()} & {torch.bfloat16} == set()
@@ -120,7 +121,7 @@ def test_acting_and_recording_is_as_in_full_precision(policy: str, tmp_path: Pat
             assert {fragment[column].dtype for fragment in half} == {full[0][column].dtype}
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd", "torch.optim.NAdam"])
+@pytest.mark.parametrize("optimizer", each(["adam", "rmsprop", "sgd", "torch.optim.NAdam"], default=["adam"]))
 def test_float16_gradients_that_overflow_are_scaled_down_and_no_reason_to_stop(optimizer: str, tmp_path: Path):
     """A scale of 2^40 overflows float16 at once: steps are left out and the scale is halved until they fit."""
     how = ("policy.passes=20", f"policy.optimizer={optimizer}")
@@ -159,10 +160,10 @@ def test_lightning_keeps_its_own_plugins_for_other_precisions():
 WORKING = {"32-true", "32", 32, "bf16-mixed", "bf16", "bf16-true"}  # on a CPU
 
 
-PRECISIONS = [each for kind in get_args(_PRECISION_INPUT) for each in get_args(kind)]
+PRECISIONS = [name for kind in get_args(_PRECISION_INPUT) for name in get_args(kind)]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", each(PRECISIONS, default=("bf16-true", "16-mixed", "64-true")))
 def test_every_precision_of_lightning_s_works_in_a_run_or_is_refused_before_it(precision: Any, tmp_path: Path) -> None:
     overrides = ["policy=ppo", "env=cartpole", *ON_POLICY, f"trainer.precision={precision}", "total_env_steps=64"]
     if precision in WORKING:

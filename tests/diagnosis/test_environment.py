@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from lightning_rl.diagnosis import environment
-from lightning_rl.diagnosis.environment import examine_costs, examine_env, examine_seeding
+from lightning_rl.diagnosis.environment import examine_costs, examine_env, examine_processes, examine_seeding
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.random_play import Played
 from lightning_rl.envs import EnvCreator
@@ -91,12 +91,17 @@ def examine(fault: str) -> dict[str, Finding]:
     return {finding.subject: finding for finding in examine_env(EnvCreator(Walk, {"fault": fault}), 400)}
 
 
+@pytest.fixture(autouse=True)
+def without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting one takes seconds."""
+    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
+
+
 def test_a_fine_environment_has_only_good_findings():
     findings = examine("")
     assert {finding.level for finding in findings.values()} == {"ok"}
     assert findings["seeding"].text.startswith("other seeds give other episodes")
     assert findings["rendering"].text.endswith("a picture has 8×9")
-    assert findings["processes"].text.startswith("another process creates and steps it")
     assert findings["vector form"].text == "sync, autoreset NextStep"
     assert findings["longer walk"].text == "400 random steps without a violation"
 
@@ -139,10 +144,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("fault", "subject", "level", "text", "fix"), GOLDEN, ids=[case[0] for case in GOLDEN])
-def test_each_fault_has_its_finding_and_its_fix(
-    fault: str, subject: str, level: str, text: str, fix: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))  # seconds
+def test_each_fault_has_its_finding_and_its_fix(fault: str, subject: str, level: str, text: str, fix: str):
     findings = examine(fault)
     finding = findings[subject]
     assert finding.level == level and text in finding.text and fix in finding.fix
@@ -150,8 +152,7 @@ def test_each_fault_has_its_finding_and_its_fix(
     assert not others - {"policies that fit"}  # nothing else is blamed
 
 
-def test_an_environment_that_is_seeded_by_a_fixed_number_has_nothing_random(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
+def test_an_environment_that_is_seeded_by_a_fixed_number_has_nothing_random():
     assert "nothing is random" in examine("one seed")["seeding"].text
 
 
@@ -190,8 +191,7 @@ class Crowd(broken_teams.Fine):
         self.action_spaces = {agent: spaces.Discrete(2) for agent in self.possible_agents}
 
 
-def test_many_agents_are_named_by_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
+def test_many_agents_are_named_by_the_first_and_the_last():
     findings = {finding.subject: finding for finding in examine_env(EnvCreator(Crowd), 20)}
     assert findings["observation space of bee_0 … bee_59 (60 agents)"].level == "ok"
     assert max(map(len, findings)) < 80
@@ -208,8 +208,7 @@ class Screen(broken_envs.Fine):
         return np.zeros((150, 16, 3), np.uint8)
 
 
-def test_large_images_have_policies_with_another_model(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "examine_processes", lambda *_: Finding("processes", "ok", ""))
+def test_large_images_have_policies_with_another_model():
     findings = {finding.subject: finding for finding in examine_env(EnvCreator(Screen), 20)}
     fitting = findings["policies that fit"]
     assert fitting.level == "warn" and "model=impala_resnet" in fitting.text and {"ppo", "dqn"} <= words(fitting)
@@ -227,8 +226,15 @@ def test_what_a_first_reset_shows_is_no_fault_of_the_creation():
     assert finding.subject == "API" and "env.kwargs" not in finding.fix
 
 
+@pytest.mark.process
+def test_another_process_creates_and_steps_a_fine_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "examine_processes", examine_processes)
+    assert examine("")["processes"].text.startswith("another process creates and steps it")
+
+
+@pytest.mark.process
 def test_another_process_takes_no_forbidden_action():
-    assert environment.examine_processes(EnvCreator(Masked, {"actions": "discrete"}), masked=True).level == "ok"
+    assert examine_processes(EnvCreator(Masked, {"actions": "discrete"}), masked=True).level == "ok"
 
 
 def test_an_unknown_environment_is_one_bad_finding():
@@ -237,7 +243,7 @@ def test_an_unknown_environment_is_one_bad_finding():
 
 
 def test_keywords_that_cannot_be_pickled_are_found():
-    finding = environment.examine_processes(EnvCreator(Walk, {"fault": threading.Lock()}))
+    finding = examine_processes(EnvCreator(Walk, {"fault": threading.Lock()}))
     assert finding.level == "warn" and "cannot pickle" in finding.text and "import path" in finding.fix
 
 

@@ -117,7 +117,7 @@ def test_frames_keep_their_pace(tmp_path):
         with keyboard:
             for step in range(10):
                 player.show([frame(step)])
-    assert 0.15 < time.monotonic() - began < 1.0
+    assert time.monotonic() - began > 0.15
     assert drawn[3] == "episode 1 · step 3 · return 3"
 
 

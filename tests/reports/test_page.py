@@ -8,7 +8,6 @@ import io
 import json
 import shutil
 import subprocess
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -146,7 +145,7 @@ def test_the_curves_are_in_the_page_as_csv(tmp_path: Path):
     }
 
 
-def test_five_seeds_of_2000_rows_take_less_than_10_seconds_and_2_megabytes(tmp_path: Path):
+def test_five_seeds_of_2000_rows_take_less_than_2_megabytes(tmp_path: Path):
     rows = 2000
     for number in range(10):
         metrics = {f"train/m{index}": [0.123456789] * rows for index in range(12)}
@@ -157,10 +156,7 @@ def test_five_seeds_of_2000_rows_take_less_than_10_seconds_and_2_megabytes(tmp_p
             policy={"lr": number // 5},
             metrics=metrics,
         )
-    begun = time.perf_counter()
-    text = page_of(tmp_path)
-    assert time.perf_counter() - begun < 10
-    assert len(text.encode()) < 2_000_000
+    assert len(page_of(tmp_path).encode()) < 2_000_000
 
 
 def test_fifty_arms_are_a_page_too(tmp_path: Path):

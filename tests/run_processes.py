@@ -1,7 +1,8 @@
-"""A command of the package as a process, marked so that exactly the processes that it starts can be found."""
+"""Processes of tests: copies of the test's own, and commands whose processes are marked so that they can be found."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -12,11 +13,51 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
+import torch
 
-__all__ = ["Run"]
+__all__ = ["Fork", "Run"]
 
 MARK = "LIGHTNING_RL_TEST_RUN"
 ROOT = Path(__file__).parents[1]
+
+
+class Fork(multiprocessing.get_context("fork").Process):
+    """`with Fork(function, log) as process: …`: the function in a copy of this process; ended at the end.
+
+    For tests of signals, limits and streams: it has imported everything already, which takes an interpreter seconds.
+    What the function returns is its exit code; its output goes to `log`.
+    """
+
+    def __init__(self, function: Callable[[], Any], log: Path) -> None:
+        super().__init__()
+        self.function, self.log = function, log
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self.join()
+
+    def run(self) -> None:
+        """In the copy."""
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+        output = self.log.open("w", encoding="utf-8", buffering=1)
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        sys.stdout = sys.stderr = output
+        sys.exit(self.function())
+
+    def wait(self, seconds: float = 100.0) -> int | None:
+        """Its exit code, or -N of the signal N that ended it; None if it has not ended after `seconds`."""
+        self.join(seconds)
+        return self.exitcode
+
+    @property
+    def text(self) -> str:
+        """What it wrote to stdout and stderr."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
 
 
 class Run:

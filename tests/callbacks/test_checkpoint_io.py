@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import os
+import resource
 import signal
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from lightning_rl.callbacks import AtomicCheckpointIO
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.atomic import duplicate, remove_staging, write_atomically
+from tests.run_processes import Fork
 
 
 def whole(size: int = 1000, value: float = 1.0) -> dict[str, Any]:
@@ -31,76 +33,71 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# The process kills itself with SIGKILL: once half of the bytes are in the file, or before or after syncing or renaming.
-KILLED = """
-    import io, os, signal, sys, torch
-    from pathlib import Path
-    from lightning_rl.callbacks import AtomicCheckpointIO
-    place, path = sys.argv[1], Path(sys.argv[2])
-    die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    fsync, replace = os.fsync, os.replace
-    if place == "half_written":
-        def torn(self, mode="r", *args, open=Path.open, **kwargs):
-            file = open(self, mode, *args, **kwargs)
-            if "staging" in self.name:
-                class Torn:
-                    def __enter__(self): return self
-                    def __exit__(self, *error): pass
-                    def write(self, content):
-                        if len(content) < 1000:  # headers
-                            return file.write(content)
-                        file.write(bytes(content)[: len(content) // 2]); file.flush(); die()
-                return Torn()
-            return file
-        Path.open = torn
-    elif place == "before_fsync":
-        os.fsync = lambda descriptor: die()
-    elif place == "after_fsync":
-        os.fsync = lambda descriptor: (fsync(descriptor), die())
-    elif place == "before_replace":
-        os.replace = lambda *paths: die()
-    elif place == "after_replace":
-        os.replace = lambda *paths: (replace(*paths), die())
-    AtomicCheckpointIO().save_checkpoint(
-        {"policy": {}, "counters": {"env_steps": 2}, "state_dict": {"weight": torch.full((1000,), 2.0)}}, path)
-"""
+def die_at(place: str) -> None:
+    """Make this process kill itself once half of the bytes are in the file, or before or after syncing or renaming."""
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    opened, fsync, replace = Path.open, os.fsync, os.replace
+
+    def torn(path: Path, mode: str = "r", *args: Any, **keywords: Any) -> Any:
+        file = opened(path, mode, *args, **keywords)
+
+        def write(content: bytes) -> Any:
+            if len(content) < 1000:  # headers
+                return file.write(content)
+            file.write(bytes(content)[: len(content) // 2])
+            file.flush()
+            return die()
+
+        return nullcontext(SimpleNamespace(write=write)) if "staging" in path.name else file
+
+    patches: dict[str, tuple[Any, str, Any]] = {
+        "half_written": (Path, "open", torn),
+        "before_fsync": (os, "fsync", lambda descriptor: die()),
+        "after_fsync": (os, "fsync", lambda descriptor: (fsync(descriptor), die())),
+        "before_replace": (os, "replace", lambda *paths: die()),
+        "after_replace": (os, "replace", lambda *paths: (replace(*paths), die())),
+    }
+    setattr(*patches[place])
 
 
 @pytest.mark.parametrize("place", ["half_written", "before_fsync", "after_fsync", "before_replace", "after_replace"])
 def test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole(tmp_path: Path, place: str):
-    path = tmp_path / "last.ckpt"
+    path = tmp_path / "checkpoints" / "last.ckpt"
     io = AtomicCheckpointIO()
     io.save_checkpoint(whole(), path)
-    died = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(KILLED), place, str(path)], env=os.environ, check=False
-    )
-    assert died.returncode == -signal.SIGKILL
+
+    def write() -> None:
+        die_at(place)
+        io.save_checkpoint({**whole(value=2.0), "counters": {"env_steps": 2}}, path)
+
+    with Fork(write, tmp_path / "log.txt") as process:
+        assert process.wait() == -signal.SIGKILL, process.text
     assert io.load_checkpoint(path)["counters"]["env_steps"] == (2 if place == "after_replace" else 1)
-    remove_staging(tmp_path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
+    remove_staging(path.parent)
+    assert [entry.name for entry in path.parent.iterdir()] == ["last.ckpt"]
 
 
 def test_a_file_system_that_is_full_leaves_the_old_file_and_no_other(tmp_path: Path):
     """RLIMIT_FSIZE makes write(2) fail with EFBIG in the middle of the file, as a full disk does with ENOSPC."""
-    path = tmp_path / "last.ckpt"
+    path = tmp_path / "checkpoints" / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint(whole(), path)
     before = digest(path)
-    program = """
-        import resource, signal, sys, torch
-        from lightning_rl.callbacks import AtomicCheckpointIO
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def write() -> int | None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         try:
-            AtomicCheckpointIO().save_checkpoint({"state_dict": {"weight": torch.zeros(100_000)}}, sys.argv[1])
+            AtomicCheckpointIO().save_checkpoint(whole(100_000), path)
         except OSError as error:
-            print(type(error).__name__, error.errno)
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(path)], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.startswith("OSError 27")
+            return error.errno
+        return 0
+
+    with Fork(write, tmp_path / "log.txt") as process:
+        assert process.wait() == errno.EFBIG, process.text
     assert digest(path) == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["last.ckpt"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

@@ -10,6 +10,8 @@ import textwrap
 import warnings
 from pathlib import Path
 
+import pytest
+
 from lightning_rl.callbacks import filter_lightning_messages
 
 PROGRAM = """
@@ -25,6 +27,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.process
 def test_a_run_and_its_resume_print_no_warning(tmp_path: Path):
     """With every warning shown, also the ones that Python hides by default."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

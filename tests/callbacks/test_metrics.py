@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.process_memory import resident_mb
 from tests.callbacks.log_files import csv_rows, curve
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
+from tests.run_processes import Fork
 
 
 def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
@@ -62,29 +60,22 @@ def test_a_resumed_run_has_the_curves_of_an_uninterrupted_one(tmp_path: Path):
     assert [step for step, _ in curve(tmp_path / "tb", "eval/ep_rew_mean")] == [400, 800, 900]
 
 
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    from lightning_rl.callbacks import CSVLogger, MetricsCallback, RLCheckpoint, TensorBoardLogger
-    from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer
-
-    here = Path(sys.argv[1])
-    kill = At(7, lambda trainer: os.kill(os.getpid(), signal.SIGKILL), "on_train_batch_start")
-    callbacks = [MetricsCallback(), RLCheckpoint(here, every_env_steps=6 * STEPS), kill]
-    loggers = [TensorBoardLogger(here / "tb"), CSVLogger(here / "metrics.csv")]
-    small_trainer(here, callbacks, loggers).fit(SmallPolicy(), SmallData())
-"""
-
-
 def test_a_killed_run_has_all_rows_up_to_its_checkpoint_in_both_files(tmp_path: Path):
     """Epochs of 4, a checkpoint in the middle of the second one, at 600, and kill -9 in iteration 8; resumed to 9."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
-    assert subprocess.run(command, env=environment, timeout=200).returncode == -signal.SIGKILL
+
+    def run() -> None:
+        kill = At(7, lambda trainer: os.kill(os.getpid(), signal.SIGKILL), "on_train_batch_start")
+        callbacks = [MetricsCallback(), RLCheckpoint(tmp_path, every_env_steps=6 * STEPS), kill]
+        loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "metrics.csv")]
+        small_trainer(tmp_path, callbacks, loggers).fit(SmallPolicy(), SmallData())
+
+    with Fork(run, tmp_path / "log.txt") as process:
+        assert process.wait() == -signal.SIGKILL, process.text
     steps = [int(row["env_steps"]) for row in csv_rows(tmp_path / "metrics.csv")]
     assert steps == [STEPS * (k + 1) for k in range(6)]
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == steps
-    time.sleep(1.0)  # TensorBoard reads its files in the order of their seconds
+    (file,) = (tmp_path / "tb").iterdir()
+    file.rename(file.with_name("events.out.tfevents.1"))  # TensorBoard reads its files in the order of their seconds
     loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "metrics.csv")]
     trainer = small_trainer(tmp_path, [MetricsCallback(), StopCallback(9 * STEPS)], loggers)
     trainer.fit(SmallPolicy(), SmallData(), ckpt_path=str(tmp_path / "last.ckpt"))

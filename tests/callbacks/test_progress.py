@@ -6,9 +6,7 @@ import io
 import os
 import pty
 import re
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -227,26 +225,21 @@ def test_the_progress_bar_is_silent_on_other_ranks(tmp_path: Path):
     assert stream.getvalue() == ""
 
 
-PROGRAM = """
-    from pathlib import Path
-    from lightning_rl.callbacks import MetricsCallback, ProgressBar, StopCallback
-    from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
-    metrics = MetricsCallback()
-    small_trainer(Path("."), [metrics, StopCallback(400), ProgressBar(metrics, 400)]).fit(SmallPolicy(), SmallData())
-"""
-
-
-def test_the_real_stdout_decides(tmp_path: Path):
+def test_the_real_stdout_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A pipe gets plain lines, a pseudo-terminal the bar."""
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"}
-    piped = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, check=True).stdout
+
+    def written(read: int, write: int) -> bytes:
+        with open(write, "w", encoding="utf-8") as stdout, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stdout)
+            metrics = MetricsCallback()
+            callbacks = [metrics, StopCallback(400), ProgressBar(metrics, 400)]
+            small_trainer(tmp_path, callbacks).fit(SmallPolicy(), SmallData())
+        with open(read, "rb", buffering=0) as output:
+            return output.read(65536)
+
+    piped = written(*os.pipe())
     assert b"400/400 env steps" in piped and b"\r" not in piped
-    ours, theirs = pty.openpty()
-    subprocess.run(command, stdout=theirs, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environment, check=True)
-    os.close(theirs)
-    assert b"\r\x1b[2K" in os.read(ours, 65536)
-    os.close(ours)
+    assert b"\r\x1b[2K" in written(*pty.openpty())
 
 
 def test_the_clock_has_hours_minutes_seconds():

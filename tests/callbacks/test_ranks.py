@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
+from typing import Any
 
-PROGRAM = """
-    import errno, json, sys
-    from pathlib import Path
-    from lightning.pytorch import Callback
-    from lightning_rl.callbacks import AtomicCheckpointIO, MetricsCallback, RLCheckpoint, StopCallback
-    from tests.callbacks.small_run import STEPS, SmallData, SmallPolicy, small_trainer
+from lightning.pytorch import Callback
+
+from lightning_rl.callbacks import AtomicCheckpointIO, MetricsCallback, RLCheckpoint, StopCallback
+from tests.callbacks.small_run import STEPS, SmallData, SmallPolicy, small_trainer
+from tests.run_processes import Fork
+
+
+def test_ranks_stop_and_save_together_and_survive_a_failed_write(tmp_path: Path):
+    """The return 5 comes with the 5th iteration; the write of the 2nd one fails on rank 0 while rank 1 waits for it."""
 
     class Full(AtomicCheckpointIO):
-        def save_checkpoint(self, checkpoint, path, storage_options=None):
+        def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
             if checkpoint.get("counters", {}).get("iterations") == 2:
                 raise OSError(errno.ENOSPC, "No space left on device")
             super().save_checkpoint(checkpoint, path, storage_options)
 
     class Reports(Callback):
-        def on_train_end(self, trainer, policy):
+        def on_train_end(self, trainer: Any, policy: Any) -> None:
             found = {"iterations": policy.iterations, "reason": rule.reason, "failures": checkpoint.failures}
-            Path(f"rank{trainer.global_rank}.json").write_text(json.dumps({**found, "cuts": data.cuts}))
+            file = tmp_path / f"rank{trainer.global_rank}.json"
+            file.write_text(json.dumps({**found, "cuts": trainer.datamodule.cuts}))
 
     class Policy(SmallPolicy):
-        def on_train_start(self):
+        def on_train_start(self) -> None:
             rule.target_return = 5.0 if self.global_rank == 1 else None  # only the second rank sees the return
 
     rule = StopCallback(target_return=5.0, min_episodes=1)
-    checkpoint = RLCheckpoint("checkpoints", every_env_steps=STEPS, every_seconds=None)
-    data = SmallData()
-    trainer = small_trainer(Path("."), [MetricsCallback(), rule, Reports(), checkpoint], plugins=[Full()],
-                            strategy="ddp_fork", devices=2, limit_val_batches=0, use_distributed_sampler=False)
-    trainer.fit(Policy(), data)
-"""
+    checkpoint = RLCheckpoint(tmp_path / "checkpoints", every_env_steps=STEPS, every_seconds=None)
 
+    def run() -> None:
+        ranks: dict[str, Any] = {"strategy": "ddp_fork", "devices": 2, "use_distributed_sampler": False}
+        callbacks = [MetricsCallback(), rule, Reports(), checkpoint]
+        trainer = small_trainer(tmp_path, callbacks, plugins=[Full()], limit_val_batches=0, **ranks)
+        trainer.fit(Policy(), SmallData())
 
-def test_ranks_stop_and_save_together_and_survive_a_failed_write(tmp_path: Path):
-    """The return 5 comes with the 5th iteration; the write of the 2nd one fails on rank 0 while rank 1 waits for it."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=100)
-    assert done.returncode == 0, done.stderr
+    with Fork(run, tmp_path / "log.txt") as process:
+        assert process.wait() == 0, process.text
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
     assert (first["iterations"], second["iterations"]) == (5, 5)
     assert (first["reason"], second["reason"]) == ("another rank", "return")

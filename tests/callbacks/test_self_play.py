@@ -87,9 +87,17 @@ def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
 
 
 # -- the league --------------------------------------------------------------------------------------------------------
-def test_the_league_grows_at_multiples_of_env_steps_and_then_replaces_its_oldest_copy(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def league_of_three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, SelfPlay, Watch]:
+    """A run whose league is full after half of it."""
     watch = Watch()
-    policy, self_play = fit(config(tmp_path, league_size=3), watch)
+    return *fit(config(tmp_path_factory.mktemp("league"), league_size=3), watch), watch
+
+
+def test_the_league_grows_at_multiples_of_env_steps_and_then_replaces_its_oldest_copy(
+    league_of_three: tuple[Any, SelfPlay, Watch],
+) -> None:
+    policy, self_play, watch = league_of_three
     assert [*watch.leagues[0].values()] == [0] and len(watch.leagues[-1]) == 3
     joined = list(dict.fromkeys(copied_at for league in watch.leagues for copied_at in league.values()))
     assert [steps // 200 for steps in joined] == [0, 1, 2, 3, 4]
@@ -106,9 +114,8 @@ def test_a_share_of_the_run_decides_when_copies_join(tmp_path: Path) -> None:
     assert [each.every_env_steps for each in callbacks if isinstance(each, SelfPlay)] == [40]  # 5% of 800
 
 
-def test_a_copy_keeps_the_weights_of_its_time_bit_by_bit(tmp_path: Path) -> None:
-    watch = Watch()
-    fit(config(tmp_path, league_size=3), watch)
+def test_a_copy_keeps_the_weights_of_its_time_bit_by_bit(league_of_three: tuple[Any, SelfPlay, Watch]) -> None:
+    _, _, watch = league_of_three
     assert len(watch.weights) == 5
     for (_, copied_at), kept in watch.weights.items():
         assert all(same(each, watch.own[copied_at]) for each in kept)
@@ -136,22 +143,22 @@ def test_the_weakest_copy_by_elo_is_replaced(tmp_path: Path) -> None:
 
 def test_a_copy_joins_once_the_policy_wins_often_enough(tmp_path: Path) -> None:
     watch = Watch()
-    given = config(tmp_path, "total_env_steps=1600", every_env_steps=None, win_rate=0.01, games=10, share_of_self=0.0)
+    given = config(tmp_path, "total_env_steps=600", every_env_steps=None, win_rate=0.01, games=10, share_of_self=0.0)
     fit(given, watch)
     sizes = [len(league) for league in watch.leagues]
     assert sizes[0] == 1  # 10 games take longer than an iteration of 8 episodes at most
     assert sizes[-1] > 2
-    never = config(tmp_path / "never", every_env_steps=None, win_rate=1.0, games=10)
+    never = config(tmp_path / "never", "total_env_steps=300", every_env_steps=None, win_rate=1.0, games=10)
     assert len(fit(never)[1].members) == 1
 
 
 # -- who plays ---------------------------------------------------------------------------------------------------------
 def test_both_seats_and_all_opponents_are_drawn(tmp_path: Path) -> None:
     watch = Watch()
-    fit(config(tmp_path, "total_env_steps=6000", every_env_steps=1000, share_of_self=0.5), watch)
+    fit(config(tmp_path, "total_env_steps=3000", every_env_steps=500, share_of_self=0.5), watch)
     pairs = Counter(tuple(episode[agent][0] for agent in ("player_0", "player_1")) for episode in watch.episodes)
     games = sum(pairs.values())
-    assert games > 400
+    assert games > 200
     assert all("shared" in pair for pair in pairs)
     assert pairs["shared", "shared"] / games == pytest.approx(0.5, abs=0.1)
     first = sum(count for pair, count in pairs.items() if pair[0] == "shared") - pairs["shared", "shared"]

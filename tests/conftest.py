@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, flag_override
 
 from lightning_rl.config import compose
 from lightning_rl.config.groups import is_path, user_confs
 from tests.trained_runs import TrainedRuns, shared_directory
 
+RUN_DIR = re.compile(r"run_dir=('?)(/[\w/.-]+)\1")
 shares_ray = pytest.StashKey[bool]()  # whether Ray's session of this process is the one that tests share
 
 
@@ -64,18 +66,27 @@ def trained_runs(session_directory: Path) -> TrainedRuns:
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once() -> Iterator[None]:
-    """Keep what Hydra composed of the shipped groups, for which it needs 0.2 s; a test's own are not kept."""
+    """Keep what Hydra composed of the shipped groups, for which it needs 0.1 s; a test's own are not kept.
+
+    Configs that differ in a plain path of `run_dir` alone are composed once.
+    """
     kept: dict[tuple[str, ...], bytes] = {}
     composed = compose.composed
 
     def composed_or_kept(overrides: Sequence[str]) -> DictConfig:
-        key = tuple(overrides)
-        policies = [override.removeprefix("policy=") for override in key if override.startswith("policy=")]
+        policies = [override.removeprefix("policy=") for override in overrides if override.startswith("policy=")]
         if user_confs() or any(map(is_path, policies)):
             return composed(overrides)
+        given = {override: found[2] for override in overrides if (found := RUN_DIR.fullmatch(override))}
+        key = tuple("run_dir=/" if override in given else override for override in overrides)
         if key not in kept:
-            kept[key] = pickle.dumps(composed(overrides))
-        return pickle.loads(kept[key])
+            kept[key] = pickle.dumps(composed(key))
+        config = pickle.loads(kept[key])
+        with flag_override(config, ["struct", "readonly"], False):
+            for override, path in given.items():
+                task = config.hydra.overrides.task
+                config.run_dir, task[task.index("run_dir=/")] = path, override
+        return config
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "composed", composed_or_kept)

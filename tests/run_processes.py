@@ -31,6 +31,7 @@ class Fork(multiprocessing.get_context("fork").Process):
     def __init__(self, function: Callable[[], Any], log: Path) -> None:
         super().__init__()
         self.function, self.log = function, log
+        log.touch()
 
     def __enter__(self) -> Self:
         self.start()
@@ -53,6 +54,10 @@ class Fork(multiprocessing.get_context("fork").Process):
         """Its exit code, or -N of the signal N that ended it; None if it has not ended after `seconds`."""
         self.join(seconds)
         return self.exitcode
+
+    def until(self, condition: Callable[[], Any], seconds: float = 100.0) -> Any:
+        """As that of a `Run`."""
+        return until(condition, seconds, self.is_alive, lambda: self.text)
 
     @property
     def text(self) -> str:
@@ -102,12 +107,7 @@ class Run:
 
     def until(self, condition: Callable[[], Any], seconds: float = 100.0) -> Any:
         """What `condition` gives once it is true; fails with the output if the run ends before, or time runs out."""
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            assert self.process.poll() is None, self.text
-            assert time.monotonic() < deadline, self.text
-            time.sleep(0.1)
-        return found
+        return until(condition, seconds, lambda: self.process.poll() is None, lambda: self.text)
 
     def until_gone(self, seconds: float) -> float:
         """Seconds until no process of the run was left.
@@ -134,3 +134,16 @@ def _of(process: psutil.Process, name: str, otherwise: Any) -> Any:
         return getattr(process, name)()
     except psutil.Error:  # it has just ended, or belongs to another user
         return otherwise
+
+
+def until(condition: Callable[[], Any], seconds: float, is_alive: Callable[[], bool], text: Callable[[], str]) -> Any:
+    """What `condition` gives once it is true.
+
+    Raises:
+        AssertionError: the process has ended, or time has run out; with its output.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert is_alive() and time.monotonic() < deadline, text()
+        time.sleep(0.05)
+    return found

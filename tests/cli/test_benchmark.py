@@ -18,6 +18,7 @@ from lightning_rl.benchmark.sides import Learned, Round, Side, alternate, failed
 from tests.cli.conftest import Command
 
 
+@pytest.mark.process
 def test_a_round_of_equal_work_is_measured_and_written(command: Command, tmp_path: Path):
     outcome = command("benchmark", "same_work", "--repeats", "1", "--env-steps", "1024", "--json", "numbers.json")
     assert outcome.code == 0, outcome.err
@@ -124,6 +125,7 @@ def test_a_collapsed_side_is_an_error_of_each_scenario(
         assert idle <= {"bound", "environment alone"}
 
 
+@pytest.mark.process
 def test_a_side_that_fails_shows_its_last_lines():
     with pytest.raises(RuntimeError, match=r"(?s)ours: exit code 2"):
         alternate([ours("ours", policy="pppo")], 1)

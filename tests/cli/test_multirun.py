@@ -158,6 +158,23 @@ class Deadly(Fragile):
 """
 
 
+def test_jobs_at_once_train_in_processes_only_what_is_not_done(command: Command, tmp_path: Path):
+    """The job that raised; the other one has ended well."""
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    sweep = ("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *SHORT)
+    assert command(*sweep, "workers.max_env_restarts=0").code == 1
+    (tmp_path / "fragile.py").write_text(FRAGILE.replace("= lasts, 0", "= 1000, 0"))
+    failed, done = (tmp_path / "sweep" / f"{number}_ppo_custom" / "status.json" for number in range(2))
+    before = done.read_text()
+    again = command(*sweep, "workers.max_env_restarts=0", "--jobs", "2")
+    assert again.code == 0, again.err
+    status = json.loads(failed.read_text())
+    assert (status["state"], done.read_text()) == ("ok", before) and status["pid"] != os.getpid()
+    assert "/300 env steps" in failed.with_name("output.log").read_text()
+    assert "job 1 (env.kwargs.lasts=1000) is done already" in again.out
+
+
+@pytest.mark.process
 def test_jobs_at_once_train_in_processes_of_which_none_harms_another(command: Command, tmp_path: Path):
     """One ends well while the other is killed; the same command then trains what is not done, and nothing else."""
     (tmp_path / "fragile.py").write_text(FRAGILE + STEADY)

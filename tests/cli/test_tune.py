@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,27 +28,23 @@ from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.search import Search
 from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
+from tests.families import each
 
-optuna = pytest.importorskip("optuna")
+pytestmark = pytest.mark.skipif(find_spec("optuna") is None, reason='pip install -e ".[sweep]"')
 
-GROUP_ENVS = dict.fromkeys(("qmix", "vdn", "independent_q", "maddpg", "matd3"), "two_step_game")
 SHORT = ("policy=ppo", "env=cartpole", "experiment=none", "total_env_steps=300", "workers.fragment_length=16")
 ONE_KEY = (*SHORT, "policy.minibatches=2", "logger=none")
 
 
-@pytest.mark.parametrize("policy", [name for name in group_options("policy") if "/" not in name])
+@pytest.mark.parametrize("policy", each(name for name in group_options("policy") if "/" not in name))
 def test_every_policy_has_a_space_whose_values_are_accepted(policy: str):
-    fixed = [f"policy={policy}", f"env={GROUP_ENVS.get(policy, 'pendulum')}", "experiment=none"]
-    if policy in ("dqn", "rainbow", "simple_q", "apex", "r2d2"):
-        fixed[1] = "env=cartpole"
+    fixed = [f"policy={policy}", "experiment=none"]
     dimensions, kept = search_space(fixed)
-    assert kept == fixed and "policy.lr" in [each.key for each in dimensions]
-    longest = max(len(each.choices) for each in dimensions)
-    for index in range(longest):
-        values = []
-        for each in dimensions:
-            choices = each.choices or (each.low, each.high)
-            values.append(each.override(choices[min(index, len(choices) - 1)]))
+    assert kept == fixed and "policy.lr" in [dimension.key for dimension in dimensions]
+    choices = [dimension.choices or (dimension.low, dimension.high) for dimension in dimensions]
+    for index in range(max(map(len, choices))):
+        chosen = [values[min(index, len(values) - 1)] for values in choices]
+        values = [dimension.override(value) for dimension, value in zip(dimensions, chosen, strict=True)]
         check_config(compose_config([*fixed, *values]))
 
 
@@ -135,7 +132,10 @@ def test_a_watch_ends_a_run_with_a_checkpoint(tmp_path: Path):
 
 
 def new_search(directory: Path, *overrides: str, **options: object) -> Search:
-    return Search((*ONE_KEY, "policy.gamma=choice(0.9,0.99)", *overrides), directory, **options)  # type: ignore[arg-type]
+    """Of two values of one key, so that few configs are composed."""
+    space = directory.with_name("space.yaml")
+    space.write_text("policy.gamma: choice(0.9, 0.99)\n")
+    return Search((*ONE_KEY, *overrides), directory, space=space, **options)  # type: ignore[arg-type]
 
 
 def ends(search: Search, value: float | None, marks: list[float], state: str = "ok") -> Job:
@@ -171,21 +171,25 @@ def test_without_a_pruner_every_trial_goes_on(tmp_path: Path):
 
 
 def test_an_interrupted_trial_is_tried_again_by_the_next_search(tmp_path: Path):
-    search = new_search(tmp_path / "search")
+    searched = (tmp_path / "search", "policy.gae_lambda=interval(0.8,1)")
+    search = new_search(*searched)
     ends(search, 3.0, [])
     ends(search, None, [], state="interrupted")
+    import optuna
+
     job = next(search._jobs(10**6, float("inf")))  # its process is killed: the study never learns of its end
     optuna.trial.Trial(search.study, search.study.trials[2]._trial_id).set_user_attr(
         "owner", {**this_process(), "born": "another process"}
     )
-    again = new_search(tmp_path / "search")
+    again = new_search(*searched)
     assert again.ended == 1
     again._release_dead()
     ends(again, 4.0, [])
     ends(again, 5.0, [])
     rows = again.rows()
     assert [row["state"] for row in rows] == ["complete", "interrupted", "interrupted", "complete", "complete"]
-    assert [row["policy.gamma"] for row in rows[3:]] == [row["policy.gamma"] for row in rows[1:3]]
+    values = [row["policy.gae_lambda"] for row in rows]
+    assert values[1] == values[2] == values[3] != values[4]
     assert job.number == 2 and again.ended == 3
 
 
@@ -260,6 +264,7 @@ def test_the_error_of_a_trial_commands_no_terminal(tmp_path: Path, capsys: pytes
     assert "red" in output and "\x1b" not in output and "\x07" not in output
 
 
+@pytest.mark.process
 def test_tune_leaves_runs_a_table_and_an_experiment_and_goes_on(command: Command, tmp_path: Path):
     (tmp_path / "space.yaml").write_text("policy.gamma: choice(0.9, 0.99)\n")
     options = ("--space", "space.yaml", "--study", "mine.db", "--sampler", "random")

@@ -6,10 +6,10 @@ import importlib
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from lightning_rl.errors import import_object
 from lightning_rl.runs.evaluation import confidence_interval, student_t
 from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
+from tests.run_processes import Fork
 
 SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "evaluation.every_env_steps=500")
 
@@ -123,11 +124,10 @@ def test_cfg_of_a_sweep_prints_the_config_of_each_job_and_trains_nothing(command
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_warning_of_the_package_is_a_line_without_a_place_in_its_source(tmp_path: Path):
-    asked = ["train", "policy=ppo", "env=cartpole", "model=nature_cnn", "run_dir=out", *SHORT]
-    done = subprocess.run([sys.executable, "-m", "lightning_rl", *asked], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0
-    (line,) = (line for line in done.stderr.splitlines() if "model.conv_filters" in line)
+def test_a_warning_of_the_package_is_a_line_without_a_place_in_its_source(command: Command):
+    outcome = command("train", "policy=ppo", "env=cartpole", "model=nature_cnn", "run_dir=out", *SHORT)
+    assert outcome.code == 0
+    (line,) = (line for line in outcome.err.splitlines() if "model.conv_filters" in line)
     assert line.startswith("warning: model.conv_filters and model.conv_residual_channels are for images, and the obs")
 
 
@@ -199,23 +199,20 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(command: Command, tmp_p
 
 
 def test_train_py_is_the_same_and_ctrl_c_leaves_a_checkpoint_to_resume(tmp_path: Path, command: Command):
-    script = Path(__file__).parents[2] / "train.py"
-    arguments = ["run_dir=out", "total_env_steps=100000000", "evaluation=none"]
-    process = subprocess.Popen([sys.executable, str(script), *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"})
-    deadline = time.monotonic() + 60
-    while "env_steps" not in _text(tmp_path / "out" / "metrics.csv"):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    script = str(Path(__file__).parents[2] / "train.py")
+
+    def train() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
+        sys.argv = [script, "run_dir=out", "total_env_steps=100000000", "workers.fragment_length=32", "evaluation=none"]
+        runpy.run_path(script, run_name="__main__")
+
+    with Fork(train, tmp_path / "log.txt") as process:
+        process.until(lambda: "/100,000,000 env steps" in process.text)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait() == 130, process.text
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     assert status["state"] == "interrupted"
     assert command("resume", "out", f"total_env_steps={status['env_steps'] + 500}").code == 0
-
-
-def _text(file: Path) -> str:
-    return file.read_text() if file.is_file() else ""
 
 
 def test_the_confidence_interval_is_students():
@@ -294,6 +291,7 @@ def console(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.process
 def test_the_program_finds_modules_of_the_working_directory(tmp_path: Path):
     """In the environments' processes too; and a file there does not take the place of an installed package."""
     (tmp_path / "my_envs.py").write_text(OWN_ENV)

@@ -24,6 +24,7 @@ from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.signatures import keywords_of
+from tests.families import each
 
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
 ANY_ID = ("atari", "custom", "pettingzoo")  # presets that need env.id
@@ -62,7 +63,7 @@ def test_the_other_sections_yaml_are_their_constructors_signatures():
         assert data == expected
 
 
-@pytest.mark.parametrize("env", [*ENVS, *ANY_ID])
+@pytest.mark.parametrize("env", each([*ENVS, *ANY_ID], default=("cartpole", "pong", "connect_four", "custom")))
 def test_an_environments_yaml_names_every_keyword_of_the_creator(env: str):
     named = ["env.id=FrozenLake-v1"] if env in ANY_ID else []
     assert compose_config([f"env={env}", *named])["env"].keys() == keywords_of(EnvCreator).keys()
@@ -76,7 +77,13 @@ def test_sections_without_a_constructor_have_the_keys_that_are_checked():
     assert {key: evaluation[key] for key in EVALUATION_DEFAULTS} == {**EVALUATION_DEFAULTS, "max_share": 0.2}
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "experiment",
+    each(
+        EXPERIMENTS,
+        default=("cartpole_two_algorithms", "dqn_bit_flipping", "none", "ppo_cartpole", "qmix_two_step_game"),
+    ),
+)
 def test_every_experiment_composes_and_passes_the_check(experiment: str):
     policy = next((name for name in sorted(POLICIES, key=len)[::-1] if experiment.startswith(f"{name}_")), "")
     env = experiment.removeprefix(f"{policy}_")
@@ -132,7 +139,7 @@ def test_tuned_values_of_a_pair_apply_by_default_and_overrides_win():
     ("pair", "choice"),
     [
         (("policy=sac", "env=mountaincar_continuous"), "exploration=stochastic"),
-        (("policy=sac", "env=mountaincar_continuous"), "exploration=rnd"),
+        pytest.param(("policy=sac", "env=mountaincar_continuous"), "exploration=rnd", marks=pytest.mark.every),
         (("policy=sac", "env=mountaincar_continuous"), "model=wide"),
         (("policy=ppo", "env=cartpole"), "workers=short"),
         (("policy=dqn", "env=cartpole"), "exploration=soft_q"),

@@ -13,7 +13,8 @@ from lightning_rl.config.origins import changed_keys, settings_of
 from tests.cli.conftest import Command
 
 CONF = shipped_conf()
-SHORT = ("total_env_steps=300", "evaluation=none", "logger=none", "run_dir=out")
+TINY = ("total_env_steps=300", "evaluation=none", "logger=none", "policy.passes=1", "workers.fragment_length=16")
+SHORT = (*TINY, "run_dir=out")
 
 
 def line_of(place: str) -> str:
@@ -149,7 +150,7 @@ def test_a_run_is_explained_by_its_own_overrides_and_its_history(command: Comman
 
 
 def test_a_sweep_gives_each_job_its_overrides(command: Command, empty_directory: Path):
-    assert command("train", "-m", "seed=1,2", "policy.gamma=0.9", "run_dir=sweep", *SHORT[:3]).code == 0
+    assert command("train", "-m", "seed=1,2", "policy.gamma=0.9", "run_dir=sweep", *TINY).code == 0
     found = json.loads(command("explain", "sweep/1_ppo_cartpole", "seed", "--json").out)
     assert found["value"] == 2 and found["settings"][-1]["value"] == "2"
 

@@ -25,7 +25,7 @@ def run_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_everything_in_a_new_project_runs(command: Command, tmp_path: Path):
+def test_a_new_project_trains(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     outcome = command("init", "walker")
     assert outcome.code == 0 and outcome.out.endswith(
         "\ncd walker\nlightning-rl train policy=my_ppo env=corridor\npython -m pytest\n"
@@ -37,19 +37,25 @@ def test_everything_in_a_new_project_runs(command: Command, tmp_path: Path):
     assert "my_project" not in "".join(path.read_text() for path in project.rglob("*") if path.is_file())
     assert len((project / "README.md").read_text().split("\n\n", 1)[1].splitlines()) == 5
 
-    trained = run_in(
-        project, "lightning_rl", "train", "policy=my_ppo", "env=corridor", "total_env_steps=600", "run_dir=r"
-    )
-    assert trained.returncode == 0, trained.stderr
-    assert "(lightning-rl evaluate r, " in trained.stdout
-    assert "(lightning-rl evaluate r --best)" in trained.stdout
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(str(project))
+    trained = command("train", "policy=my_ppo", "env=corridor", "total_env_steps=600", "run_dir=r")
+    assert trained.code == 0, trained.err
+    assert "(lightning-rl evaluate r, " in trained.out
+    assert "(lightning-rl evaluate r --best)" in trained.out
     assert json.loads((project / "r" / "status.json").read_text())["state"] == "ok"
     header = (project / "r" / "metrics.csv").read_text().splitlines()[0].split(",")
     assert {"train/share_right", "train/model/feature_penalty"} <= set(header)
-    tested = run_in(project, "pytest", "-q", "-p", "no:cacheprovider")
+
+
+@pytest.mark.process
+def test_the_tests_of_a_new_project_pass(tmp_path: Path):
+    create_project(tmp_path / "walker")
+    tested = run_in(tmp_path / "walker", "pytest", "-q", "-p", "no:cacheprovider")
     assert tested.returncode == 0 and "3 passed" in tested.stdout, tested.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "tool", [("ruff", "check", "--no-cache", "."), ("ruff", "format", "--check", "--no-cache", ".")]
 )

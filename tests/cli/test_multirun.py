@@ -16,7 +16,7 @@ from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
 from tests.run_processes import Run
 
-SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")
+SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.passes=1", "evaluation=none", "logger=none")
 WITH_CURVES = (*SHORT[:-1], "logger=csv")
 
 FRAGILE = '''

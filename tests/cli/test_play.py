@@ -26,14 +26,15 @@ from lightning_rl.runs import watch
 from tests.cli.conftest import Command
 from tests.cli.watched_run import train
 from tests.rollouts.counting import Counter
+from tests.trained_runs import TrainedRuns
 
 ROOT = Path(__file__).parents[2]
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 
 
 @pytest.fixture(scope="module")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("runs") / "cartpole", "env=cartpole")
+def cartpole(trained_runs: TrainedRuns, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_runs.copy("ppo", tmp_path_factory.mktemp("runs") / "cartpole")
 
 
 @pytest.fixture(scope="module")

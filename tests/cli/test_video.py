@@ -12,11 +12,12 @@ from PIL import Image
 from lightning_rl.rendering.video_files import has_mp4
 from tests.cli.conftest import Command
 from tests.cli.watched_run import train
+from tests.trained_runs import TrainedRuns
 
 
 @pytest.fixture(scope="module")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("runs") / "cartpole", "env=cartpole")
+def cartpole(trained_runs: TrainedRuns, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_runs.copy("ppo", tmp_path_factory.mktemp("runs") / "cartpole")
 
 
 def frames(file: Path) -> tuple[int, tuple[int, int]]:
@@ -106,13 +107,13 @@ def test_bad_input_is_one_line(cartpole: Path, command: Command, arguments: list
             ("env=pendulum", "policy=ppo", "policy.observation_filter=mean_std", "env.max_episode_steps=30"),
             "",
         ),  # a filter, continuous actions
-        (("env=connect_four", "experiment=none", "total_env_steps=100"), "pettingzoo"),  # turns and masks
-        (("env=simple_tag", "total_env_steps=100"), "mpe2"),  # together, two policies
+        (("env=connect_four",), "pettingzoo"),  # turns and masks
+        (("env=simple_tag",), "mpe2"),  # together, two policies
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
 def test_policies_of_all_kinds_are_recorded(overrides: tuple[str, ...], trust: str, command: Command, tmp_path: Path):
-    run = train(tmp_path / "run", *overrides)
+    run = train(tmp_path / "run", "experiment=none", "total_env_steps=100", *overrides)
     trusted = ["--trust", trust] if trust else []
     arguments = [str(run), "--episodes", "2", "--json", *trusted]
     outcome = command("video", *arguments, "--out", "grid.gif", "--grid")

@@ -71,8 +71,8 @@ def settings_of(key: str, overrides: Sequence[str] = ()) -> list[Setting]:
     return list(_settings(key, files, given, followed=set()))
 
 
-def changed_keys(overrides: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Key → (value, default) for each key that has another value than its choices give without values of one's own.
+def changed_keys(overrides: Sequence[str]) -> dict[str, tuple[Any, Any, str]]:
+    """Key → (value, default, place that sets it) for each key with another value than its choices give by themselves.
 
     The defaults are those of the same choices of groups (`policy=dqn env=pendulum`) with `experiment=none`. Copies of a
     section, as of `model` in `policy.model`, are left out.
@@ -94,7 +94,7 @@ def changed_keys(overrides: Sequence[str]) -> dict[str, tuple[Any, Any]]:
             continue
         own = [setting for setting in _settings(key, files, given, followed=set()) if _covers(setting.key, key)]
         if own and not REFERENCE.fullmatch(own[-1].value):
-            found[key] = (value, default)
+            found[key] = (value, default, own[-1].place)
     return found
 
 

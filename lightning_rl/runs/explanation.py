@@ -122,8 +122,7 @@ def explain_all(
 def _changed(overrides: Sequence[str], config: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"key": key, "value": value_at(config, key) if config else value, "default": default, "place": place}
-        for key, (value, default) in changed_keys(overrides).items()
-        for place in [settings_of(key, overrides)[-1].place]
+        for key, (value, default, place) in changed_keys(overrides).items()
     ]
 
 

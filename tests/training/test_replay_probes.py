@@ -13,6 +13,7 @@ from lightning_rl.policies import DDPG, DQN, SAC, TD3, TQC, Policy, SimpleQ
 from lightning_rl.replay import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.families import each
 from tests.training import probes
 
 SOFT = {"initial_alpha": 1e-2, "target_entropy": None, "tau": 0.1}
@@ -68,7 +69,7 @@ VALUES: list[tuple[type[probes.Probe], dict[float, float]]] = [
 ]
 
 
-@pytest.mark.parametrize("name", [name for name in DISCRETE if name != "c51"])  # whose atoms would take much longer
+@pytest.mark.parametrize("name", each(name for name in DISCRETE if name != "c51"))  # whose atoms would take much longer
 @pytest.mark.parametrize(("probe", "known"), VALUES)
 def test_off_policy_algorithms_learn_the_known_values(
     name: str, probe: type[probes.Probe], known: dict[float, float]
@@ -77,7 +78,7 @@ def test_off_policy_algorithms_learn_the_known_values(
     np.testing.assert_allclose(found, list(known.values()), atol=0.15)
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize("name", each(DISCRETE))
 def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
     policy = train_on_replay(name, probes.MatchedReward, iterations=20)
     assert [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)] == [0, 1]
@@ -99,14 +100,14 @@ class DelayedBox(probes.DelayedReward):
         self.action_space = probes.MatchedBox().action_space
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", each(CONTINUOUS))
 def test_continuous_actions_go_where_they_pay(name: str) -> None:
     policy = train_on_replay(name, PulledBox, iterations=30)
     best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
     np.testing.assert_allclose(best, [-2.0, 6.0], atol=0.5)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", each(CONTINUOUS))
 def test_values_of_continuous_actions_are_discounted_and_end(name: str) -> None:
     """γ = ½: V(first) = ½, V(second) = 1."""
     found = best_values(train_on_replay(name, DelayedBox, iterations=20), [0.0, 1.0])

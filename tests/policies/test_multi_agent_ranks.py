@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.process  # test_ranks.py has the one that runs by default
+
 PROGRAM = """
     import torch
     from lightning.pytorch import Trainer

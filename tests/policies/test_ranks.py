@@ -50,11 +50,11 @@ REPLAYED = ("total_env_steps=120", "data.learning_starts=64", "data.batch_size=1
 @pytest.mark.parametrize(
     ("policy", "env", "overrides"),
     [
-        ("sac", "pendulum", REPLAYED),
+        ("ppo", "cartpole", ("total_env_steps=128", *ON_POLICY[1:])),
+        pytest.param("sac", "pendulum", REPLAYED, marks=pytest.mark.process),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in [
-                ("ppo", "cartpole", ON_POLICY),
                 ("es", "cartpole", POPULATION),
                 ("pg", "cartpole", ("total_env_steps=600",)),  # its loss does not use the model's values
                 ("impala", "cartpole", ON_POLICY),
@@ -77,30 +77,32 @@ def test_ranks_have_equal_weights_after_training(
         torch.testing.assert_close(value, second["weights"][name], rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize(
-    ("policy", "overrides"),
-    [
-        ("ppo", ("policy.minibatches=1", "policy.passes=3")),
-        pytest.param("a2c", ("policy.microbatches=3", "policy.standardise_advantages=true"), marks=pytest.mark.slow),
-        pytest.param("a2c", ("policy.standardise_advantages=true",), marks=pytest.mark.slow),
-        pytest.param("pg", ("policy.lr=3e-3",), marks=pytest.mark.slow),
-    ],
-)
-def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(
-    policy: str, overrides: tuple[str, ...], tmp_path: Path
-) -> None:
+PPO = ("policy=ppo", "policy.minibatches=1", "policy.passes=3")
+AVERAGED = [
+    PPO,
+    *(
+        pytest.param(each, marks=pytest.mark.slow)
+        for each in [
+            ("policy=a2c", "policy.microbatches=3", "policy.standardise_advantages=true"),
+            ("policy=a2c", "policy.standardise_advantages=true"),
+            ("policy=pg", "policy.lr=3e-3"),
+        ]
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def two_ranks_and_one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Both ranks of a run, and the only rank of another with the same workers."""
+    overrides = (*request.param, "env=pendulum", "workers.fragment_length=32", "total_env_steps=2048")
+    return two_ranks_and_one_of(tmp_path_factory.mktemp("ranks"), *overrides)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("two_ranks_and_one", AVERAGED, indirect=True, ids=" ".join)
+def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(two_ranks_and_one: list[Any]) -> None:
     """The mean of two ranks' gradients is that of all rows; Pendulum's 200 steps give both equally many rows."""
-    overrides_of_both = (
-        f"policy={policy}",
-        "env=pendulum",
-        "workers.fragment_length=32",
-        "total_env_steps=2048",
-        *overrides,
-    )
-    _, both = weights_of_ranks(tmp_path, *overrides_of_both)
-    (alone,) = weights_of_ranks(
-        tmp_path, *overrides_of_both, "trainer.devices=1", "trainer.strategy=auto", "run_dir=alone", ranks=1
-    )
+    _, both, alone = two_ranks_and_one
     assert both["steps"] == alone["steps"] > 0
     change = 0.0
     for name, value in alone["weights"].items():
@@ -109,6 +111,16 @@ def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(
     assert change > 1e-3  # a hundred times the tolerance
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("two_ranks_and_one", [PPO], indirect=True, ids=" ".join)
+def test_a_worker_s_first_fragment_does_not_depend_on_its_rank(two_ranks_and_one: list[Any]) -> None:
+    """Worker 1 samples the same first fragment in rank 1 of two and in the only rank; worker 0 samples another."""
+    first, second, alone = two_ranks_and_one
+    torch.testing.assert_close(torch.cat([first["obs"], second["obs"]], dim=1), alone["obs"], rtol=0, atol=0)
+    assert not torch.equal(first["obs"], second["obs"])
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("policy", "overrides"),
     [("ars", ("policy.top_directions=2",)), pytest.param("es", (), marks=pytest.mark.slow)],
@@ -117,25 +129,18 @@ def test_two_ranks_of_es_and_ars_learn_the_weights_of_one(
     policy: str, overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Return ranks and best directions are those of the whole population."""
-    overrides_of_both = (f"policy={policy}", "env=cartpole", "data.directions=6", "total_env_steps=600", *overrides)
-    _, both = weights_of_ranks(tmp_path, *overrides_of_both)
-    (alone,) = weights_of_ranks(
-        tmp_path, *overrides_of_both, "trainer.devices=1", "trainer.strategy=auto", "run_dir=alone", ranks=1
-    )
+    common = (f"policy={policy}", "env=cartpole", "data.directions=6", "total_env_steps=600", *overrides)
+    _, both, alone = two_ranks_and_one_of(tmp_path, *common)
     assert both["steps"] == alone["steps"] > 1
     for name, value in alone["weights"].items():
         torch.testing.assert_close(both["weights"][name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_a_worker_s_first_fragment_does_not_depend_on_its_rank(tmp_path: Path) -> None:
-    """Worker 1 samples the same first fragment in rank 1 of two and in the only rank; worker 0 samples another."""
-    overrides_of_both = ("policy=ppo", "env=pendulum", "workers.fragment_length=32", "total_env_steps=256")
-    first, second = weights_of_ranks(tmp_path, *overrides_of_both)
-    (alone,) = weights_of_ranks(
-        tmp_path, *overrides_of_both, "trainer.devices=1", "trainer.strategy=auto", "run_dir=alone", ranks=1
-    )
-    torch.testing.assert_close(torch.cat([first["obs"], second["obs"]], dim=1), alone["obs"], rtol=0, atol=0)
-    assert not torch.equal(first["obs"], second["obs"])
+def two_ranks_and_one_of(directory: Path, *overrides: str) -> list[Any]:
+    """What `PROGRAM` wrote in both ranks of a run, and in the only rank of another with the same workers."""
+    alone = ("trainer.devices=1", "trainer.strategy=auto", "run_dir=alone")
+    both = weights_of_ranks(directory, *overrides)
+    return [*both, *weights_of_ranks(directory, *overrides, *alone, ranks=1)]
 
 
 def weights_of_ranks(directory: Path, *overrides: str, ranks: int = 2) -> list[Any]:

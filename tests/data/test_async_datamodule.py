@@ -23,6 +23,7 @@ from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.families import each
 from tests.run_comparison import assert_equal_weights
 
 SMALL = [
@@ -459,7 +460,7 @@ RESUMED = {
 }
 
 
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("name", each(RESUMED, default=("impala", "ahead")))
 def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, name: str) -> None:
     overrides = [*RESUMED[name], "policy.lr=5e-4"]  # the default rate falls with the run's length
     whole, its_data, _ = train(tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides)

@@ -19,6 +19,7 @@ from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
 from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch, env_steps
+from tests.families import each
 
 ITERATIONS = 3
 
@@ -135,7 +136,9 @@ def test_each_pipeline_runs_losses_in_train_mode(name: str, runs: Any) -> None:
     assert all(training for training, _, _ in runs[name][0].losses)
 
 
-@pytest.mark.parametrize("name", ["rollouts", "replay", "prioritised replay", "gradients"])
+@pytest.mark.parametrize(
+    "name", each((name for name in PIPELINES if name != "populations"), default=("rollouts", "replay"))
+)
 def test_random_numbers_in_losses_follow_from_the_run_s_seed(name: str, runs: Any, tmp_path: Path) -> None:
     """And not from the state of the process's generator."""
     again, _ = run_iterations(tmp_path, name, process_seed=2)
@@ -195,7 +198,7 @@ ALL_PIPELINES = {
 }
 
 
-@pytest.mark.parametrize("policy", ALL_PIPELINES)
+@pytest.mark.parametrize("policy", each(ALL_PIPELINES))
 def test_every_episode_and_learner_hook_is_called_in_every_pipeline(policy: str, tmp_path: Path) -> None:
     hooks = EveryHook()
     overrides = [f"run_dir={tmp_path}", *ALL_PIPELINES[policy]]

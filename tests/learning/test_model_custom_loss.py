@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 
 from lightning_rl.cli import main
@@ -20,6 +19,7 @@ from lightning_rl.policies import A2C, A3C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
+from tests.families import each
 
 EVOLVING = ("ars", "es")  # they refuse models with a custom_loss
 FILES = sorted((Path(__file__).parents[2] / "conf" / "policy").glob("*.yaml"))
@@ -67,7 +67,7 @@ def custom_model(policy: Policy) -> Any:
 
 
 @pytest.mark.parametrize("form", ["list", "sum"])
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", each(POLICIES))
 def test_a_model_s_custom_loss_trains_its_parameters_and_its_metrics_are_reported(name: str, form: str) -> None:
     """SGD with rate 0.1: p = 2 − 0.1 · 2 · 2 = 1.6 and q = 1 − 0.1 · 3 = 0.7; the loss grows by p² + 3q = 7."""
     policy, worker = policy_and_worker(name, {"custom_model": AuxiliaryLoss, "custom_model_config": {"form": form}})
@@ -92,7 +92,7 @@ def test_a_custom_loss_that_returns_no_loss_is_refused(name: str, returned: Any)
         policy.learn_on_batch(worker.sample())
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", each(POLICIES))
 def test_a_model_without_custom_loss_keeps_the_parameters_that_only_it_would_train(name: str) -> None:
     class Plain(AuxiliaryLoss):
         custom_loss = Model.custom_loss
@@ -130,7 +130,7 @@ def expert_file(tmp_path: Path) -> str:
     return str(tmp_path / "expert")
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", each(POLICIES, default=("ppo", "dqn")))
 def test_a_model_s_custom_loss_may_read_offline_data(name: str, expert_file: str) -> None:
     model = {"custom_model": ImitationLoss, "custom_model_config": {"file": expert_file}}
     policy, worker = policy_and_worker(name, model, optimizer="adam", lr=1e-2)
@@ -142,6 +142,8 @@ def test_a_model_s_custom_loss_may_read_offline_data(name: str, expert_file: str
 def test_a_model_s_metrics_are_written_to_tensorboard(tmp_path: Path, expert_file: str) -> None:
     overrides = ["env=cartpole", "total_env_steps=600", "workers.envs_per_worker=4", "workers.fragment_length=32"]
     model = [f"model.custom_model={__name__}:ImitationLoss", f"model.custom_model_config.file={expert_file}"]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     assert main(["train", "policy=ppo", *overrides, *model, f"run_dir={tmp_path / 'run'}"]) == 0
     events = EventAccumulator(str(tmp_path / "run" / "tb"))
     events.Reload()

@@ -181,6 +181,7 @@ def merge_filters(rank: int, meeting_file: str, results) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.process
 def test_two_ranks_hold_the_statistics_of_all_rows(tmp_path):
     """Rows 0, 1 | 5: count 3, mean 2, Σ(x − 2)² = 4 + 1 + 9 = 14."""
     with multiprocessing.Manager() as manager:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging.handlers
 from contextlib import nullcontext
@@ -44,6 +45,7 @@ from lightning_rl.policies.export import FORMATS, ActingModule
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, flatten_fragment
 from lightning_rl.spaces import ActionTransform, leaf_values, pack_leaves
+from tests.families import each
 from tests.feature_matrix import AnySpaces
 from tests.policies.memories import MEMORIES
 from tests.policies.several_agents import PPO_ENTRY, several
@@ -148,7 +150,10 @@ def check_export(case: str, format: str, folder: Path) -> dict[str, Any]:
     return written
 
 
-@pytest.mark.parametrize("case", CASES)
+ONE_OF_EACH_KIND = ("ppo", "nested", "masked", "r2d2", "sac", "td3", "es", "qmix")  # of output, input and memory
+
+
+@pytest.mark.parametrize("case", each(CASES, ONE_OF_EACH_KIND))
 def test_a_file_of_torch_export_answers_as_the_policy(case: str, tmp_path: Path) -> None:
     written = check_export(case, "torch.export", tmp_path)
     assert written["check"]["largest_difference"] == 0.0, "the same operations on the same machine"
@@ -183,7 +188,7 @@ def test_every_format_holds_every_algorithm(case: str, format: str, tmp_path: Pa
     check_export(case, format, tmp_path)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", each(STRATEGIES, ("epsilon_greedy", "gaussian_noise", "parameter_noise")))
 def test_no_exploration_strategy_gets_into_a_file(strategy: str, tmp_path: Path) -> None:
     exploration = {"type": strategy}
     if strategy == "group_noise":
@@ -308,12 +313,13 @@ def test_exporting_changes_neither_the_mode_nor_the_actions_of_the_policy(tmp_pa
 
 
 # -- the action transform in torch -------------------------------------------------------------------------------------
-@pytest.mark.parametrize("clip", [False, True])
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("space", ACTIONS, ids=str)
-def test_the_action_transform_of_tensors_gives_the_same_bits_as_that_of_arrays(
-    space: Any, normalize: bool, clip: bool
-) -> None:
+@pytest.mark.parametrize(("normalize", "clip"), itertools.product([False, True], repeat=2))
+def test_the_action_transform_of_tensors_gives_the_same_bits_as_that_of_arrays(normalize: bool, clip: bool) -> None:
+    for space in ACTIONS:
+        check_transform(space, normalize, clip)
+
+
+def check_transform(space: Any, normalize: bool, clip: bool) -> None:
     transform = ActionTransform(space, normalize=normalize, clip=clip)
     transform.policy_space.seed(0)
     actions = [transform.policy_space.sample() for _ in range(5)]
@@ -323,8 +329,8 @@ def test_the_action_transform_of_tensors_gives_the_same_bits_as_that_of_arrays(
     )
     arrays = leaf_values(space, transform.to_env(tensors))
     for ours, theirs in zip(transform.to_env_tensors(tensors), arrays, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs)
-        assert ours.numpy().dtype == theirs.dtype
+        np.testing.assert_array_equal(ours.numpy(), theirs, err_msg=str(space))
+        assert ours.numpy().dtype == theirs.dtype, space
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

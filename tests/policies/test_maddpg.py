@@ -563,6 +563,7 @@ def trained(name: str, env: str, env_steps: int, *overrides: str) -> float:
     return result["eval/ep_rew_mean"]
 
 
+@pytest.mark.every
 def test_maddpg_learns_a_game_of_discrete_actions(tmp_path: Any) -> None:
     """The best return is 5; random play gives 0.56."""
     started = ["data.learning_starts=200", f"run_dir={tmp_path}"]

@@ -25,6 +25,7 @@ from lightning_rl.runs import evaluation, run
 from lightning_rl.runs.multi_agent import default_policies
 from tests.envs.classic_control import CARTPOLE
 from tests.refusals import not_refused
+from tests.families import each
 from tests.run_comparison import assert_equal
 
 SMALL = [
@@ -84,28 +85,33 @@ def rows(run_dir: Path) -> list[dict[str, str]]:
 
 
 # -- what a person gets -----------------------------------------------------------------------------------------------
-def test_policies_of_several_algorithms_train_in_one_run(tmp_path: Path) -> None:
-    status = run.train(config(tmp_path / "run", *RUNS["ppo and dqn"]))
-    assert status["state"] == "ok"
+@pytest.fixture(scope="module")
+def two_algorithms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of PPO and DQN."""
+    run_dir = tmp_path_factory.mktemp("two") / "run"
+    assert run.train(config(run_dir, *RUNS["ppo and dqn"]))["state"] == "ok"
+    return run_dir
+
+
+def test_policies_of_several_algorithms_train_in_one_run(two_algorithms: Path) -> None:
+    status = json.loads((two_algorithms / "status.json").read_text())
     assert set(status["policies"]) == {"a", "b"} and set(status["policies"]["a"]) == {"return", "evaluation"}
-    found = {name for row in rows(tmp_path / "run") for name, value in row.items() if value}
+    found = {name for row in rows(two_algorithms) for name, value in row.items() if value}
     assert {"train/a/policy_loss", "train/b/td_error", "rollout/a/ep_rew_mean", "eval/b/ep_rew_mean"} <= found
     assert "replay/b/rows" in found and "replay/a/rows" not in found
-    loaded = Policy.load(tmp_path / "run" / "checkpoints" / "last.ckpt", policy_id="b")
+    loaded = Policy.load(two_algorithms / "checkpoints" / "last.ckpt", policy_id="b")
     assert isinstance(loaded, DQN) and loaded.compute_single_action(loaded.observation_space.sample()) in (0, 1)
 
 
-def test_the_return_is_the_sum_over_the_agents_and_a_policys_the_mean_of_its_own(tmp_path: Path) -> None:
+def test_the_return_is_the_sum_over_the_agents_and_a_policys_the_mean_of_its_own(two_algorithms: Path) -> None:
     """Each of the three copies gives a reward of 1 per step that it lives."""
-    run.train(config(tmp_path / "run", *RUNS["ppo and dqn"]))
-    last = [row for row in rows(tmp_path / "run") if row["rollout/a/ep_rew_mean"]][-1]
+    last = [row for row in rows(two_algorithms) if row["rollout/a/ep_rew_mean"]][-1]
     total, one, two = (float(last[f"rollout/{name}ep_rew_mean"]) for name in ("", "a/", "b/"))
     assert total == pytest.approx(one + 2 * two)
 
 
-def test_an_evaluation_names_each_policys_return(tmp_path: Path) -> None:
-    run.train(config(tmp_path / "run", *RUNS["ppo and dqn"]))
-    result = evaluation.evaluate(tmp_path / "run", episodes=4)
+def test_an_evaluation_names_each_policys_return(two_algorithms: Path) -> None:
+    result = evaluation.evaluate(two_algorithms, episodes=4)
     assert result["mean"] == pytest.approx(result["policies"]["a"] + 2 * result["policies"]["b"])
     assert json.loads(json.dumps(result))["policies"].keys() == {"a", "b"}
 
@@ -326,7 +332,13 @@ def test_a_policy_with_a_buffer_that_is_not_trained_is_not_warned_of(
 
 
 # -- resumed, and in other processes ----------------------------------------------------------------------------------
-@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in RUNS_HERE), *IN_PROCESSES])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        *(pytest.param(name, 0, marks=() if name == "ppo and dqn" else pytest.mark.every) for name in RUNS_HERE),
+        *IN_PROCESSES,
+    ],
+)
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: int) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     run.train(config(whole, *RUNS_HERE[name], f"workers.num_workers={workers}"))
@@ -406,12 +418,9 @@ COMBINATIONS = {
     "whole episodes": ["policy=ppo", *CARTPOLES, "workers.batch_mode=complete_episodes"],
     "a process for each environment": ["policy=ppo", *CARTPOLES, "workers.vectorization=async"],
 }
-LONG = ("attention", "rainbow", "curiosity", "a central critic and an LSTM", "a process for each environment")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in COMBINATIONS]
-)
+@pytest.mark.parametrize("name", each(COMBINATIONS, ("impala", "sac", "a central critic", "masks in turns, replayed")))
 def test_what_trains_one_agent_trains_several(tmp_path: Path, name: str) -> None:
     status = run.train(config(tmp_path / "run", *COMBINATIONS[name], "total_env_steps=128"))
     assert status["state"] == "ok" and status["env_steps"] >= 128

@@ -24,6 +24,7 @@ from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from tests.envs.classic_control import CARTPOLE
+from tests.families import each
 from tests.rollouts.ray.programs import PROGRAM, descendants
 
 SMALL = [
@@ -209,7 +210,7 @@ def test_several_ranks_are_refused() -> None:
         datamodule.check_fits(ApexDQN(*env.spaces()))
 
 
-@pytest.mark.parametrize("half", [64, 72])
+@pytest.mark.parametrize("half", each([64, 72], default=[72]))
 def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, half: int) -> None:
     overrides = ["data.requests_per_shard=3", f"checkpoint.every_env_steps={half}", "data.training_intensity=0.3"]
     whole, its_data = train(tmp_path / "whole", "total_env_steps=128", *overrides)

@@ -23,6 +23,7 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
 from tests.envs.classic_control import CARTPOLE
+from tests.families import each
 
 SMALL = (
     "experiment=none",
@@ -82,7 +83,7 @@ def fit(run_dir: Path, *overrides: str) -> Diary:
     return diary
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", each(PIPELINES, default=("on_policy", "async", "gradients", "population")))
 def test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline(tmp_path: Path, pipeline: str) -> None:
     diary = fit(tmp_path, *PIPELINES[pipeline], "total_env_steps=500", "evaluation.every_env_steps=110")
     expected = after_multiples(diary.iterations, 110)

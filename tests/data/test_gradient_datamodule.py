@@ -18,6 +18,7 @@ from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import A2C
 from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.runs import run
+from tests.families import each
 from tests.run_comparison import assert_equal_weights
 
 SMALL = [
@@ -34,6 +35,7 @@ SMALL = [
 LSTM = ["model=lstm", "model.lstm_cell_size=8", "model.fcnet_hiddens=[8]"]
 FILTERED = ["policy.observation_filter=mean_std", "policy.reward_filter=clip", "policy.lr=[[0,1e-2],[400,0.0]]"]
 SCALED = [*FILTERED, "policy.reward_filter=return_std"]  # that each process has one worker for
+VARIANTS: dict[str, list[str]] = {"plain": [], "statistics": FILTERED, "lstm": LSTM}
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
@@ -51,9 +53,10 @@ def train(run_dir: Path, *overrides: str, resume: bool = False) -> Any:
     return policy
 
 
-@pytest.mark.parametrize("more", [[], SCALED, LSTM], ids=["plain", "statistics", "lstm"])
-def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, more: list[str]) -> None:
+@pytest.mark.parametrize("name", each(VARIANTS, default=["plain"]))
+def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, name: str) -> None:
     """Same fragments, same gradients, same steps: the same weights, bit for bit."""
+    more = SCALED if name == "statistics" else VARIANTS[name]
     same = [*more, "workers.logical_workers=1", "total_env_steps=300", "policy.entropy_coef=0.01"]
     first = train(tmp_path / "a3c", "data.gradients_per_iteration=1", *same)
     second = train(tmp_path / "a2c", "policy=a2c", *same)
@@ -68,10 +71,11 @@ def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Pa
     assert policy.reported["train/grad_norm"] > 0 and policy.reported["time/collect_s"] > 0
 
 
-@pytest.mark.parametrize("more", [[], FILTERED, LSTM], ids=["plain", "statistics", "lstm"])
-def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, more: list[str]) -> None:
+@pytest.mark.parametrize("name", each(VARIANTS, default=["statistics"]))
+def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, name: str) -> None:
     """A stop after 3 gradients: the second worker's turn would be next, but turns begin again where one is cut."""
-    overrides = [*more, "workers.logical_workers=2", "data.gradients_per_iteration=3", "checkpoint.every_env_steps=90"]
+    steps = ["data.gradients_per_iteration=3", "checkpoint.every_env_steps=90"]
+    overrides = [*VARIANTS[name], "workers.logical_workers=2", *steps]
     whole = train(tmp_path / "whole", "total_env_steps=180", *overrides)
     train(tmp_path / "parts", "total_env_steps=90", *overrides)
     parts = train(tmp_path / "parts", "total_env_steps=180", *overrides, resume=True)

@@ -11,26 +11,24 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.models.filters import RewardFilter
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from tests.families import each
 
 TWO_WORKERS = ["workers.logical_workers=2", "workers.envs_per_worker=2", "workers.fragment_length=8"]
 REPLAY = ["data.learning_starts=32", "data.batch_size=16", "data.capacity=400", "data.training_intensity=0.25"]
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["policy=ppo", "policy.minibatches=2"],
-        ["policy=a3c"],
-        ["policy=impala", "policy.minibatches=2", "data.order=fixed"],
-        ["policy=impala", "policy.minibatches=2", "data.replay_proportion=1.0", "data.replay_slots=4"],
-        ["policy=dqn", *REPLAY],
-        ["policy=apex", *REPLAY, "data.num_shards=2", "data.fragments_per_iteration=1"],
-    ],
-    ids=["on_policy", "gradients", "async", "async_replay", "replay", "apex"],
-)
-def test_each_environment_has_its_own_return(
-    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PIPELINES = {
+    "on_policy": ["policy=ppo", "policy.minibatches=2"],
+    "gradients": ["policy=a3c"],
+    "async": ["policy=impala", "policy.minibatches=2", "data.order=fixed"],
+    "async_replay": ["policy=impala", "policy.minibatches=2", "data.replay_proportion=1.0", "data.replay_slots=4"],
+    "replay": ["policy=dqn", *REPLAY],
+    "apex": ["policy=apex", *REPLAY, "data.num_shards=2", "data.fragments_per_iteration=1"],
+}
+
+
+@pytest.mark.parametrize("pipeline", each(PIPELINES, default=("on_policy", "async_replay", "replay")))
+def test_each_environment_has_its_own_return(pipeline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CartPole pays 1 a step: with γ = 1 the return so far is the number of steps so far, t + 1."""
     seen: list[torch.Tensor] = []
     update = RewardFilter.update
@@ -44,12 +42,12 @@ def test_each_environment_has_its_own_return(
     monkeypatch.setattr(RewardFilter, "update", record)
     small = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "model.fcnet_hiddens=[8]"]
     scaled = ["policy.reward_filter=return_std", "policy.gamma=1.0", "total_env_steps=300", f"run_dir={tmp_path}"]
-    config = compose_config([*overrides, *small, *scaled, *TWO_WORKERS])
+    config = compose_config([*PIPELINES[pipeline], *small, *scaled, *TWO_WORKERS])
     check_config(config)
     policy, datamodule, trainer = run.build(config)
     run.fit(policy, datamodule, trainer)
     returns, moments = torch.cat(seen).double(), policy.reward_filter.normaliser.moments
     assert returns.max() > 16  # episodes went on over several fragments
-    if overrides[0] != "policy=a3c":  # a gradient that came too late is left out
+    if pipeline != "gradients":  # a gradient that came too late is left out
         assert float(moments.count) == len(returns) == policy.env_steps
         assert float(moments.variance) == pytest.approx(float(returns.var(correction=0)), rel=1e-9)

@@ -13,6 +13,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.runs import run
+from tests.families import each
 from tests.run_comparison import assert_equal_weights
 
 SMALL = [
@@ -27,7 +28,6 @@ SMALL = [
     "evaluation.every_env_steps=200",
 ]
 SLOWER = {"es": ["policy.lr=[[0,0.05],[2000,0.0]]"], "ars": ["policy.top_directions=3"]}
-POLICIES = pytest.mark.parametrize("policy", ["es", "ars"])
 
 
 def config(run_dir: Path, policy: str = "es", *overrides: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def assert_equal_runs(first: Any, second: Any) -> None:
     assert_equal_weights(first, second)
 
 
-@POLICIES
+@pytest.mark.parametrize("policy", each(["es", "ars"]))
 def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str) -> None:
     """Five directions both ways are ten episodes of 9 to 20 steps; evaluation and metrics are as everywhere."""
     learner = train(tmp_path, policy, "total_env_steps=600")
@@ -61,7 +61,7 @@ def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str)
     assert int(learner.observation_filter.moments.count) == learner.env_steps
 
 
-@POLICIES
+@pytest.mark.parametrize("policy", each(["es", "ars"]))
 def test_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, policy: str) -> None:
     overrides = ["checkpoint.every_env_steps=300"]
     half = train(tmp_path / "parts", policy, "total_env_steps=300", *overrides)

@@ -42,8 +42,6 @@ TAKES: dict[str, list[Space[Any]]] = {
     "curiosity": DISCRETE + BOXES + MIXED,
     "rnd": DISCRETE + BOXES + MIXED,
 }
-PAIRS = [(name, space) for name, taken in TAKES.items() for space in taken]
-IDS = [f"{name}-{space}" for name, space in PAIRS]
 
 
 def build_strategy(name: str, space: Space[Any], **keywords: Any) -> Exploration:

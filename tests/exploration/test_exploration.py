@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from typing import Any
 
@@ -35,10 +36,8 @@ from lightning_rl.spaces import ActionTransform
 from tests.envs.classic_control import CARTPOLE
 from tests.exploration.spaces import (
     BOXES,
-    IDS,
     MIXED,
     OBSERVATIONS,
-    PAIRS,
     TAKES,
     build_strategy,
     choose_actions,
@@ -53,7 +52,7 @@ REPLAYED = {
     "constant_group_noise": "maddpg",
 }  # tuned values for these algorithms, not defaults
 YAMLS = [name for name in group_options("exploration") if name != "custom" and name not in REPLAYED]
-every_pair = pytest.mark.parametrize(("name", "space"), PAIRS, ids=IDS)
+every_strategy = pytest.mark.parametrize("name", TAKES)
 
 
 def test_every_strategy_is_here() -> None:
@@ -61,12 +60,13 @@ def test_every_strategy_is_here() -> None:
     assert {*TAKES, *own} == set(STRATEGIES)
 
 
-@every_pair
-def test_without_exploring_the_best_action_is_taken(name: str, space: Space[Any]) -> None:
-    dist = distribution(space)
-    actions, logp = choose_actions(build_strategy(name, space), dist, explore=False)
-    assert torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample()))
-    assert_close(logp, dist.logp(actions))
+@every_strategy
+def test_without_exploring_the_best_action_is_taken(name: str) -> None:
+    for space in TAKES[name]:
+        dist = distribution(space)
+        actions, logp = choose_actions(build_strategy(name, space), dist, explore=False)
+        assert torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample())), space
+        assert_close(logp, dist.logp(actions), msg=str(space))
 
 
 @pytest.mark.parametrize("name", ["gaussian_noise", "ornstein_uhlenbeck_noise", "per_worker_gaussian_noise"])
@@ -77,18 +77,16 @@ def test_without_exploring_deterministic_policies_are_not_disturbed(name: str) -
     assert torch.equal(actions, dist.inputs) and not logp.any()
 
 
-@every_pair
-@pytest.mark.parametrize("explore", [True, False])
-@pytest.mark.parametrize("rows", [1, 64])
-def test_actions_alone_are_those_that_come_with_a_probability(
-    name: str, space: Space[Any], explore: bool, rows: int
-) -> None:
-    both, alone = build_strategy(name, space), build_strategy(name, space)
-    for seed in range(5):
-        generator = torch.Generator().manual_seed(seed)
-        expected, _ = choose_actions(both, distribution(space, rows, seed=seed), explore=explore, seed=seed)
-        given = alone.get_action(distribution(space, rows, seed=seed), timestep=0, explore=explore, generator=generator)
-        assert torch.equal(flat_actions(space, given), flat_actions(space, expected))
+@every_strategy
+def test_actions_alone_are_those_that_come_with_a_probability(name: str) -> None:
+    for space, explore, rows in itertools.product(TAKES[name], (True, False), (1, 64)):
+        both, alone = build_strategy(name, space), build_strategy(name, space)
+        for seed in range(3):
+            dist, how = distribution(space, rows, seed=seed), {"timestep": 0, "explore": explore}
+            expected, _ = both.get_exploration_action(dist, generator=torch.Generator().manual_seed(seed), **how)
+            dist = distribution(space, rows, seed=seed)
+            given = alone.get_action(dist, generator=torch.Generator().manual_seed(seed), **how)
+            assert torch.equal(flat_actions(space, given), flat_actions(space, expected)), (space, explore, rows)
 
 
 @pytest.mark.parametrize("parent", [EpsilonGreedy, StochasticSampling, GaussianNoise])
@@ -107,45 +105,47 @@ def test_a_subclass_that_overrides_the_choice_is_used_in_every_short_cut(parent:
     assert bool((mine.get_action(distribution(space, 4), generator=generator, **how) == 2).all())
 
 
-@every_pair
-def test_explored_actions_are_inside_the_space(name: str, space: Space[Any]) -> None:
-    actions, logp = choose_actions(build_strategy(name, space), distribution(space))
-    single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))
-    assert all(space.contains(action) for action in single)
-    assert logp.shape == (64,) and bool(logp.isfinite().all())
+@every_strategy
+def test_explored_actions_are_inside_the_space(name: str) -> None:
+    for space in TAKES[name]:
+        actions, logp = choose_actions(build_strategy(name, space), distribution(space))
+        single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))
+        assert all(space.contains(action) for action in single), space
+        assert logp.shape == (64,) and bool(logp.isfinite().all()), space
 
 
-@every_pair
-def test_exploring_is_not_greedy(name: str, space: Space[Any]) -> None:
-    dist = distribution(space)
-    if name == "parameter_noise":
-        pytest.skip("its noise is in the network: test_parameter_noise.py")
-    actions, _ = choose_actions(build_strategy(name, space), dist)
-    assert not torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample()))
+@pytest.mark.parametrize("name", [name for name in TAKES if name != "parameter_noise"])  # its noise is in the network
+def test_exploring_is_not_greedy(name: str) -> None:
+    for space in TAKES[name]:
+        dist = distribution(space)
+        actions, _ = choose_actions(build_strategy(name, space), dist)
+        assert not torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample())), space
 
 
-@every_pair
-def test_strategies_never_change_the_outputs_of_the_network(name: str, space: Space[Any]) -> None:
+@every_strategy
+def test_strategies_never_change_the_outputs_of_the_network(name: str) -> None:
     """RLlib's soft Q divided the caller's logits in place."""
-    dist = distribution(space)
-    before = dist.inputs.clone()
-    choose_actions(build_strategy(name, space), dist)
-    assert torch.equal(dist.inputs, before)
+    for space in TAKES[name]:
+        dist = distribution(space)
+        before = dist.inputs.clone()
+        choose_actions(build_strategy(name, space), dist)
+        assert torch.equal(dist.inputs, before), space
 
 
-@every_pair
-def test_actions_depend_on_the_passed_generator_only(name: str, space: Space[Any]) -> None:
-    dist, before = distribution(space), torch.get_rng_state()
-    strategies = [build_strategy(name, space) for _ in range(3)]
-    inside = torch.get_rng_state()  # networks of a strategy draw their first weights
-    first, second, other = (
-        flat_actions(space, choose_actions(exploration, dist, seed=seed)[0])
-        for exploration, seed in zip(strategies, (1, 1, 2), strict=True)
-    )
-    assert torch.equal(inside, torch.get_rng_state())
-    torch.set_rng_state(before)
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
+@every_strategy
+def test_actions_depend_on_the_passed_generator_only(name: str) -> None:
+    for space in TAKES[name]:
+        dist, before = distribution(space), torch.get_rng_state()
+        strategies = [build_strategy(name, space) for _ in range(3)]
+        inside = torch.get_rng_state()  # networks of a strategy draw their first weights
+        first, second, other = (
+            flat_actions(space, choose_actions(exploration, dist, seed=seed)[0])
+            for exploration, seed in zip(strategies, (1, 1, 2), strict=True)
+        )
+        assert torch.equal(inside, torch.get_rng_state()), space
+        torch.set_rng_state(before)
+        assert torch.equal(first, second), space
+        assert not torch.equal(first, other), space
 
 
 # -- random actions ---------------------------------------------------------------------------------------------------
@@ -254,14 +254,13 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
     assert written == keywords and inspect.Parameter.empty not in keywords.values()
 
 
-def test_every_strategy_has_a_yaml() -> None:
-    types = {compose_config([f"exploration={name}"])["exploration"]["type"] for name in YAMLS}
+def test_every_yaml_composes_and_passes_the_check_and_every_strategy_has_one() -> None:
+    types = set()
+    for name in (*YAMLS, *REPLAYED):
+        config = compose_config([f"policy={REPLAYED.get(name, 'ppo')}", f"exploration={name}"])
+        check_config(config)
+        types.add(config["exploration"]["type"])
     assert types == set(STRATEGIES)
-
-
-@pytest.mark.parametrize("name", [*YAMLS, *REPLAYED])
-def test_every_yaml_composes_and_passes_the_check(name: str) -> None:
-    check_config(compose_config([f"policy={REPLAYED.get(name, 'ppo')}", f"exploration={name}"]))
 
 
 @pytest.mark.parametrize("name", REPLAYED)
@@ -281,7 +280,7 @@ def test_info_is_empty_without_a_schedule() -> None:
 
 
 def test_model_catalog_has_a_distribution_for_every_tested_space() -> None:
-    assert all(ModelCatalog.get_action_dist(space)[1] > 0 for _, space in PAIRS)
+    assert all(ModelCatalog.get_action_dist(space)[1] > 0 for taken in TAKES.values() for space in taken)
 
 
 def test_noisy_network_exploration_refuses_a_network_without_noise() -> None:

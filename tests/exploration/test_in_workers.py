@@ -20,6 +20,7 @@ from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.runs import run
 from tests.callbacks.log_files import csv_rows
 from tests.envs.classic_control import CARTPOLE, PENDULUM
+from tests.families import each
 
 FALLING = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 0.0, "epsilon_timesteps": 100}
 
@@ -181,7 +182,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", each(RUNS, default=["gsde"]))
 def test_a_resumed_run_explores_as_the_run_without_a_stop(tmp_path: Path, name: str) -> None:
     """Weights, σ, statistics and curves bit for bit; ε, learning rate and coefficient follow the env steps."""
 

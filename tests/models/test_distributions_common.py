@@ -42,7 +42,7 @@ def has_gaussian(case: str) -> bool:
 
 
 @EVERY
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_samples_are_inside_and_numbers_finite_for_extreme_inputs(case: str, data: st.DataObject) -> None:
     _, factory, size, model = parts(case)
@@ -99,21 +99,21 @@ def test_the_generator_alone_decides_a_sample(case: str) -> None:
 
 @EVERY
 def test_entropy_is_minus_the_mean_log_probability(case: str) -> None:
-    """Monte Carlo over 40 000 samples, within five standard errors."""
-    dist = repeated_distribution(case, 40_000)
+    """Monte Carlo over 10 000 samples, within five standard errors."""
+    dist = repeated_distribution(case, 10_000)
     logp = dist.logp(dist.sample(generator())).detach()
-    error = 5.0 * float(logp.std()) / 200.0 + 1e-4
+    error = 5.0 * float(logp.std()) / 100.0 + 1e-4
     torch.manual_seed(0)
     assert float(dist.entropy().detach().mean()) == pytest.approx(-float(logp.mean()), abs=error)
 
 
 @EVERY
 def test_kl_is_the_mean_log_ratio(case: str) -> None:
-    """Monte Carlo over 40 000 samples, within five standard errors; and it is not symmetric by accident."""
-    p, q = repeated_distribution(case, 40_000, seed=1), repeated_distribution(case, 40_000, seed=2)
+    """Monte Carlo over 10 000 samples, within five standard errors; and it is not symmetric by accident."""
+    p, q = repeated_distribution(case, 10_000, seed=1), repeated_distribution(case, 10_000, seed=2)
     actions = p.sample(generator())
     ratio = (p.logp(actions) - q.logp(actions)).detach()
-    error = 5.0 * float(ratio.std()) / 200.0 + 1e-4
+    error = 5.0 * float(ratio.std()) / 100.0 + 1e-4
     torch.manual_seed(0)
     kl = p.kl(q).detach()
     assert float(kl.mean()) == pytest.approx(float(ratio.mean()), abs=error)

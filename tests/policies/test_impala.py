@@ -257,7 +257,10 @@ def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA]) ->
     assert_close(ours.weight_advantages(rows, logp), plain)
 
 
-@pytest.mark.parametrize(("algorithm", "expected"), [(IMPALA, 1.0), (APPO, 1.0), (A2C, 0.0)])
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [(IMPALA, 1.0), *(pytest.param(*each, marks=pytest.mark.every) for each in ((APPO, 1.0), (A2C, 0.0)))],
+)
 def test_impala_and_appo_learn_the_values_of_the_learning_policy(algorithm: Any, expected: float) -> None:
     """Random actions earn 0 on average, the learned policy 1; A2C, without correction, learns values of 0."""
     env = EnvCreator(ChosenReward)

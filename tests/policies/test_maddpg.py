@@ -17,6 +17,7 @@ from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.policies import MADDPG, MATD3, Policy
 from lightning_rl.sample_batch import SampleBatch, from_nested_batch
+from tests.families import each
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(-1.0, 1.0, (2,), np.float32)})
@@ -541,7 +542,11 @@ def test_a_saved_and_loaded_policy_acts_bit_equally(name: str, game: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "override", ["data.prioritized=true", "data.n_step=3", "exploration.sub_exploration.type=ornstein_uhlenbeck_noise"]
+    "override",
+    each(
+        ["data.prioritized=true", "data.n_step=3", "exploration.sub_exploration.type=ornstein_uhlenbeck_noise"],
+        default=["data.n_step=3"],
+    ),
 )
 def test_replay_takes_groups_with_priorities_n_steps_and_other_noise(override: str, tmp_path: Any) -> None:
     dropped = ["~exploration.sub_exploration.stddev"] if "ornstein" in override else []

@@ -20,6 +20,7 @@ from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.policies import QMIX, VDN, IndependentQ, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.families import each
 from tests.policies.group_tasks import Remembered, TwoStepGame, group_rows
 from tests.policies.off_policy_algorithms import gradients
 
@@ -279,7 +280,7 @@ def test_the_trained_rows_begin_in_the_state_after_burn_in_without_its_gradient(
     assert_close(found, torch.cat(expected))
     finite = found[..., :2].square().sum(), torch.cat(expected)[..., :2].square().sum()
     learned = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
-    for one, other in zip(*(torch.autograd.grad(each, learned) for each in finite), strict=True):
+    for one, other in zip(*(torch.autograd.grad(total, learned) for total in finite), strict=True):
         assert_close(one, other)
 
 
@@ -383,7 +384,7 @@ def test_wrong_spaces_and_settings_are_one_clear_error() -> None:
         Algorithm("qmix", "cartpole")
 
 
-@pytest.mark.parametrize("policy", ["qmix", "vdn", "independent_q"])
+@pytest.mark.parametrize("policy", each(["qmix", "vdn", "independent_q"], default=["qmix"]))
 def test_a_run_saves_and_restores_a_policy_that_acts_alike(policy: str, tmp_path: Path) -> None:
     """Through replayed sequences of an environment whose members leave."""
     overrides = [
@@ -446,6 +447,6 @@ def test_the_test_s_game_is_the_package_s() -> None:
     for first in ((0, 1), (1, 0)):
         for second in np.ndindex(2, 2):
             assert torch.tensor(env.reset(seed=0)[0]["state"]).tolist() == ours.reset(seed=0)[0][0].tolist()
-            for action in (first, tuple(int(each) for each in second)):
+            for action in (first, tuple(int(part) for part in second)):
                 found, expected = env.step(action), ours.step(action)
                 assert found[1:4] == expected[1:4]

@@ -20,6 +20,7 @@ from lightning_rl.policies.advantages import all_values
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.nested_spaces import Nested
+from tests.families import each
 from tests.policies.memories import MEMORIES
 
 
@@ -38,7 +39,7 @@ def policy_and_fragments(
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 @pytest.mark.parametrize("env", ["CartPole-v1", Nested], ids=["CartPole", "Nested"])
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", each(MEMORIES, default=("lstm", "attention", "previous")))
 def test_evaluate_gives_the_recorded_logp_and_values_for_every_memory(
     memory: str, env: Any, mode: AutoresetMode
 ) -> None:
@@ -109,7 +110,7 @@ def test_a_window_of_prev_actions_ends_with_the_newest() -> None:
     assert fragment.prev_actions[2, 0].tolist() == [-1, *fragment.actions[:2, 0].tolist()]
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", each(MEMORIES, default=("lstm", "attention")))
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 def test_padding_of_sequences_changes_neither_loss_nor_gradients(algorithm: type[PPO], memory: str) -> None:
     """The loss of sequences padded together is the mean of the losses of each alone."""

@@ -60,7 +60,7 @@ def check(buffer: Watched, model: Model) -> None:
 OPERATIONS = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["cut", "save"])), min_size=1, max_size=12)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     operations=OPERATIONS,
     num_envs=st.integers(1, 3),

@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +49,7 @@ from lightning_rl.rllib import (
     build_trainer,
     tune,
 )
+from lightning_rl.rllib import __main__ as command_line
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(retired|out of date).*")
 ppo = a3c = rllib
@@ -864,10 +863,8 @@ def test_document_4_a_trainer() -> None:
     assert 3700 < result["timesteps_total"] <= 4000 and result["episode_reward_mean"] > 10
 
 
-def test_document_4_the_same_from_the_command_line(tmp_path: Path) -> None:
+def test_document_4_the_same_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     """`rllib train` there; --stop is added, because there it has no end."""
-    command = [sys.executable, "-m", "lightning_rl.rllib", "train", "--run=PPO", "--env=CartPole-v0"]
-    command += ['--config={"train_batch_size": 4000}', '--stop={"training_iteration": 1}']
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stderr
-    assert json.dumps("training_iteration").replace('"', "'") in done.stdout
+    command = ["train", "--run=PPO", "--env=CartPole-v0", '--config={"train_batch_size": 400}']
+    command_line.main([*command, '--stop={"training_iteration": 1}'])
+    assert json.dumps("training_iteration").replace('"', "'") in capsys.readouterr().out

@@ -14,6 +14,7 @@ from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.rollouts.processes.limits import Limits
 from tests.envs.classic_control import CARTPOLE
+from tests.families import each
 from tests.rollouts.fragment_equality import assert_equal_fragments
 from tests.rollouts.processes.fake_transport import FakeProcess, Fate
 from tests.rollouts.processes.fake_worker_set import (
@@ -31,7 +32,7 @@ def policy() -> PPO:
     return PPO(*CARTPOLE.spaces(), seed=1, passes=1, observation_filter="mean_std")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", each(range(3), default=[0]))
 def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: int) -> None:
     """A tenth of all requests ends its process; the policy and its observation filter learn between the rounds."""
     local = WorkerSet(CARTPOLE, policy, [0, 1, 2], batch_mode="complete_episodes", **OPTIONS)

@@ -18,8 +18,8 @@ from lightning_rl.policies import A3C, DQN, PPO, Policy
 from lightning_rl.rllib import PPOTrainer, build_trainer, defaults_of
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
-from tests.refusals import not_refused
 from tests.families import each
+from tests.refusals import not_refused
 
 SMALL_REPLAY = ["data=replay", "workers=replay", "data.learning_starts=32", "data.batch_size=16"]
 PIPELINES: dict[str, tuple[type[Policy], list[str]]] = {

@@ -24,8 +24,8 @@ from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
 from lightning_rl.runs import evaluation, run
 from lightning_rl.runs.multi_agent import default_policies
 from tests.envs.classic_control import CARTPOLE
-from tests.refusals import not_refused
 from tests.families import each
+from tests.refusals import not_refused
 from tests.run_comparison import assert_equal
 
 SMALL = [

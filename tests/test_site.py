@@ -32,11 +32,6 @@ def test_links_lead_to_headings_that_are_there(page: Path) -> None:
             assert anchor in anchors_of(page.parent / target if target else page), f"{target}#{anchor}"
 
 
-def test_every_algorithm_is_in_the_list() -> None:
-    named = set(re.findall(r"\(algorithms/(\w+)\.md\)", (DOCS / "algorithms.md").read_text(encoding="utf-8")))
-    assert named == {page.stem for page in (DOCS / "algorithms").glob("*.md")}
-
-
 def test_every_curve_is_shown_on_its_page() -> None:
     for picture in (DOCS / "curves").glob("*.svg"):
         shown = [

@@ -189,7 +189,7 @@ def experiment_text(overrides: Sequence[str], head: Sequence[str]) -> str:
     choices.pop("experiment", None)
     tuned = [chosen["experiment"]] if chosen.get("experiment") in {*group_options("experiment")} - {"none"} else []
     if protected_groups(hydra):
-        tuned, given = [], {key: value for key, (value, _) in changed_keys(overrides).items()}
+        tuned, given = [], {key: value for key, (value, *_) in changed_keys(overrides).items()}
     keys: dict[str, Any] = {}
     for key, value in given.items():
         if key not in chosen and key not in OF_A_RUN and key.partition(".")[0] not in OF_A_RUN:

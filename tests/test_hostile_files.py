@@ -11,9 +11,11 @@ import importlib
 import json
 import pickle
 import re
+import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from lightning_rl.trust import FileTrust, packages_to_trust
 from lightning_rl.version import __version__
 from tests.envs.classic_control import CARTPOLE
 
+TryEach = Callable[[Iterable[Any], Callable[[Any], None]], None]
 TREE = "{place}"  # in a payload: the directory of the canary
 STRANGER = """
 from pathlib import Path
@@ -91,6 +94,31 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("stranger", "welcome"):
         sys.modules.pop(name, None)
     assert not file.exists()
+
+
+@pytest.fixture
+def try_each(canary: Path, tmp_path: Path) -> TryEach:
+    """`try_each(cases, check)`: each in a fresh process, as it were; fails with every case that is wrong."""
+
+    def tried(cases: Iterable[Any], check: Callable[[Any], None]) -> None:
+        wrong = {}
+        for case in cases:
+            try:
+                check(case)
+                assert not canary.exists(), "the payload ran"
+            except (Exception, pytest.fail.Exception) as error:
+                wrong[case] = error
+            errors.named_here.clear()
+            for name in ("stranger", "welcome"):
+                sys.modules.pop(name, None)
+            for left in tmp_path.iterdir():
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left)
+                elif left.suffix != ".py":
+                    left.unlink()
+        assert not wrong
+
+    return tried
 
 
 def with_changes(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,36 +247,39 @@ def with_tree(value: Any, place: Path) -> Any:
     return [with_tree(child, place) for child in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("case", NAMES_IN_POLICIES)
-def test_a_checkpoint_names_no_code(case: str, base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
-    spec = with_changes(base["checkpoint"]["policy"], with_tree(NAMES_IN_POLICIES[case], tmp_path))
-    file = tmp_path / "theirs.ckpt"
-    torch.save({**base["checkpoint"], "policy": spec}, file)
-    with pytest.raises(CheckpointError) as refused:
-        Policy.load(file)
-    assert str(file) in one_line(refused.value)
+def test_a_checkpoint_names_no_code(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
+    def check(case: str) -> None:
+        spec = with_changes(base["checkpoint"]["policy"], with_tree(NAMES_IN_POLICIES[case], tmp_path))
+        file = tmp_path / "theirs.ckpt"
+        torch.save({**base["checkpoint"], "policy": spec}, file)
+        with pytest.raises(CheckpointError) as refused:
+            Policy.load(file)
+        assert str(file) in one_line(refused.value)
+
+    try_each(NAMES_IN_POLICIES, check)
 
 
-@pytest.mark.parametrize("case", NAMES_IN_POLICIES)
-def test_the_config_in_a_checkpoint_names_no_code(
-    case: str, base: dict[str, Any], canary: Path, tmp_path: Path
-) -> None:
+def test_the_config_in_a_checkpoint_names_no_code(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
     """`Algorithm.restore` builds what `Algorithm.save` wrote beside the policy's own keywords."""
-    changes = {
-        key.replace("kwargs", "policy", 1) if key != "class" else "policy._target_": value
-        for key, value in with_tree(NAMES_IN_POLICIES[case], tmp_path).items()
-    }
-    if "policy" in changes:
-        changes["policy"] = {
-            "_target_": "lightning_rl.policies:PPO",
-            **changes.pop("policy"),
-            **({"_target_": changes.pop("policy._target_")} if "policy._target_" in changes else {}),
+
+    def check(case: str) -> None:
+        changes = {
+            key.replace("kwargs", "policy", 1) if key != "class" else "policy._target_": value
+            for key, value in with_tree(NAMES_IN_POLICIES[case], tmp_path).items()
         }
-    file = tmp_path / "theirs.ckpt"
-    torch.save({**base["checkpoint"], "config": with_changes(base["config"], changes)}, file)
-    with pytest.raises((CheckpointError, ConfigError)) as refused:
-        Algorithm.restore(file)
-    one_line(refused.value)
+        if "policy" in changes:
+            changes["policy"] = {
+                "_target_": "lightning_rl.policies:PPO",
+                **changes.pop("policy"),
+                **({"_target_": changes.pop("policy._target_")} if "policy._target_" in changes else {}),
+            }
+        file = tmp_path / "theirs.ckpt"
+        torch.save({**base["checkpoint"], "config": with_changes(base["config"], changes)}, file)
+        with pytest.raises((CheckpointError, ConfigError)) as refused:
+            Algorithm.restore(file)
+        one_line(refused.value)
+
+    try_each(NAMES_IN_POLICIES, check)
 
 
 BROKEN_SPECS: dict[str, dict[str, Any]] = {
@@ -283,15 +314,15 @@ BROKEN_SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN_SPECS)
-def test_an_edited_checkpoint_is_refused_in_one_line(
-    case: str, base: dict[str, Any], canary: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "theirs.ckpt"
-    torch.save(with_changes(base["checkpoint"], BROKEN_SPECS[case]), file)
-    with pytest.raises(CheckpointError) as refused:
-        Policy.load(file)
-    assert str(file) in one_line(refused.value)
+def test_an_edited_checkpoint_is_refused_in_one_line(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
+    def check(case: str) -> None:
+        file = tmp_path / "theirs.ckpt"
+        torch.save(with_changes(base["checkpoint"], BROKEN_SPECS[case]), file)
+        with pytest.raises(CheckpointError) as refused:
+            Policy.load(file)
+        assert str(file) in one_line(refused.value)
+
+    try_each(BROKEN_SPECS, check)
 
 
 class Reduced:
@@ -416,21 +447,21 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("make", FILES, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("verb", ["load", "restore", "evaluate"])
-def test_a_hostile_file_is_refused(
-    make: Callable[..., None], verb: str, base: dict[str, Any], canary: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "theirs.ckpt"
-    make(file, base)
-    verbs: dict[str, Callable[[], Any]] = {
-        "load": lambda: Policy.load(file),
-        "restore": lambda: Algorithm.restore(file),
-        "evaluate": lambda: evaluate(file, env="CartPole-v1", episodes=1),
-    }
-    with pytest.raises(CheckpointError) as refused:
-        verbs[verb]()
-    assert "theirs.ckpt" in one_line(refused.value)
+def test_a_hostile_file_is_refused(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
+    def check(case: tuple[Callable[..., None], str]) -> None:
+        make, verb = case
+        file = tmp_path / "theirs.ckpt"
+        make(file, base)
+        verbs: dict[str, Callable[[], Any]] = {
+            "load": lambda: Policy.load(file),
+            "restore": lambda: Algorithm.restore(file),
+            "evaluate": lambda: evaluate(file, env="CartPole-v1", episodes=1),
+        }
+        with pytest.raises(CheckpointError) as refused:
+            verbs[verb]()
+        assert "theirs.ckpt" in one_line(refused.value)
+
+    try_each(product(FILES, ("load", "restore", "evaluate")), check)
 
 
 HOSTILE_ENVS: dict[str, dict[str, Any]] = {
@@ -595,37 +626,44 @@ def first_key(case: str) -> str:
     return next(iter(HOSTILE_CONFIGS[case]))
 
 
-@pytest.mark.parametrize("case", HOSTILE_CONFIGS)
 def test_resume_runs_nothing_that_a_config_names(
-    case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_CONFIGS[case], tmp_path))
-    assert main(["resume", str(run_dir)]) == 2
-    output = capsys.readouterr()
-    assert output.out == f"lightning_rl {__version__}: resume {run_dir}\n"
-    assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(output.err)
+    def check(case: str) -> None:
+        run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_CONFIGS[case], tmp_path))
+        assert main(["resume", str(run_dir)]) == 2
+        output = capsys.readouterr()
+        assert output.out == f"lightning_rl {__version__}: resume {run_dir}\n"
+        assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(output.err)
+
+    try_each(HOSTILE_CONFIGS, check)
 
 
-@pytest.mark.parametrize("case", HOSTILE_ENVS)
 def test_evaluate_runs_nothing_that_a_config_names(
-    case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_ENVS[case], tmp_path))
-    assert main(["evaluate", str(run_dir), "--episodes", "1"]) == 2
-    assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(capsys.readouterr().err)
+    def check(case: str) -> None:
+        run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_ENVS[case], tmp_path))
+        assert main(["evaluate", str(run_dir), "--episodes", "1"]) == 2
+        assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(capsys.readouterr().err)
+
+    try_each(HOSTILE_ENVS, check)
 
 
-@pytest.mark.parametrize("case", HOSTILE_ENVS)
 def test_evaluate_runs_nothing_that_the_config_in_a_checkpoint_names(
-    case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A checkpoint in no run directory is played in the environment of the config inside it."""
-    file = tmp_path / "theirs" / "last.ckpt"
-    file.parent.mkdir()
-    config = with_changes(base["config"], with_tree(HOSTILE_ENVS[case], tmp_path))
-    torch.save({**base["checkpoint"], "config": config}, file)
-    assert main(["evaluate", str(file), "--episodes", "1"]) == 2
-    assert f"{file}: {first_key(case)}" in one_line(capsys.readouterr().err)
+
+    def check(case: str) -> None:
+        file = tmp_path / "theirs" / "last.ckpt"
+        file.parent.mkdir()
+        config = with_changes(base["config"], with_tree(HOSTILE_ENVS[case], tmp_path))
+        torch.save({**base["checkpoint"], "config": config}, file)
+        assert main(["evaluate", str(file), "--episodes", "1"]) == 2
+        assert f"{file}: {first_key(case)}" in one_line(capsys.readouterr().err)
+
+    try_each(HOSTILE_ENVS, check)
 
 
 @pytest.mark.parametrize(
@@ -653,20 +691,21 @@ def test_wrappers_of_a_config_in_a_checkpoint_write_beside_it_only(base: dict[st
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("case", HOSTILE_CONFIGS)
-def test_restore_runs_nothing_that_a_config_names(
-    case: str, base: dict[str, Any], canary: Path, tmp_path: Path
-) -> None:
+def test_restore_runs_nothing_that_a_config_names(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
     """The run of a checkpoint that lies by itself may write beside it only; here it has no logger but the payload's."""
-    config = with_changes({**base["config"], "logger": {}}, with_tree(HOSTILE_CONFIGS[case], tmp_path))
-    if set(config["logger"]) == {"csv"}:
-        config["logger"]["csv"]["_target_"] = "lightning_rl.callbacks.CSVLogger"
-    file = tmp_path / "theirs" / "last.ckpt"
-    file.parent.mkdir()
-    torch.save({**base["checkpoint"], "config": config}, file)
-    with pytest.raises(CheckpointError) as refused:
-        Algorithm.restore(file)
-    assert f"checkpoint {file}: {first_key(case)}" in one_line(refused.value)
+
+    def check(case: str) -> None:
+        config = with_changes({**base["config"], "logger": {}}, with_tree(HOSTILE_CONFIGS[case], tmp_path))
+        if set(config["logger"]) == {"csv"}:
+            config["logger"]["csv"]["_target_"] = "lightning_rl.callbacks.CSVLogger"
+        file = tmp_path / "theirs" / "last.ckpt"
+        file.parent.mkdir()
+        torch.save({**base["checkpoint"], "config": config}, file)
+        with pytest.raises(CheckpointError) as refused:
+            Algorithm.restore(file)
+        assert f"checkpoint {file}: {first_key(case)}" in one_line(refused.value)
+
+    try_each(HOSTILE_CONFIGS, check)
 
 
 TEXTS: dict[str, str] = {
@@ -692,15 +731,17 @@ TEXTS: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("case", TEXTS)
-@pytest.mark.parametrize("verb", ["resume", "evaluate"])
 def test_a_malformed_config_is_refused(
-    case: str, verb: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = run_directory(tmp_path, base, {})
-    (run_dir / "config.yaml").write_text(TEXTS[case].format(place=tmp_path))
-    assert main([verb, str(run_dir)]) == 2
-    assert str(run_dir / "config.yaml") in one_line(capsys.readouterr().err)
+    def check(case: tuple[str, str]) -> None:
+        text, verb = case
+        run_dir = run_directory(tmp_path, base, {})
+        (run_dir / "config.yaml").write_text(TEXTS[text].format(place=tmp_path))
+        assert main([verb, str(run_dir)]) == 2
+        assert str(run_dir / "config.yaml") in one_line(capsys.readouterr().err)
+
+    try_each(product(TEXTS, ("resume", "evaluate")), check)
 
 
 LINES: dict[str, Any] = {
@@ -715,12 +756,14 @@ LINES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", LINES)
-def test_offline_data_is_data(case: str, canary: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.json").write_text(json.dumps(LINES[case]) + "\n")
-    with pytest.raises(ConfigError) as refused:
-        JsonReader(tmp_path / "data.json").next()
-    one_line(refused.value)
+def test_offline_data_is_data(try_each: TryEach, tmp_path: Path) -> None:
+    def check(case: str) -> None:
+        (tmp_path / "data.json").write_text(json.dumps(LINES[case]) + "\n")
+        with pytest.raises(ConfigError) as refused:
+            JsonReader(tmp_path / "data.json").next()
+        one_line(refused.value)
+
+    try_each(LINES, check)
 
 
 def test_a_deep_line_of_offline_data_is_refused(canary: Path, tmp_path: Path) -> None:

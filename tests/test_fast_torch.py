@@ -14,6 +14,7 @@ from torch import nn
 from lightning_rl import Algorithm, fast_torch
 from lightning_rl.fast_torch import FastAttributes, is_tested
 from lightning_rl.learning import optimiser
+from tests.families import each
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("policy", RUNS)
+@pytest.mark.parametrize("policy", each(RUNS, default=("ppo", "dqn")))
 def test_fast_and_plain_steps_give_equal_weights(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bitwise equal after three iterations."""
     env, *overrides = RUNS[policy]

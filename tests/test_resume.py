@@ -159,7 +159,7 @@ EXPERIENCE = {
 }
 
 
-@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es", "parameter noise")))
+@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es")))
 def test_a_resumed_run_equals_an_uninterrupted_run_for_every_kind_of_experience(tmp_path: Path, name: str) -> None:
     """With requests, populations, gradients, sequences, target networks, and networks that explore."""
     composed = compose_config([*SHORT_RUN, *EXPERIENCE[name], f"run_dir={tmp_path / 'whole'}", "total_env_steps=256"])
@@ -230,7 +230,7 @@ class Copies(RLCallback):
             shutil.copyfile(last, last.with_name("clock.ckpt"))
 
 
-@pytest.fixture(scope="module", params=each(PIPELINES, default=("ppo, lstm", "dqn", "impala", "es")))
+@pytest.fixture(scope="module", params=each(PIPELINES, default=("ppo, lstm", "dqn", "impala")))
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """Overrides, and a run of them with a save by the clock after every iteration, of which the fourth is kept."""
     overrides, run_dir = [*PIPELINES[request.param], "total_env_steps=400"], tmp_path_factory.mktemp("saved") / "run"

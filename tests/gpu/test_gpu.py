@@ -82,7 +82,7 @@ PIPELINES = {
         "data.sequence_stride=2",
     ),
 }
-MARKS = {"ppo": (), "sac": (), "dqn, curiosity": pytest.mark.every}  # others are slow
+MARKS = {"ppo": (), "sac": pytest.mark.every, "dqn, curiosity": pytest.mark.every}  # others are slow
 
 
 class Watch(Callback):
@@ -170,7 +170,7 @@ HALF = [(name, precision) for name in ("ppo", "sac", "dqn, rmsprop") for precisi
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [pytest.param(*case, marks=() if not n % 4 else pytest.mark.every) for n, case in enumerate(HALF)],
+    [pytest.param(*case, marks=pytest.mark.every if n else ()) for n, case in enumerate(HALF)],
 )
 def test_policies_learn_in_half_precision(name: str, precision: str, device: str, tmp_path: Path):
     if device == "cpu" and precision == "16-mixed":

@@ -14,6 +14,7 @@ from scripts import learning_curves
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.every
 def test_every_pair_composes() -> None:
     for pair in learning_curves.PAIRS:
         check_config(compose_config(learning_curves.command(*pair).split()[2:]))

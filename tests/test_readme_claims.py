@@ -60,7 +60,10 @@ CLAIMS = {
         "diagnosis/test_environment.py::test_policies_are_sorted_by_what_they_take",
     ],
     "what this machine lacks": ["cli/test_doctor.py::test_doctor_examines_this_machine"],
-    "a project folder in which everything runs": ["cli/test_init.py::test_everything_in_a_new_project_runs"],
+    "a project folder in which everything runs": [
+        "cli/test_init.py::test_a_new_project_trains",
+        "cli/test_init.py::test_the_tests_of_a_new_project_pass",
+    ],
     # What it is
     "each **Policy is a LightningModule**": [
         "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics"

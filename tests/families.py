@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ONE_PER_PIPELINE", "each"]
+__all__ = ["ONE_PER_PIPELINE", "each", "first"]
 
 # One policy for each way in which experience reaches a learner, of discrete or of continuous actions.
 ONE_PER_PIPELINE = ("apex", "dqn", "es", "impala", "ppo", "sac")
@@ -22,3 +22,8 @@ def each(cases: Iterable[Any], default: Iterable[Any] = ONE_PER_PIPELINE) -> lis
     """
     chosen = set(default)
     return [pytest.param(case, marks=() if case in chosen else pytest.mark.every, id=str(case)) for case in cases]
+
+
+def first(count: int, cases: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Cases of several values as parameters: the default run tries the first ones, `pytest -m every` the others."""
+    return [pytest.param(*case, marks=() if n < count else pytest.mark.every) for n, case in enumerate(cases)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
 
 def curve(directory: Path, tag: str) -> list[tuple[int, float]]:
     """Steps and values of a tag in TensorBoard files."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(directory), {"scalars": 0})
     events.Reload()
     return [(event.step, event.value) for event in events.Scalars(tag)]

@@ -158,20 +158,13 @@ class Deadly(Fragile):
 """
 
 
-def test_jobs_at_once_train_in_processes_only_what_is_not_done(command: Command, tmp_path: Path):
-    """The job that raised; the other one has ended well."""
-    (tmp_path / "fragile.py").write_text(FRAGILE)
-    sweep = ("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *SHORT)
-    assert command(*sweep, "workers.max_env_restarts=0").code == 1
-    (tmp_path / "fragile.py").write_text(FRAGILE.replace("= lasts, 0", "= 1000, 0"))
-    failed, done = (tmp_path / "sweep" / f"{number}_ppo_custom" / "status.json" for number in range(2))
-    before = done.read_text()
-    again = command(*sweep, "workers.max_env_restarts=0", "--jobs", "2")
-    assert again.code == 0, again.err
-    status = json.loads(failed.read_text())
-    assert (status["state"], done.read_text()) == ("ok", before) and status["pid"] != os.getpid()
-    assert "/300 env steps" in failed.with_name("output.log").read_text()
-    assert "job 1 (env.kwargs.lasts=1000) is done already" in again.out
+def test_with_jobs_each_job_trains_in_a_process(command: Command, tmp_path: Path):
+    outcome = command("train", "-m", "policy=ppo", "seed=3", "run_dir=sweep", *SHORT, "--jobs", "2")
+    assert outcome.code == 0, outcome.err
+    status = json.loads((tmp_path / "sweep" / "0_ppo_cartpole" / "status.json").read_text())
+    assert status["state"] == "ok" and status["pid"] != os.getpid()
+    assert "/300 env steps" in (tmp_path / "sweep" / "0_ppo_cartpole" / "output.log").read_text()
+    assert "job 0 ok: " in outcome.out
 
 
 @pytest.mark.process

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.conftest import Command
 from tests.reports.run_files import rising, write_run
 
-SHORT = ("total_env_steps=600", "workers.fragment_length=16", "evaluation.episodes=2")
+SHORT = ("total_env_steps=600", "workers.fragment_length=16", "experiment=none", "evaluation.episodes=2")
 
 
 def test_runs_of_two_algorithms_become_a_page(command: Command, tmp_path: Path):

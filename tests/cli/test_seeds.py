@@ -10,7 +10,7 @@ import yaml
 from lightning_rl.cli.train import with_seeds
 from tests.cli.conftest import Command
 
-SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")
+SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.passes=1", "evaluation=none", "logger=none")
 
 
 def test_a_range_and_a_list_become_a_sweep():

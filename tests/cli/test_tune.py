@@ -36,7 +36,7 @@ SHORT = ("policy=ppo", "env=cartpole", "experiment=none", "total_env_steps=300",
 ONE_KEY = (*SHORT, "policy.minibatches=2", "logger=none")
 
 
-@pytest.mark.parametrize("policy", each(file.stem for file in SPACES))
+@pytest.mark.parametrize("policy", each((file.stem for file in SPACES), ("dqn", "ppo")))
 def test_the_values_of_a_shipped_space_are_accepted(policy: str):
     fixed = [f"policy={policy}", "experiment=none"]
     dimensions, kept = search_space(fixed)

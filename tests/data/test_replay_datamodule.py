@@ -208,7 +208,7 @@ RECURRENT += ["data.n_step=1", "data.sequence_stride=8"]
 def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
     """32 steps make 5 or so; the gradient steps due meanwhile are made up for."""
     Diary.events = []
-    overrides = [*RECURRENT, "total_env_steps=200", "data.training_intensity=1.0"]
+    overrides = [*RECURRENT, "total_env_steps=120", "data.training_intensity=1.0"]
     run.train(config(tmp_path / "run", *overrides, f"data.plan={__name__}:recording_plan"))
     drawn = [(env_steps, done) for steps, env_steps, done in Diary.events if steps]
     assert drawn[0][0] > 40 and drawn[0][1] == 0
@@ -258,7 +258,11 @@ def test_a_checkpoint_without_a_buffer_needs_save_replay_false(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("workers", "fragments"), [([], 32), (["workers.fragment_length=8", "workers.envs_per_worker=2"], 2)]
+    ("workers", "fragments"),
+    [
+        (["workers.fragment_length=8", "workers.envs_per_worker=2"], 2),
+        pytest.param([], 32, marks=pytest.mark.every),
+    ],
 )
 def test_an_iteration_is_about_32_env_steps_and_the_same_gradient_steps(
     workers: list[str], fragments: int, tmp_path: Path

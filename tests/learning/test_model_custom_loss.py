@@ -7,24 +7,31 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import Tensor, nn
 
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
+from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.data.offline import JsonReader, JsonWriter
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, A3C, APPO, IMPALA, PG, PPO, Policy
+from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.families import each
 
-EVOLVING = ("ars", "es")  # they refuse models with a custom_loss
-FILES = sorted((Path(__file__).parents[2] / "conf" / "policy").glob("*.yaml"))
-FOR_GROUPS = ("independent_q", "maddpg", "matd3", "qmix", "vdn")  # they have tests of their own
-POLICIES = [file.stem for file in FILES if file.stem not in (*EVOLVING, *FOR_GROUPS)]
+
+def takes_custom_losses(name: str) -> bool:
+    """Whether a policy learns by gradients, and not as a group, for which there are tests of its own."""
+    policy_class = import_object(yaml.safe_load(option_text("policy", name))["_target_"])
+    return not issubclass(policy_class, EvolutionStrategy) and not policy_class.acts_for_group
+
+
+POLICIES = [name for name in group_options("policy") if takes_custom_losses(name)]
 
 
 class AuxiliaryLoss(FullyConnectedNetwork):

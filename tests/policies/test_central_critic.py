@@ -130,7 +130,7 @@ def test_an_iteration_moves_every_parameter(cls: type[PPO] | type[A2C], keywords
 
 
 @pytest.mark.parametrize(("central", "low", "high"), [(True, 0.9, 1.0), (False, -0.2, 0.1)])
-@pytest.mark.parametrize("cls", [PPO, A2C])
+@pytest.mark.parametrize("cls", [PPO, pytest.param(A2C, marks=pytest.mark.every)])
 def test_only_a_central_critic_learns_a_value_that_depends_on_another_agent(
     cls: type[PPO] | type[A2C], central: bool, low: float, high: float
 ) -> None:

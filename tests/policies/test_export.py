@@ -313,7 +313,7 @@ def test_exporting_changes_neither_the_mode_nor_the_actions_of_the_policy(tmp_pa
 
 
 # -- the action transform in torch -------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("normalize", "clip"), itertools.product([False, True], repeat=2))
+@pytest.mark.parametrize(("normalize", "clip"), [*itertools.product([False, True], repeat=2)])
 def test_the_action_transform_of_tensors_gives_the_same_bits_as_that_of_arrays(normalize: bool, clip: bool) -> None:
     for space in ACTIONS:
         check_transform(space, normalize, clip)

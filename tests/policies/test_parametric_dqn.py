@@ -82,7 +82,7 @@ CASES: dict[str, tuple[type[DQN], dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("exploration", each(EXPLORATIONS, default=("half random", "soft_q")))
 @pytest.mark.parametrize("case", each(CASES, default=("mask", "−∞ of the model")))
-@pytest.mark.parametrize("record_logp", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["", "no logp"])
+@pytest.mark.parametrize("record_logp", each([True, False], default=[True]))
 def test_dqn_takes_legal_actions_only_at_random_greedily_and_after_gradient_steps(
     case: str, exploration: str, record_logp: bool
 ) -> None:

@@ -79,7 +79,7 @@ def test_ranks_have_equal_weights_after_training(
 
 PPO = ("policy=ppo", "policy.minibatches=1", "policy.passes=3")
 AVERAGED = [
-    PPO,
+    pytest.param(PPO, marks=pytest.mark.process),
     *(
         pytest.param(each, marks=pytest.mark.slow)
         for each in [
@@ -98,7 +98,6 @@ def two_ranks_and_one(request: pytest.FixtureRequest, tmp_path_factory: pytest.T
     return two_ranks_and_one_of(tmp_path_factory.mktemp("ranks"), *overrides)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("two_ranks_and_one", AVERAGED, indirect=True, ids=" ".join)
 def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(two_ranks_and_one: list[Any]) -> None:
     """The mean of two ranks' gradients is that of all rows; Pendulum's 200 steps give both equally many rows."""
@@ -120,10 +119,12 @@ def test_a_worker_s_first_fragment_does_not_depend_on_its_rank(two_ranks_and_one
     assert not torch.equal(first["obs"], second["obs"])
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("policy", "overrides"),
-    [("ars", ("policy.top_directions=2",)), pytest.param("es", (), marks=pytest.mark.slow)],
+    [
+        pytest.param("ars", ("policy.top_directions=2",), marks=pytest.mark.process),
+        pytest.param("es", (), marks=pytest.mark.slow),
+    ],
 )
 def test_two_ranks_of_es_and_ars_learn_the_weights_of_one(
     policy: str, overrides: tuple[str, ...], tmp_path: Path

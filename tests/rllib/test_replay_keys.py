@@ -169,7 +169,9 @@ def small_plan(workers: Any, config: Any) -> Any:
     return rllib.StandardMetricsReporting(rllib.Concurrently([store, learn], output_indexes=[1]), workers, config)
 
 
-@pytest.mark.parametrize(("name", "env"), [("DQN", "CartPole-v1"), ("SAC", "Pendulum-v1")])
+@pytest.mark.parametrize(
+    ("name", "env"), [("DQN", "CartPole-v1"), pytest.param("SAC", "Pendulum-v1", marks=pytest.mark.every)]
+)
 def test_a_trainer_with_a_plan_saves_restores_and_evaluates(tmp_path: Path, name: str, env: str) -> None:
     """Its buffer is the plan's: the restored run fills one again before it learns on."""
     keys = {"learning_starts": 20, "timesteps_per_iteration": 40, "evaluation_interval": 2, "evaluation_duration": 2}

@@ -72,7 +72,7 @@ def test_a_fragment_that_has_the_rows_of_a_batch_keeps_its_length() -> None:
 
 def test_fragments_shorter_than_a_batch_are_joined() -> None:
     """4000 rows are 10 fragments of 200 steps in 2 environments."""
-    keys = {"train_batch_size": 4000, "rollout_fragment_length": 200, "num_envs_per_worker": 2}
+    keys = {"train_batch_size": 4000, "rollout_fragment_length": 200, "num_envs_per_worker": 2, "num_sgd_iter": 1}
     made = rllib.__getattr__("PPOTrainer")(env="CartPole-v1", config=keys)
     sizes = made.config["workers"]["fragment_length"], made.config["data"]["fragments_per_batch"]
     assert sizes == (200, 10) and 3700 < made.train()["timesteps_total"] <= 4000

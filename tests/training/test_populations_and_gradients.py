@@ -13,7 +13,6 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A3C, ARS, ES, Policy
 from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker
-from tests.families import each
 from tests.training import probes
 
 KINDS: dict[str, tuple[type[EvolutionStrategy], dict[str, Any]]] = {
@@ -75,7 +74,8 @@ def test_es_and_ars_learn_the_action_that_matches_the_observation(name: str) -> 
     assert matched(train_by_returns(name, probes.MatchedReward, iterations=30)) == [0, 1]
 
 
-@pytest.mark.parametrize("name", each(KINDS))
+@pytest.mark.every
+@pytest.mark.parametrize("name", KINDS)
 def test_returns_alone_move_a_continuous_action_to_where_it_pays(name: str) -> None:
     """The best actions are 0 and 4 in an action space of [−2, 6]."""
     best = [action.item() for action in matched(train_by_returns(name, probes.MatchedBox, iterations=60))]

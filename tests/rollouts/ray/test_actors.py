@@ -9,8 +9,6 @@ import pytest
 
 from lightning_rl.policies import DQN
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts.ray import actors as ray_actors
-from lightning_rl.rollouts.ray.actors import ActorSet
 
 
 class Here:
@@ -25,12 +23,14 @@ class Here:
 
 def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without env steps a worker's ε would stay at 1."""
+    from lightning_rl.rollouts.ray import actors as ray_actors  # Ray takes 0.2 s to import
+
     monkeypatch.setattr(ray_actors.ray, "put", lambda value: value)
     monkeypatch.setattr(ray_actors, "get_worker_results", lambda references: references)
     config = {"seed": 1, "exploration": {"type": "epsilon_greedy"}}
     local, remote = (RolloutWorker("CartPole-v1", DQN, policy_config=config, worker_index=index) for index in range(2))
     local.policy.env_steps = 1_000_000
-    actors = ActorSet([Here(remote)])
+    actors = ray_actors.ActorSet([Here(remote)])
     actors.sync_weights(local.policy)
     actors.sample()
     epsilons = [worker.policy.exploration.info(worker.policy.env_steps)["epsilon"] for worker in (local, remote)]

@@ -21,6 +21,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     add_policy_arguments(parser, episodes=100)
     limit = "longer episodes are cut there; default: the run's evaluation.max_episode_steps"
     parser.add_argument("--max-steps", type=whole_number, help=limit)
+    others = "of several agents, each in turn plays against others that draw random actions"
+    parser.add_argument("--against", choices=("random",), help=others)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")

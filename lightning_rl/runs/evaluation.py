@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 SECONDS_BETWEEN_LINES = 5.0
+RANDOM = "random_{}"  # id of the policy that acts at random for an agent
 
 
 class Progress:
@@ -72,6 +73,7 @@ def evaluate(
     seed: int = 0,
     explore: bool = False,
     max_steps: int | None = None,
+    against: str | None = None,
     trust: str | Sequence[str] = (),
     say: Callable[[str], Any] | None = None,
 ) -> dict[str, Any]:
@@ -86,18 +88,22 @@ def evaluate(
         explore: sample actions as in training instead of the best ones.
         max_steps: an episode that goes on after so many steps is cut there; `None`: as in the evaluations of the
             run, whose `evaluation.max_episode_steps` may say that none is.
+        against: "random": of several agents each in turn keeps its policy and plays its share of the episodes, in which
+            all others draw random actions, and its return alone counts.
         trust: import prefixes that the files may name, as `Policy.load`.
         say: gets a line every few seconds; `None`: nothing is said.
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
         lengths; "cut", how many episodes would have gone on; with several agents "policies", the mean return of each
-        policy's agents; of a zero-sum game "sides", how many episodes each agent won, drew and lost.
+        policy's agents (with `against` of each agent); of a zero-sum game "sides", how many episodes each agent won,
+        drew and lost.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
             the environment's.
-        ConfigError: the environment is unknown, or is code that is not trusted.
+        ConfigError: the environment is unknown, or is code that is not trusted; or `against` is not "random", or there
+            is one agent only.
     """
     check_at_least_one(episodes=episodes, max_steps=1 if max_steps is None else max_steps)
     from lightning_rl.data.evaluator import longest_evaluated
@@ -108,6 +114,7 @@ def evaluate(
     limit = longest_evaluated(longest_episode(file, env), creator) if max_steps is None else max_steps
     envs = min(episodes, EVALUATED_TOGETHER)
     progress = Progress(episodes, envs, say or (lambda line: None))
+    sides = [] if against is None else sides_against(against, policy, episodes)
     workers = WorkerSet(
         creator,
         policy,
@@ -120,13 +127,66 @@ def evaluate(
     )
     workers.stop_when(progress.count_step)
     try:
-        played = workers.run_episodes(episodes)
+        by_side = {
+            side: play_random(workers, policy, side, (episodes + n) // len(sides)) for n, side in enumerate(sides)
+        }
+        played = [each for of_side in by_side.values() for each in of_side] if sides else workers.run_episodes(episodes)
     finally:
         workers.stop()
     return {
         **{"checkpoint": str(file), "env": creator.name, "episodes": len(played)},
         **episode_statistics(played),
         "cut": sum(map(was_cut, played)),
+        **against_random(by_side),
+    }
+
+
+def sides_against(against: str, policy: Any, episodes: int) -> list[str]:
+    """The agents that play against random ones in turn; the policies of the others are added to `policy`.
+
+    Raises:
+        ConfigError: as `evaluate`.
+    """
+    if against != "random":
+        raise ConfigError(f"against={against!r}; expected random", key="against", value=against)
+    agents: list[str] = [*getattr(policy, "agents", ())]
+    if not 2 <= len(agents) <= episodes:
+        raise ConfigError(
+            f"against=random with {max(len(agents), 1)} agents and episodes={episodes}: each agent in turn plays "
+            "against the others; expected at least two agents, and an episode for each",
+            key="against",
+            value=against,
+        )
+    for agent in agents:
+        policy.add_policy(RANDOM.format(agent), {"_target_": "random"}, spaces_of=agent)
+    return agents
+
+
+def play_random(workers: Any, policy: Any, side: str, episodes: int) -> list[Any]:
+    """Episodes in which one agent has its policy and all others draw random actions; the return is that agent's."""
+    from lightning_rl.rollouts.episodes import MultiAgentEpisode
+
+    before = policy.mapping
+
+    def random_others(agent: str, rng: Any) -> str:
+        return before.assign(rng)[agent] if agent == side else RANDOM.format(agent)
+
+    policy.set_policy_mapping(random_others)
+    try:
+        played = workers.run_episodes(episodes)
+    finally:
+        policy.set_policy_mapping(before.given)
+    return [MultiAgentEpisode(each.by_agent[side][1], each[1], each.by_agent, each.cut) for each in played]
+
+
+def against_random(by_side: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The mean return of each agent that played against random ones, and its results in a zero-sum game."""
+    if not by_side:
+        return {}
+    results = {side: zero_sum_results([each.by_agent for each in played]) for side, played in by_side.items()}
+    return {
+        "policies": {side: statistics.fmean(ret for ret, _ in played) for side, played in by_side.items()},
+        **({"sides": {side: result[side] for side, result in results.items()}} if all(results.values()) else {}),
     }
 
 

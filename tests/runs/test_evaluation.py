@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lightning_rl.config.descriptions import evaluation
+from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.episodes import MultiAgentEpisode
-from lightning_rl.runs.evaluation import episode_statistics
+from lightning_rl.runs.evaluation import episode_statistics, evaluate
+from tests.trained_runs import TrainedRuns
 
 
 def episode(*returns: float) -> MultiAgentEpisode:
@@ -31,3 +35,19 @@ def test_three_players_share_a_draw() -> None:
 def test_other_games_have_no_sides() -> None:
     for episodes in ([episode(1, 1)], [episode(1, -1), episode(1, 0)], [episode(0, 0)], [episode(0)], [(0.0, 3)]):
         assert "sides" not in episode_statistics(episodes)
+
+
+def test_each_agent_in_turn_plays_against_random_ones(trained_runs: TrainedRuns) -> None:
+    """Rock, paper, scissors: by its best actions a policy always draws against itself, and seldom against chance."""
+    run = trained_runs("several agents")
+    alone, against = (evaluate(run, episodes=31, against=opponent) for opponent in (None, "random"))
+    assert all(value == 0 for value in alone["returns"])
+    assert against["episodes"] == 31 and {len(set(against["returns"]))} == {3}  # won, drawn and lost
+    assert [sum(counts.values()) for counts in against["sides"].values()] == [15, 16]
+    assert against["policies"].keys() == against["sides"].keys() == {"player_0", "player_1"}
+
+
+def test_one_agent_has_no_opponents(trained_runs: TrainedRuns) -> None:
+    with pytest.raises(ConfigError) as refused:
+        evaluate(trained_runs("ppo"), episodes=2, against="random")
+    assert refused.value.key == "against"

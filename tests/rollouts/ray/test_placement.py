@@ -14,7 +14,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.rollouts import make_worker_set
 from tests.envs.classic_control import CARTPOLE
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray(own_session=True), pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -51,9 +51,10 @@ def session_directory(tmp_path_factory: pytest.TempPathFactory, worker_id: str) 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def key_of_the_tests(session_directory: Path) -> Iterator[None]:
-    """Sign the runs of tests with a key of their own, not with that of the user who starts them."""
+def environment_of_the_tests(session_directory: Path) -> Iterator[None]:
+    """Sign runs with another key than the user's, and let `ray.init()` join no cluster, which may be a dead one."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", "local")
         patch.setenv("XDG_CONFIG_HOME", str(session_directory / "config"))
         yield
 

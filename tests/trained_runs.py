@@ -15,17 +15,20 @@ from filelock import FileLock  # torch depends on it
 
 from lightning_rl.cli import main
 
-__all__ = ["RUNS", "TrainedRuns", "shared_directory"]
+__all__ = ["RUNS", "TrainedRuns", "shared_directory", "train"]
 
-SHORT = ("total_env_steps=400", "workers.fragment_length=32", "evaluation=none", "trainer.enable_progress_bar=false")
 RUNS: dict[str, tuple[str, ...]] = {
-    "ppo": ("policy=ppo", "env=cartpole", *SHORT),
-    "dqn": ("policy=dqn", "env=cartpole", "data.learning_starts=64", *SHORT),
-    "impala": ("policy=impala", "env=cartpole", *SHORT),
-    "apex": ("policy=apex", "env=cartpole", "data.learning_starts=128", *SHORT),
-    "es": ("policy=es", "env=cartpole", "evaluation=none", "total_env_steps=400", "trainer.enable_progress_bar=false"),
-    "several agents": ("policy=ppo", "env=rock_paper_scissors", *SHORT),
+    "ppo": ("policy=ppo", "env=cartpole"),
+    "several agents": ("policy=ppo", "env=rock_paper_scissors"),
 }
+
+
+def train(run_dir: Path, *overrides: str) -> Path:
+    """Train for a moment; the run's directory."""
+    arguments = ["total_env_steps=400", "workers.fragment_length=32", "evaluation=none", *overrides]
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["train", f"run_dir={run_dir}", "trainer.enable_progress_bar=false", *arguments]) == 0
+    return run_dir
 
 
 def shared_directory(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
@@ -47,8 +50,7 @@ class TrainedRuns:
         run_dir = self.directory / name.replace(" ", "_")
         with FileLock(f"{run_dir}.lock"):
             if not (run_dir / "status.json").is_file():
-                with contextlib.redirect_stdout(io.StringIO()):
-                    assert main(["train", f"run_dir={run_dir}", *RUNS[name]]) == 0
+                train(run_dir, *RUNS[name])
         return run_dir
 
     def copy(self, name: str, to: Path) -> Path:

@@ -24,9 +24,8 @@ import pytest
 from lightning_rl.rendering.window import PygameWindow
 from lightning_rl.runs import watch
 from tests.cli.conftest import Command
-from tests.cli.watched_run import train
 from tests.rollouts.counting import Counter
-from tests.trained_runs import TrainedRuns
+from tests.trained_runs import TrainedRuns, train
 
 ROOT = Path(__file__).parents[2]
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")

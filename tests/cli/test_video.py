@@ -11,9 +11,8 @@ from PIL import Image
 
 from lightning_rl.rendering.video_files import has_mp4
 from tests.cli.conftest import Command
-from tests.cli.watched_run import train
 from tests.families import first
-from tests.trained_runs import TrainedRuns
+from tests.trained_runs import TrainedRuns, train
 
 
 @pytest.fixture(scope="module")

@@ -386,11 +386,16 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
 def refuse_other_run(run_dir: Path) -> None:
     """Raise an error if a directory holds a run, which a new one would overwrite.
 
+    What was refused before its first step, as for a wrong key, is no run: the corrected command may be given again.
+
     Raises:
         ConfigError: says how to go on.
     """
     if (run_dir / CONFIG_FILE).exists():
         if not has_checkpoint(run_dir):
+            status = read_status_or_empty(run_dir / STATUS_FILE)
+            if status.get("state") == "failed" and not status.get("env_steps"):
+                return
             raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
         raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
 

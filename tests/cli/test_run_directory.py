@@ -381,3 +381,12 @@ def test_a_section_of_the_wrong_kind_is_no_environment_of_evaluations(section: o
     config = yaml.safe_load((out / "config.yaml").read_text())
     (out / "config.yaml").write_text(yaml.safe_dump({**config, "evaluation": section}))
     assert command("evaluate", str(out), "--episodes", "1").code == 0
+
+
+def test_a_run_refused_before_its_first_step_may_be_started_again_where_it_was(command: Command, tmp_path: Path):
+    """DQN's buffer is allocated when training begins, after config.yaml was written."""
+    asked = ("train", "policy=dqn", "env=cartpole", "evaluation=none", "total_env_steps=64", f"run_dir={tmp_path}/out")
+    assert command(*asked, "data.capacity=1_000_000_000_000").code == 2
+    assert (tmp_path / "out" / "config.yaml").exists()
+    assert command(*asked).code == 0
+    assert command(*asked).code == 2

@@ -13,8 +13,8 @@ from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.distributions import AutoregressiveHeads
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.spaces import ActionTransform
+from tests.space_cases import ACTIONS, BOX
 
-BOX = spaces.Box(-2.0, 3.0, (2,))
 WHOLE = spaces.Box(0.0, 1.0, (4,))
 TABLE = spaces.Box(np.array([[0, -1, 2]] * 2, np.float32), np.array([[1, 5, 2.5]] * 2, np.float32))
 NESTED = spaces.Dict(
@@ -50,9 +50,12 @@ CASES: dict[str, tuple[Space[Any], str | None, bool]] = {
 }
 
 
+SPACES = CASES | {str(space): (space, None, True) for space in ACTIONS}
+
+
 def parts(case: str) -> tuple[ActionTransform, DistFactory, int, Any]:
     """Action transform, distribution factory, inputs per row, and a model for the distribution."""
-    space, named, normalize = CASES[case]
+    space, named, normalize = SPACES[case]
     transform = ActionTransform(space, normalize=normalize)
     factory, size = ModelCatalog.get_action_dist(space, {"custom_action_dist": named}, transform.policy_space)
     model: Any = SimpleNamespace(log_std_clip=20.0)

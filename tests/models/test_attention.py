@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.models import ModelCatalog
 from lightning_rl.models.attention import GRUGate, RelativeAttention, TransformerNetwork
 
 OBS, ACTIONS = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
 
 
-def network(**keywords: int) -> TransformerNetwork:
+def network() -> TransformerNetwork:
     """A small one with weights that matter."""
-    config = {
-        "use_attention": True,
-        "attention_dim": 6,
-        "attention_memory_inference": 4,
-        "attention_memory_training": 4,
-    }
+    memory = {"attention_dim": 6, "attention_memory_inference": 4, "attention_memory_training": 4}
     torch.manual_seed(0)
-    model = ModelCatalog.get_model(OBS, ACTIONS, 2, {**config, "fcnet_hiddens": [5], **keywords})
+    model = ModelCatalog.get_model(OBS, ACTIONS, 2, {"use_attention": True, "fcnet_hiddens": [5], **memory})
     assert isinstance(model, TransformerNetwork)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -113,14 +106,3 @@ def test_a_gate_starts_as_nearly_the_identity_and_more_so_with_more_bias() -> No
     stream, branch = torch.randn(5, 8), torch.randn(5, 8)
     moved = [(GRUGate(8, bias)(stream, branch) - stream).abs().mean().item() for bias in (0.0, 2.0, 20.0)]
     assert moved[0] > moved[1] > moved[2] and moved[2] < 1e-6
-
-
-def test_lstm_and_attention_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"use_lstm.*use_attention"):
-        ModelCatalog.get_model(OBS, ACTIONS, 2, {"use_lstm": True, "use_attention": True})
-
-
-@pytest.mark.parametrize("key", ["max_seq_len", "lstm_cell_size", "attention_dim"])
-def test_sizes_below_one_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{key}=0"):
-        ModelCatalog.get_model(OBS, ACTIONS, 2, {key: 0})

@@ -11,9 +11,8 @@ from torch import nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import MODEL_DEFAULTS, Model, ModelCatalog, Preprocessor, VisionNetwork
-from lightning_rl.models.distributions import Categorical, Deterministic
+from lightning_rl.models.distributions import Categorical
 from lightning_rl.models.memory import MemoryConfig
-from lightning_rl.spaces import ActionTransform
 from tests.refusals import not_refused
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
@@ -80,13 +79,6 @@ def test_action_distributions_and_preprocessors_plug_in_the_same_way(registries)
         model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_preprocessor": "doubled", **config})
         assert model.preprocessor.size == 6
         assert model({"obs_flat": torch.zeros(4, 6)})[0].shape == (4, 2)
-
-
-def test_built_in_distributions_can_be_named():
-    assert ModelCatalog.get_action_dist(spaces.Box(-1, 1, (2,)), {"custom_action_dist": "Deterministic"}) == (
-        Deterministic,
-        2,
-    )
 
 
 def test_a_preprocessor_that_makes_images_gets_a_vision_network():
@@ -168,22 +160,6 @@ def test_trying_a_custom_model_leaves_it_in_train_mode_and_batch_norm_untouched(
     assert model.training and int(model.norm.num_batches_tracked) == 0
 
 
-def test_the_default_hooks_change_nothing():
-    model = ModelCatalog.get_model(OBS, ACTION, 2)
-    loss = torch.tensor(3.0)
-    assert model.custom_loss(loss, None) is loss and model.metrics() == {} and model.get_initial_state() == []
-
-
-def test_the_error_for_a_model_without_values_names_the_algorithm():
-    with pytest.raises(ConfigError, match="value_function"):
-        Linear(OBS, ACTION, 2).value_function()
-
-
-def test_defaults_are_not_shared_between_configs():
-    assert MODEL_DEFAULTS["fcnet_hiddens"] == [64, 64]
-    assert ActionTransform(ACTION).policy_space == ACTION
-
-
 # -- every key does something -----------------------------------------------------------------------------------------
 CAMERA = spaces.Box(0, 255, (36, 36, 1), dtype="uint8")
 CHANGES = {  # key → (observations, action space, other keys, a value)
@@ -220,16 +196,12 @@ def fingerprint(space, action, config):
     return shapes, model(inputs)[0].tolist(), model.log_std_clip, factory
 
 
-@pytest.mark.parametrize("key", CHANGES)
-def test_every_key_changes_the_model(key):
-    space, action, others, value = CHANGES[key]
-    assert fingerprint(space, action, others) == fingerprint(space, action, others)
-    assert fingerprint(space, action, {**others, key: value}) != fingerprint(space, action, others)
-
-
-def test_no_key_is_left_out():
+def test_every_key_changes_the_model():
     """Those of the memory have tests of their own."""
     assert set(CHANGES) == set(MODEL_DEFAULTS) - {each.name for each in fields(MemoryConfig)}
+    for key, (space, action, others, value) in CHANGES.items():
+        assert fingerprint(space, action, others) == fingerprint(space, action, others)
+        assert fingerprint(space, action, {**others, key: value}) != fingerprint(space, action, others), key
 
 
 def test_a_model_with_previous_actions_is_tried_with_their_placeholders() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
-import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
@@ -62,8 +63,8 @@ def test_critics_judge_actions_of_their_own_as_they_would_one_by_one() -> None:
     assert torch.allclose(values, each, atol=1e-6)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(0, 255, (36, 36, 3), np.uint8)])
-def test_an_image_goes_through_one_encoder_that_the_critics_share(space: spaces.Box) -> None:
+def test_an_image_goes_through_one_encoder_that_the_critics_share() -> None:
+    space = spaces.Box(0, 255, (36, 36, 3), np.uint8)
     critic = CriticEnsemble(space, spaces.Discrete(3), {"fcnet_hiddens": [16]}, count=2, outputs=3)
     obs = torch.randint(0, 256, (4, 36, 36, 3), dtype=torch.uint8)
     values = critic({"obs": obs})
@@ -74,10 +75,8 @@ def test_an_image_goes_through_one_encoder_that_the_critics_share(space: spaces.
     assert any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in encoder.parameters())
 
 
-def test_a_copy_is_a_copy(tmp_path: object) -> None:
+def test_a_copy_is_a_copy() -> None:
     """The parameters that a forward pass uses are those of the state dict, also in a deep copy."""
-    import copy
-
     networks = ParallelMLP(2, 3, [8], 1)
     twin, x = copy.deepcopy(networks), torch.randn(5, 3)
     with torch.no_grad():

@@ -13,10 +13,10 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import AutoregressiveDistribution, AutoregressiveHeads, MultiActionDistribution
-from tests.models.distribution_cases import generator, random_distribution
+from tests.models.distribution_cases import generator
+from tests.refusals import not_refused
 
 SPACE = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2)])
 OBS = spaces.Box(-1, 1, (3,))
@@ -64,8 +64,10 @@ def context(seed: int = 1, rows: int = ROWS) -> Tensor:
 
 
 # -- probabilities ----------------------------------------------------------------------------------------------------
-def test_the_probabilities_of_all_actions_sum_to_one() -> None:
-    assert_close(all_logp(dist_of(heads(), context())).exp().sum(0), torch.ones(ROWS))
+@pytest.mark.parametrize("allowed", [[1, 1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 0]], ids=["all", "masked"])
+def test_the_probabilities_of_the_allowed_actions_sum_to_one(allowed: list[int]) -> None:
+    dist = dist_of(heads(), context(), torch.tensor(allowed).bool().expand(ROWS, 7))
+    assert_close(all_logp(dist).exp().sum(0), torch.ones(ROWS))
 
 
 def test_the_second_part_depends_on_the_first() -> None:
@@ -153,27 +155,6 @@ def test_without_the_score_function_the_gradient_would_be_wrong() -> None:
     assert_close(gradient, torch.log(torch.tensor(3.0)) * torch.tensor([[-0.25, 0.25]]), atol=0.01, rtol=0)
 
 
-def test_asking_for_the_entropy_leaves_the_last_sample() -> None:
-    dist = dist_of(heads(), context())
-    with torch.no_grad():
-        dist.sample(generator())
-        before = dist.sampled_action_logp()
-        dist.entropy(generator(7))
-        assert torch.equal(dist.sampled_action_logp(), before)
-
-
-# -- masks ------------------------------------------------------------------------------------------------------------
-def test_masked_parts_are_never_chosen_and_the_rest_sums_to_one() -> None:
-    allowed = [[True, True], [False, True, True], [True, False]]
-    mask = torch.tensor([value for part in allowed for value in part]).expand(500, 7)
-    dist = dist_of(heads(), context(rows=500), mask)
-    actions = dist.sample(generator())
-    for part, taken in zip(allowed, actions, strict=True):
-        assert bool(torch.tensor(part)[taken].all())
-    assert_close(all_logp(dist).exp().sum(0), torch.ones(500))
-    assert dist.entropy(generator()).isfinite().all()
-
-
 # -- with models ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("config", [{}, {"use_lstm": True, "lstm_cell_size": 8}], ids=["plain", "lstm"])
 def test_a_built_in_model_gets_heads_that_learn(config: dict[str, Any]) -> None:
@@ -202,35 +183,19 @@ class Custom(Model):
         return self.how(given, chosen)
 
 
-def custom(how: Any) -> Model:
-    config = {"custom_action_dist": "Autoregressive", "custom_model": Custom, "custom_model_config": {"how": how}}
-    return ModelCatalog.get_model(OBS, SPACE, 4, config)
-
-
-def test_a_models_own_action_model_is_kept() -> None:
-    model: Any = custom(lambda given, chosen: torch.zeros(len(given), 7))
-    assert model.action_model.__func__ is Custom.action_model
-
-
-def test_an_action_model_that_reads_ahead_is_refused_by_name() -> None:
+def ahead(given: Tensor, chosen: Tensor) -> list[Tensor]:
     """The first part's parameters read the second part's action: sampled and scored probabilities would differ."""
-
-    def ahead(given: Tensor, chosen: Tensor) -> list[Tensor]:
-        return [chosen[:, 2:4], torch.zeros(len(given), 3), torch.zeros(len(given), 2)]
-
-    with pytest.raises(ConfigError, match=r"part 0 .*part 1"):
-        custom(ahead)
+    return [chosen[:, 2:4], torch.zeros(len(given), 3), torch.zeros(len(given), 2)]
 
 
-def test_an_action_model_of_another_width_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"\[2, 6\].*\[2, 7\]"):
-        custom(lambda given, chosen: torch.zeros(len(given), 6))
+def test_a_model_s_own_action_model_is_kept_and_refused_if_it_reads_ahead_or_has_another_width() -> None:
+    def custom(how: Any) -> Any:
+        config = {"custom_action_dist": "Autoregressive", "custom_model": Custom, "custom_model_config": {"how": how}}
+        return ModelCatalog.get_model(OBS, SPACE, 4, config)
 
-
-@pytest.mark.parametrize("space", [spaces.Discrete(4), spaces.Box(-1, 1, (3,))], ids=str)
-def test_actions_of_one_part_are_refused(space: Space[Any]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match="Tuple, Dict or MultiDiscrete"):
-        ModelCatalog.get_action_dist(space, {"custom_action_dist": "Autoregressive"})
+    assert custom(lambda given, chosen: torch.zeros(len(given), 7)).action_model.__func__ is Custom.action_model
+    cases = [(ahead, r"part 0 .*part 1"), (lambda given, chosen: torch.zeros(len(given), 6), r"\[2, 6\].*\[2, 7\]")]
+    assert not_refused(custom, cases) == []
 
 
 def test_heads_that_ignore_earlier_parts_give_the_independent_distribution() -> None:
@@ -243,11 +208,3 @@ def test_heads_that_ignore_earlier_parts_give_the_independent_distribution() -> 
     assert_close(ours.entropy(generator()), independent.entropy())
     theirs = MultiActionDistribution.for_space(SPACE)(other, None, None)
     assert_close(ours.kl(dist_of(lambda given, chosen: given, other), generator()), independent.kl(theirs))
-
-
-def test_entries_of_a_multi_discrete_table_keep_their_places() -> None:
-    """[[3, 2], [4, 2]]: four parts, actions of shape [N, 2, 2]."""
-    dist = random_distribution("Autoregressive MultiDiscrete", rows=300)
-    actions = dist.sample(generator())
-    assert actions.shape == (300, 2, 2)
-    assert actions.amax(0).tolist() == [[2, 1], [3, 1]]

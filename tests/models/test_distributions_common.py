@@ -1,4 +1,4 @@
-"""What holds for every built-in distribution."""
+"""What holds for every built-in distribution, in every action space, and what its numbers are."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ import copy
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch import distributions as reference
 from torch.testing import assert_close
 
+from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.exploration import Random
-from lightning_rl.models.distributions import AutoregressiveDistribution, Beta, DiagGaussian, Dirichlet
+from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.models.distributions import (
+    AutoregressiveDistribution,
+    Bernoulli,
+    Beta,
+    Categorical,
+    Deterministic,
+    DiagGaussian,
+    Dirichlet,
+    MultiCategorical,
+)
 from lightning_rl.sample_batch import to_nested_batch
-from lightning_rl.spaces import leaf_values
-from tests.models.distribution_cases import CASES, generator, parts, random_distribution, repeated_distribution
+from lightning_rl.spaces import choices_of, leaf_values
+from tests.models.distribution_cases import CASES, SPACES, generator, parts, random_distribution, repeated_distribution
+from tests.refusals import not_refused
 
 EVERY = pytest.mark.parametrize("case", CASES)
 REPARAMETRISED = ["DiagGaussian", "SquashedGaussian", "SquashedGaussian on bounds", "Beta", "Dirichlet"]
@@ -26,11 +41,11 @@ INPUTS = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -1e4, 1e4])
 
 
 def leaves(case: str, actions: Any) -> list[Tensor]:
-    return leaf_values(CASES[case][0], actions)
+    return leaf_values(SPACES[case][0], actions)
 
 
 def is_inside(case: str, actions: Any) -> bool:
-    space = CASES[case][0]
+    space = SPACES[case][0]
     sent = parts(case)[0].to_env(actions)
     rows = len(leaves(case, actions)[0])
     return all(space.contains(single) for single in iterate(batch_space(space, rows), sent))
@@ -54,15 +69,15 @@ def test_samples_are_inside_and_numbers_finite_for_extreme_inputs(case: str, dat
     assert dist.entropy().isfinite().all() and dist.kl(dist).isfinite().all()
 
 
-@EVERY
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_the_log_probability_of_a_sample_is_that_of_the_action(case: str, deterministic: bool) -> None:
-    """Also of the action that was recorded and nested: a worker and a loss get the same number."""
-    dist = random_distribution(case, rows=200)
-    actions = dist.deterministic_sample() if deterministic else dist.sample(generator())
-    assert dist.sampled_action_logp().shape == (200,)
-    assert_close(dist.logp(actions), dist.sampled_action_logp(), rtol=1e-4, atol=1e-3)
-    assert torch.equal(dist.logp(actions), dist.logp(to_nested_batch(actions)))
+@pytest.mark.parametrize("case", SPACES)
+def test_samples_of_every_action_space_are_inside_and_have_the_log_probability_of_the_action(case: str) -> None:
+    """So has a greedy action behind a sample, and an action that was recorded and nested, as a loss gets it."""
+    dist = random_distribution(case, rows=50)
+    for take in (lambda: dist.sample(generator()), dist.deterministic_sample):
+        actions = take()
+        assert is_inside(case, actions) and dist.entropy().shape == dist.sampled_action_logp().shape == (50,)
+        assert_close(dist.logp(actions), dist.sampled_action_logp(), rtol=1e-4, atol=1e-3)
+        assert torch.equal(dist.logp(actions), dist.logp(to_nested_batch(actions)))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not has_gaussian(case)])
@@ -194,3 +209,94 @@ def test_evaluation_in_inference_mode_does_not_spoil_training(case: str) -> None
 def test_every_kind_of_distribution_is_among_the_cases() -> None:
     kinds = {type(random_distribution(case)) for case in CASES}
     assert {DiagGaussian, Beta, Dirichlet, AutoregressiveDistribution} <= kinds and len(kinds) == 10
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+def twins(space: Any, inputs: Tensor) -> list[Any]:
+    """For each entry of an action, a distribution of torch."""
+    if isinstance(space, spaces.Box):
+        columns = zip(*(half.unbind(1) for half in inputs.chunk(2, 1)), strict=True)
+        return [reference.Normal(mean, log_std.exp()) for mean, log_std in columns]
+    if isinstance(space, spaces.MultiBinary):
+        return [reference.Bernoulli(logits=logits) for logits in inputs.unbind(1)]
+    return [reference.Categorical(logits=logits) for logits in inputs.split(choices_of(space).tolist(), 1)]
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (spaces.Discrete(5), Categorical),
+        (spaces.MultiDiscrete([3, 3]), MultiCategorical),
+        (spaces.MultiDiscrete([4, 1, 2]), MultiCategorical),
+        (spaces.Box(-1, 1, (3,)), DiagGaussian),
+        (spaces.MultiBinary(4), Bernoulli),
+    ],
+    ids=str,
+)
+def test_the_catalog_s_distributions_are_products_of_torch_s(space: Any, kind: type[Any]) -> None:
+    factory, size = ModelCatalog.get_action_dist(space)
+    p, q = (factory(torch.randn(6, size, generator=generator(seed)), None, None) for seed in (1, 2))
+    actions, mine, others = p.sample(generator()), twins(space, p.inputs), twins(space, q.inputs)
+    columns = actions.reshape(6, -1).float().unbind(1)
+    logps = [twin.log_prob(column) for twin, column in zip(mine, columns, strict=True)]
+    assert type(p) is kind
+    assert_close(p.logp(actions), torch.stack(logps).sum(0))
+    assert_close(p.entropy(), torch.stack([twin.entropy() for twin in mine]).sum(0))
+    assert_close(p.kl(q), torch.stack([*map(reference.kl_divergence, mine, others)]).sum(0))
+
+
+def test_multi_action_is_the_sum_of_its_leaves() -> None:
+    p, q = random_distribution("nested", seed=1), random_distribution("nested", seed=2)
+    actions = p.sample(generator())
+    pairs = zip(p.children, leaves("nested", actions), strict=True)
+    assert_close(p.logp(actions), sum(child.logp(leaf) for child, leaf in pairs))
+    assert_close(p.entropy(), sum(child.entropy() for child in p.children))
+    assert_close(p.kl(q), sum(a.kl(b) for a, b in zip(p.children, q.children, strict=True)))
+
+
+@pytest.mark.parametrize("kind", [Categorical, MultiCategorical])
+def test_categorical_with_temperature_mutates_no_logits(kind: Any) -> None:
+    """RLlib divides the caller's tensor in place, so a second distribution of it is colder."""
+    logits, keywords = torch.tensor([[1.0, 2.0, 3.0]]), {"choices": [3]} if kind is MultiCategorical else {}
+    first, second = (kind(logits, temperature=0.5, **keywords) for _ in range(2))
+    assert logits.tolist() == [[1.0, 2.0, 3.0]]
+    assert torch.equal(first.entropy(), second.entropy())
+    assert_close(first.entropy(), kind(2 * logits, **keywords).entropy())
+
+
+def test_deterministic_gives_its_inputs_and_refuses_densities_and_real_numbers_refuse_masks() -> None:
+    dist = Deterministic(torch.tensor([[0.5, -0.5]]))
+    two = spaces.Box(-1, 1, (2,))
+    assert ModelCatalog.get_action_dist(two, {"custom_action_dist": "Deterministic"}) == (Deterministic, 2)
+    assert dist.sample().tolist() == [[0.5, -0.5]] and dist.sampled_action_logp().tolist() == [0.0]
+    cases = [(dist.entropy, "DiagGaussian"), (lambda: dist.kl(dist), "Diag"), (lambda: dist.logp(dist.inputs), "Diag")]
+    cases.append((lambda: DiagGaussian(torch.zeros(1, 2), mask=torch.ones(1, 1).bool()), "discrete actions"))
+    cases.append((lambda: Deterministic.required_model_output_shape(spaces.Discrete(2)), "float Box"))
+    assert not_refused(lambda question: question(), cases, UnsupportedSpaceError) == []
+
+
+def test_sampled_action_logp_before_any_sample_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="sample"):
+        Categorical(torch.zeros(1, 2)).sampled_action_logp()
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+UNBOUNDED, ONE = spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-1, 1, (1,))
+NO_BOUNDS = [UNBOUNDED, spaces.Discrete(3), spaces.Box(0, 5, (2,), dtype=np.int32), spaces.Tuple([ONE, UNBOUNDED])]
+NO_SHARES = [
+    *(spaces.Box(-1, 1, (3,)), spaces.Box(0, 1, (1,)), spaces.Box(0, 1, (2, 2)), spaces.Box(0, np.inf, (3,))),
+    *(spaces.Box(0, np.array([1, 2], np.float32)), spaces.Discrete(3)),
+]
+REFUSED = [
+    *((name, space, name) for name in ("SquashedGaussian", "Beta") for space in NO_BOUNDS),
+    *(("Dirichlet", space, r"Dirichlet.*Box\(0, 1, \(n,\)\)") for space in NO_SHARES),
+    *(("Autoregressive", space, "Tuple, Dict or MultiDiscrete") for space in (spaces.Discrete(4), ONE)),
+    ("Deterministic", spaces.Discrete(2), "custom_action_dist"),
+]
+
+
+def test_a_distribution_refuses_spaces_that_it_cannot_act_in() -> None:
+    def act_in(name: str, space: Any) -> None:
+        ModelCatalog.get_action_dist(space, {"custom_action_dist": name})
+
+    assert not_refused(act_in, REFUSED, UnsupportedSpaceError) == []

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models import ModelCatalog
 from lightning_rl.models.distributions import ActionDistribution, Categorical, DiagGaussian, MultiActionDistribution
 from lightning_rl.policies import A2C, PG, PPO
@@ -121,14 +121,6 @@ def test_a_distribution_in_rllibs_form_is_refused_with_a_mask() -> None:
     factory, _ = ModelCatalog.get_action_dist(spaces.Discrete(3), {"custom_action_dist": Classic})
     with pytest.raises(UnsupportedSpaceError, match=r"action_mask.*\(inputs, model, mask\)"):
         factory(torch.zeros(2, 3), None, torch.ones(2, 3, dtype=torch.bool))
-
-
-def test_a_missing_method_is_named() -> None:
-    class Half(ActionDistribution):
-        def sample(self, generator: Any = None) -> Any: ...
-
-    with pytest.raises(ConfigError, match="required_model_output_shape, deterministic_sample"):
-        ModelCatalog.get_action_dist(spaces.Discrete(2), {"custom_action_dist": Half})
 
 
 def test_a_distribution_for_leaves_takes_its_place_inside_nested_actions() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -14,12 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.distributions import Categorical, MultiCategorical, parts_of
-from lightning_rl.policies import PPO
-from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.spaces import leaf_values
+from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values
 from tests.models.distribution_cases import CASES, generator, parts, random_distribution
 
 LOGITS = st.floats(-20, 20, width=32)
@@ -109,7 +102,7 @@ def test_parts_of_a_nested_action_are_masked_each_on_its_own() -> None:
 
 @pytest.mark.parametrize("case", DISCRETE)
 def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
-    width = mask_width(case)
+    width = sum(choices(case))
     masked, free = random_distribution(case, mask=torch.ones(6, width, dtype=torch.bool)), random_distribution(case)
     actions = free.sample(generator())
     assert_close(masked.logp(actions), free.logp(actions))
@@ -122,7 +115,7 @@ def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
 @pytest.mark.parametrize("case", DISCRETE)
 def test_a_mask_that_allows_nothing_is_ignored(case: str) -> None:
     """Rows after an episode's end have no mask; an entry of few choices may not get one of another's then."""
-    nothing = torch.zeros(200, mask_width(case), dtype=torch.bool)
+    nothing = torch.zeros(200, sum(choices(case)), dtype=torch.bool)
     masked, free = random_distribution(case, rows=200, mask=nothing), random_distribution(case, rows=200)
     actions = masked.sample(generator())
     assert_close(masked.sampled_action_logp(), free.logp(actions))
@@ -131,7 +124,7 @@ def test_a_mask_that_allows_nothing_is_ignored(case: str) -> None:
 @pytest.mark.parametrize("case", DISCRETE)
 def test_a_mask_of_another_width_is_refused_with_the_right_one(case: str) -> None:
     """[N, 1] would be spread over all actions without a word."""
-    with pytest.raises(ValueError, match=rf"action_mask has shape \[6, 1\]; expected \[6, {mask_width(case)}\]"):
+    with pytest.raises(ValueError, match=rf"action_mask has shape \[6, 1\]; expected \[6, {sum(choices(case))}\]"):
         random_distribution(case, mask=torch.ones(6, 1, dtype=torch.bool)).sample(generator())
 
 
@@ -152,79 +145,21 @@ def test_masked_logits_next_to_huge_ones_stay_finite() -> None:
     assert dist.entropy().isfinite().all() and dist.kl(dist).isfinite().all()
 
 
-def mask_width(case: str) -> int:
-    """One for each alternative of every discrete choice."""
-    return sum(part.mask for part in parts_of(parts(case)[0].policy_space))
+def choices(case: str) -> list[int]:
+    """How many alternatives each discrete choice of an action has."""
+    space = parts(case)[0].policy_space
+    leaves = zip(leaf_spaces(space), parts_of(space), strict=True)
+    return [count for (_, leaf), part in leaves if part.mask for count in choices_of(leaf).tolist()]
 
 
-# -- from the environment to the loss ---------------------------------------------------------------------------------
-class MaskInInfo(gym.Env[Any, Any]):
-    """Allows two of five actions, others in each step; a forbidden one costs 100."""
-
-    in_obs = False
-
-    def __init__(self) -> None:
-        box = spaces.Box(-1, 1, (2,), np.float32)
-        masked = spaces.Dict({"action_mask": spaces.MultiBinary(5), "state": box})
-        self.observation_space: Any = masked if self.in_obs else box
-        self.action_space: Any = spaces.Discrete(5, start=10)
-
-    def _now(self) -> tuple[Any, dict[str, Any]]:
-        self.allowed = np.zeros(5, np.int8)
-        self.allowed[self.np_random.choice(5, 2, replace=False)] = 1
-        state = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        if self.in_obs:
-            return {"action_mask": self.allowed.copy(), "state": state}, {}
-        return state, {"action_mask": self.allowed.copy()}
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._now()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        reward = float(action == 12) if self.allowed[int(action) - 10] else -100.0
-        self.steps += 1
-        obs, info = self._now()
-        return obs, reward, self.steps >= 7, False, info
-
-
-class MaskInObs(MaskInInfo):
-    """The same, with the mask in the observation."""
-
-    in_obs = True
-
-
-@pytest.mark.parametrize("env", [MaskInObs, MaskInInfo])
-@pytest.mark.parametrize("explore", ["sampled", "random", "greedy"])
-@pytest.mark.parametrize("dist", [None, "GumbelSoftmax"])
-def test_forbidden_actions_never_reach_an_environment(env: Any, explore: str, dist: str | None) -> None:
-    creator = EnvCreator(env)
-    exploration = {"type": "random"} if explore == "random" else None
-    policy = PPO(*creator.spaces(), model={"custom_action_dist": dist}, exploration=exploration, seed=1)
-    worker = RolloutWorker(
-        creator, policy, num_envs=3, fragment_length=40, vectorization="sync", explore=explore != "greedy", seed=1
-    )
-    for _ in range(2):
-        assert float(worker.sample().rewards.min()) == 0.0
-
-
-@pytest.mark.parametrize("env", [MaskInObs, MaskInInfo])
-def test_acting_and_learning_use_the_same_mask(env: Any) -> None:
-    """The first KL of every iteration is 0, so the loss has seen the masks that acted."""
-    creator = EnvCreator(env)
-    policy = PPO(*creator.spaces(), lr=1e-2, seed=1)
-    worker = RolloutWorker(creator, policy, num_envs=3, fragment_length=40, vectorization="sync", seed=1)
-    for _ in range(3):
-        metrics = policy.learn_on_batch(worker.sample())
-        assert metrics["first_kl"] == pytest.approx(0.0, abs=1e-6)
-        assert 0.0 < metrics["entropy"] <= np.log(2) + 1e-5  # of two allowed actions
-
-
-def test_leaf_order_of_a_nested_mask_is_that_of_the_actions() -> None:
-    """Only the last value of each discrete entry is allowed: bits 1, mode 2, (1, 3)."""
-    last = [[False, True]] * 2 + [[False, False, True], [False, True], [False, False, False, True]]
-    mask = torch.tensor([[value for entry in last for value in entry]]).expand(6, -1)
-    dist = random_distribution("nested", mask=mask)
-    sampled = leaf_values(CASES["nested"][0], dist.sample(generator()))
-    assert [leaf.tolist()[0] for leaf in sampled if not leaf.is_floating_point()] == [[1, 1], 2, [1, 3]]
+@pytest.mark.parametrize("case", DISCRETE)
+def test_forbidden_actions_are_never_taken_and_gradients_stay_finite(case: str) -> None:
+    """The first alternative of every choice is forbidden; entropy and KL have no NaN, nor have their gradients."""
+    _, factory, size, model = parts(case)
+    mask = torch.cat([torch.arange(count) > 0 for count in choices(case)]).expand(500, -1)
+    inputs = torch.randn(500, size).requires_grad_()
+    p, q = factory(inputs, model, mask), factory(torch.randn(500, size), model, mask)
+    for actions in (p.sample(generator()), p.deterministic_sample()):
+        assert all(leaf.is_floating_point() or (leaf >= 1).all() for leaf in leaf_values(CASES[case][0], actions))
+    (p.sampled_action_logp().sum() + p.entropy().sum() + p.kl(q).sum()).backward()
+    assert inputs.grad is not None and inputs.grad.isfinite().all()

@@ -14,94 +14,124 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import FullyConnectedNetwork, ModelCatalog, VisionNetwork
 from lightning_rl.models.layers import ACTIVATIONS, MLP
-from lightning_rl.models.vision import ImageEncoder, filters_for
-from tests.models.space_samples import sample_space
+from lightning_rl.models.vision import ImageEncoder
+from lightning_rl.sample_batch import to_nested_batch
+from tests.models.networks import NESTINGS, PLAIN, PRESETS, ROBOT, image, inputs, preset
 from tests.refusals import not_refused
 from tests.space_cases import SUPPORTED
 
-OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
-IMAGE = spaces.Box(0, 255, (84, 84, 4), dtype=np.uint8)
+OBS, ACTION, ONE = (spaces.Box(-1, 1, (size,)) for size in (3, 2, 1))
 
 
 def fc(num_outputs=4, action=ACTION, **config):
     return ModelCatalog.get_model(OBS, action, num_outputs, config)
 
 
-def rows(count=5):
-    return {"obs_flat": torch.randn(count, 3, generator=torch.Generator().manual_seed(0))}
+HUGE = spaces.Box(-(2**40), 2**40, (1,), dtype=np.int64)
+NETWORKS = {
+    **{str(space): (space, {"fcnet_hiddens": [8]}) for space in SUPPORTED},
+    **{name: (space, {}) for name, space in NESTINGS.items()},
+    **{
+        f"{name} {post}": (image(40, 40, 1), preset(name, post_fcnet_hiddens=post))
+        for name in PRESETS
+        for post in ([], [9], [12, 7])
+    },
+}
 
 
-@pytest.mark.parametrize("space", SUPPORTED, ids=str)
-def test_every_supported_observation_reaches_outputs_and_values(space):
-    model = ModelCatalog.get_model(space, ACTION, 4, {"fcnet_hiddens": [8]})
-    _, obs = sample_space(space, 3)
-    outputs, state = model({"obs": obs, "obs_flat": model.preprocessor.transform_batch(obs)})
-    assert outputs.shape == (3, 4) and model.value_function().shape == (3,) and state == []
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize(("space", "config"), NETWORKS.values(), ids=NETWORKS)
+def test_every_supported_observation_reaches_outputs_and_values(space, config, share):
+    """And gradients reach every parameter; copies in the middle of training and nested batches give the same.
+
+    RLlib's VisionNetwork fails with an IndexError for post layers under shared values.
+    """
+    model = ModelCatalog.get_model(space, ACTION, 4, {**config, "vf_share_layers": share})
+    read = inputs(model)
+    outputs, state = model(read)
+    assert outputs.shape == (5, 4) and model.value_function().shape == (5,) and state == []
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(again(read)[0], outputs)
     (outputs.sum() + model.value_function().sum()).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.any() or space == HUGE, name  # where tanh is 1
+    nested, _ = model({**read, "obs": to_nested_batch(read["obs"])})  # as batches have it
+    assert_close(nested, outputs)
 
 
-def test_the_default_is_two_separate_tanh_networks():
-    model = fc()
-    assert isinstance(model, FullyConnectedNetwork)
-    assert sum(p.numel() for p in model.parameters()) == 2 * (3 * 64 + 64 + 64 * 64 + 64) + (64 * 4 + 4) + (64 + 1)
-    linear = torch.nn.functional.linear
-    hidden = rows()["obs_flat"]
-    for layer in model.trunk.layers:
-        hidden = linear(hidden, layer.weight, layer.bias).tanh()
-    assert_close(model(rows())[0], linear(hidden, model.head.linear.weight, model.head.linear.bias))
+@pytest.mark.parametrize(
+    ("space", "config"),
+    [(OBS, {}), *((image(40, 40, 1), preset(name)) for name in PRESETS), (ROBOT, {})],
+    ids=["vector", *PRESETS, "dict"],
+)
+def test_a_model_without_outputs_gives_its_last_layer_and_has_no_parameters_for_values(space, config):
+    """RLlib's VisionNetwork leaves the last layer linear, and its ComplexInputNetwork gives another width."""
+    config |= {"post_fcnet_hiddens": [12, 30], "post_fcnet_activation": "sigmoid", "vf_share_layers": False}
+    model = ModelCatalog.get_model(space, ACTION, 0, config)
+    features, _ = model(inputs(model))
+    assert model.num_outputs == features.shape[1] == 30 and bool(((features > 0) & (features < 1)).all())
+    features.square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    with pytest.raises(ConfigError, match="value_function"):
+        model.value_function()
 
 
-def test_acting_never_runs_the_value_network():
-    model = fc()
-    model.value_trunk.forward = lambda x: pytest.fail("the value network ran")
-    model(rows())
-
-
-def test_shared_layers_carry_both_gradients_and_separate_ones_only_their_own():
-    for share in (True, False):
-        model = fc(vf_share_layers=share)
-        model(rows())
-        model.value_function().sum().backward()
-        assert (model.trunk.layers[0].weight.grad is not None) == share
-
-
-def test_post_layers_have_their_own_activation():
-    """Layer widths 8 (tanh) then 6 (relu): the features are never negative."""
-    model = fc(0, fcnet_hiddens=[8], post_fcnet_hiddens=[6], post_fcnet_activation="relu")
-    features, _ = model(rows())
-    assert features.shape == (5, 6) and bool((features >= 0).all()) and model.num_outputs == 6
-
-
-def test_no_final_linear_makes_the_last_hidden_layer_the_output():
-    model = fc(4, fcnet_hiddens=[16, 16], no_final_linear=True)
-    outputs, _ = model(rows())
+@pytest.mark.parametrize(
+    ("space", "config"),
+    [
+        (OBS, {"fcnet_hiddens": [16, 16]}),
+        (image(36, 36, 1), preset("nature_cnn", post_fcnet_activation="tanh")),
+        (ROBOT, {"post_fcnet_hiddens": [16, 16], "post_fcnet_activation": "tanh"}),
+    ],
+    ids=["vector", "image", "dict"],
+)
+def test_no_final_linear_makes_the_last_layer_the_output(space, config):
+    model = ModelCatalog.get_model(space, ACTION, 4, {**config, "no_final_linear": True})
+    outputs, _ = model(inputs(model))
     assert outputs.shape == (5, 4) and bool((outputs.abs() <= 1).all()) and model.head.linear is None
     assert model.value_function().shape == (5,)
 
 
-def test_free_log_std_is_one_vector_for_all_observations():
-    model = fc(free_log_std=True, log_std_init=-0.5)
-    outputs, _ = model(rows())
-    assert torch.equal(outputs[:, 2:], torch.full((5, 2), -0.5))
+def test_the_default_is_two_separate_tanh_networks_of_which_acting_runs_one():
+    model, linear = fc(), torch.nn.functional.linear
+    assert isinstance(model, FullyConnectedNetwork)
+    assert sum(p.numel() for p in model.parameters()) == 2 * (3 * 64 + 64 + 64 * 64 + 64) + (64 * 4 + 4) + (64 + 1)
+    model.value_trunk.forward = lambda x: pytest.fail("the value network ran")
+    read = inputs(model)
+    hidden = read["obs_flat"]
+    for layer in model.trunk.layers:
+        hidden = linear(hidden, layer.weight, layer.bias).tanh()
+    assert_close(model(read)[0], linear(hidden, model.head.linear.weight, model.head.linear.bias))
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_shared_layers_carry_both_gradients_and_separate_ones_only_their_own(share):
+    model = fc(vf_share_layers=share)
+    with pytest.raises(RuntimeError, match="last forward"):
+        model.value_function()
+    model(inputs(model))
+    model.value_function().sum().backward()
+    assert (model.trunk.layers[0].weight.grad is not None) == share
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "dist", "columns"),
+    [
+        (OBS, ACTION, None, [2, 3]),
+        (ROBOT, ACTION, None, [2, 3]),
+        (OBS, spaces.Tuple([ONE, spaces.Discrete(2), ONE]), None, [1, 5]),  # μ σ l l μ σ
+        (OBS, spaces.Tuple([spaces.Discrete(3), ACTION]), "SquashedGaussian", [5, 6]),
+    ],
+)
+def test_free_log_std_is_one_vector_for_all_observations(space, action, dist, columns):
+    config = {"custom_action_dist": dist, "free_log_std": True, "log_std_init": 7.0}
+    _, size = ModelCatalog.get_action_dist(action, config)
+    model = ModelCatalog.get_model(space, action, size, config)
+    outputs, _ = model(inputs(model))
+    assert (outputs == 7.0).all(0).nonzero().flatten().tolist() == columns
     outputs.sum().backward()
-    assert model.head.free.grad.tolist() == [5.0, 5.0]
-
-
-def test_free_log_std_finds_its_columns_in_nested_actions():
-    """Box(1), Discrete(2), Box(1): μ σ l l μ σ."""
-    action = spaces.Tuple([spaces.Box(-1, 1, (1,)), spaces.Discrete(2), spaces.Box(-1, 1, (1,))])
-    outputs, _ = fc(6, action, free_log_std=True, log_std_init=7.0)(rows())
-    assert (outputs == 7.0).all(0).tolist() == [False, True, False, False, False, True]
-
-
-def test_free_log_std_without_gaussian_actions_is_refused():
-    with pytest.raises(ConfigError, match="float Box"):
-        fc(2, spaces.Discrete(2), free_log_std=True)
-
-
-def test_log_std_clip_reaches_the_distribution():
-    assert fc(log_std_clip_param=3).log_std_clip == 3.0
+    assert model.head.free.grad.tolist() == [5.0] * len(columns)
 
 
 @pytest.mark.parametrize("initializer", ["orthogonal", "normc", "default"])
@@ -120,58 +150,37 @@ def test_first_weights(initializer):
         assert weight.abs().max() <= 1 / 8
 
 
-@pytest.mark.parametrize("name", [*ACTIVATIONS, None])
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_pytorchs_and_have_gradients(name):
-    mlp = MLP(3, [7], name or "linear")
-    x = rows()["obs_flat"]
+    mlp, x = MLP(3, [7], name), torch.randn(5, 3)
     y = mlp(x)
     y.sum().backward()
-    before = torch.nn.functional.linear(x, mlp.layers[0].weight, mlp.layers[0].bias)
-    plain = {"linear": lambda z: z, None: lambda z: z, "swish": torch.nn.functional.silu}
-    expected = plain.get(name) or getattr(torch, str(name), None) or getattr(torch.nn.functional, str(name))
-    assert_close(y, expected(before))
+    assert_close(y, PLAIN[name](torch.nn.functional.linear(x, mlp.layers[0].weight, mlp.layers[0].bias)))
     assert mlp.layers[0].weight.grad.isfinite().all()
 
 
-def test_errors_for_wrong_keys_and_names_suggest_the_nearest_name():
+def test_wrong_settings_are_refused_with_the_way_out():
     cases = [
-        ({"fcnet_hidden": [3]}, r"'model.fcnet_hidden'.*'model.fcnet_hiddens'"),
-        ({"fcnet_activation": "tahn"}, r"fcnet_activation='tahn'.*'tanh'"),
-        ({"fcnet_weights_initializer": "orthogonl"}, "'orthogonal'"),
+        (OBS, {"fcnet_hidden": [3]}, r"'model.fcnet_hidden'.*'model.fcnet_hiddens'"),
+        (OBS, {"fcnet_activation": "tahn"}, r"fcnet_activation='tahn'.*'tanh'"),
+        (OBS, {"fcnet_weights_initializer": "orthogonl"}, "'orthogonal'"),
+        (image(210, 160, 3), {}, r"210×160.*conv_filters.*impala_resnet"),
+        (image(256, 256, 3), {}, r"256×256.*conv_filters"),
+        (image(7, 7, 3), preset("nature_cnn"), r"kernel 8 .*7"),
+        (image(10, 10, 3), {"conv_filters": [[4, 4, 2], [8, 8, 1]]}, r"kernel 8 .*4"),
+        (image(84, 84, 4), preset("impala_resnet", conv_filters=[[4, 3, 1]]), "exclude"),
+        *((image(84, 84, 4), {key: []}, rf"model\.{key}=\[\]") for key in ("conv_filters", "conv_residual_channels")),
+        (image(36, 36, 1), preset("nature_cnn", no_final_linear=True, post_fcnet_hiddens=[]), "post_fcnet_hiddens"),
+        (ROBOT, {"no_final_linear": True, "post_fcnet_hiddens": []}, r"set model\.post_fcnet_hiddens"),
+        (OBS, {"use_lstm": True, "use_attention": True}, r"use_lstm.*use_attention"),
+        *((OBS, {key: 0}, rf"{key}=0") for key in ("max_seq_len", "lstm_cell_size", "attention_dim")),
     ]
-    assert not_refused(lambda config: fc(**config), cases) == []
-
-
-def test_value_function_before_any_forward_is_refused():
-    with pytest.raises(RuntimeError, match="last forward"):
-        fc().value_function()
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_models_can_be_copied_and_pickled_in_the_middle_of_training(share):
-    model = fc(vf_share_layers=share)
-    outputs, _ = model(rows())
-    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(again(rows())[0], outputs)
+    assert not_refused(lambda space, config: ModelCatalog.get_model(space, ACTION, 4, config), cases) == []
+    with pytest.raises(ConfigError, match="float Box"):
+        fc(2, spaces.Discrete(2), free_log_std=True)
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
-def test_the_default_for_atari_is_the_nature_network():
-    """84 → 20 → 9 → 7: 64·7·7 = 3136 into 512."""
-    model = ModelCatalog.get_model(IMAGE, spaces.Discrete(6), 6, {"vf_share_layers": True})
-    assert isinstance(model, VisionNetwork)
-    assert [layer.out_channels for layer in model.encoder.convolutions] == [32, 64, 64]
-    assert model.encoder.post.layers[0].weight.shape == (512, 3136)
-    outputs, _ = model({"obs": torch.zeros(2, 84, 84, 4, dtype=torch.uint8)})
-    assert outputs.shape == (2, 6) and model.value_function().shape == (2,)
-
-
-@pytest.mark.parametrize("side", [8, 10, 16, 35, 36, 42, 64, 84, 96, 128])
-def test_filters_are_found_for_every_usual_size(side):
-    encoder = ImageEncoder((side, side, 3), post_fcnet_hiddens=[4])
-    assert encoder(torch.zeros(1, side, side, 3, dtype=torch.uint8)).shape == (1, 4)
-
-
 @pytest.mark.parametrize(
     ("shape", "flat", "behind"),
     [
@@ -190,21 +199,12 @@ def test_an_image_gets_a_network_of_its_size(shape, flat, behind):
     assert [layer.weight.shape for layer in post] == [(behind, flat)] and behind <= flat
 
 
-def test_no_image_network_has_a_layer_wider_than_its_input():
+def test_every_usual_size_has_a_network_without_a_layer_wider_than_its_input():
     for side in range(8, 129):
-        (layer,) = ImageEncoder((side, side, 1), initializer="default").post.layers
+        encoder = ImageEncoder((side, side, 1), initializer="default")
+        (layer,) = encoder.post.layers
         assert layer.out_features <= layer.in_features, side
-
-
-@pytest.mark.parametrize("size", [(210, 160), (256, 256), (5, 84)])
-def test_sizes_without_filters_are_refused_with_the_way_out(size):
-    with pytest.raises(ConfigError, match=f"{size[0]}×{size[1]}.*conv_filters"):
-        filters_for(*size)
-
-
-def test_filters_that_eat_the_image_are_refused():
-    with pytest.raises(ConfigError, match=r"kernel 8 .*4"):
-        ImageEncoder((10, 10, 3), [[4, 4, 2], [8, 8, 1]])
+        assert encoder(torch.zeros(1, side, side, 1, dtype=torch.uint8)).shape == (1, layer.out_features), side
 
 
 def test_given_filters_make_a_vision_network_of_any_three_dimensional_box():
@@ -213,29 +213,13 @@ def test_given_filters_make_a_vision_network_of_any_three_dimensional_box():
     assert isinstance(ModelCatalog.get_model(space, ACTION, 4), FullyConnectedNetwork)
 
 
-def test_channels_first_and_last_see_the_same_picture():
+def test_channels_first_and_last_see_the_same_picture_of_bytes_scaled_to_one():
     torch.manual_seed(0)
-    last = ImageEncoder((36, 36, 3))
-    first = ImageEncoder((3, 36, 36))
+    first, last = ImageEncoder((3, 36, 36)), ImageEncoder((36, 36, 3))
     first.load_state_dict(last.state_dict())
-    image = torch.randint(0, 256, (2, 36, 36, 3), dtype=torch.uint8)
-    assert_close(last(image), first(image.permute(0, 3, 1, 2)))
-
-
-def test_uint8_is_scaled_to_one_and_floats_are_taken_as_they_are():
-    encoder = ImageEncoder((36, 36, 3))
-    image = torch.randint(0, 256, (2, 36, 36, 3), dtype=torch.uint8)
-    assert_close(encoder(image), encoder(image.float() / 255))
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_post_layers_behind_convolutions_work_with_either_value_branch(share):
-    """In RLlib this crashed with shared layers, and the last post layer had no activation."""
-    config = {"conv_filters": [[4, 8, 4]], "post_fcnet_hiddens": [32, 16], "vf_share_layers": share}
-    model = ModelCatalog.get_model(IMAGE, ACTION, 4, config)
-    model({"obs": torch.randint(0, 256, (2, 84, 84, 4), dtype=torch.uint8)})
-    assert model.value_function().shape == (2,)
-    assert bool((model.encoder(torch.randint(0, 256, (2, 84, 84, 4), dtype=torch.uint8)) >= 0).all())
+    picture = torch.randint(0, 256, (2, 36, 36, 3), dtype=torch.uint8)
+    assert_close(last(picture), first(picture.permute(0, 3, 1, 2)))
+    assert_close(last(picture), last(picture.float() / 255))
 
 
 def test_vision_models_do_not_read_the_flat_vector():
@@ -243,7 +227,8 @@ def test_vision_models_do_not_read_the_flat_vector():
         def __missing__(self, key):
             pytest.fail(f"read {key}")
 
-    ModelCatalog.get_model(IMAGE, ACTION, 4)(OnlyObs(obs=torch.zeros(1, 84, 84, 4, dtype=torch.uint8)))
+    model = ModelCatalog.get_model(image(84, 84, 4), ACTION, 4)
+    model(OnlyObs(obs=torch.zeros(1, 84, 84, 4, dtype=torch.uint8)))
 
 
 def test_parametrised_weights_are_honoured():
@@ -251,5 +236,5 @@ def test_parametrised_weights_are_honoured():
     mlp = MLP(3, [4], "linear")
     torch.nn.utils.parametrizations.spectral_norm(mlp.layers[0])
     mlp.eval()
-    x = rows()["obs_flat"]
+    x = torch.randn(5, 3)
     assert_close(mlp(x), mlp.layers[0](x))

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import to_nested_batch
-from tests.models.space_samples import sample_space
+from tests.models.networks import sample_space
 from tests.space_cases import NESTED, SUPPORTED
 
 

@@ -12,33 +12,12 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.config import compose_config
-from lightning_rl.errors import ConfigError
 from lightning_rl.models import ComplexInputNetwork, FullyConnectedNetwork, Model, ModelCatalog, VisionNetwork
 from lightning_rl.models.layers import ACTIVATIONS, MLP
 from lightning_rl.models.vision import ImageEncoder
+from tests.models.networks import PLAIN, PRESETS, ROBOT, image, preset
 
-PRESETS = ("nature_cnn", "impala_resnet")
 ACTION = spaces.Discrete(6)
-PLAIN = {  # activations that write into nothing
-    "tanh": torch.tanh,
-    "relu": F.relu,
-    "silu": F.silu,
-    "swish": F.silu,
-    "elu": F.elu,
-    "gelu": F.gelu,
-    "leaky_relu": F.leaky_relu,
-    "sigmoid": torch.sigmoid,
-    "linear": lambda x: x,
-}
-
-
-def preset(name: str, **changes: Any) -> dict[str, Any]:
-    return {**compose_config([f"model={name}"])["model"], **changes}
-
-
-def image(*shape: int) -> spaces.Box:
-    return spaces.Box(0, 255, shape, dtype=np.uint8)
 
 
 def pixels(*shape: int, seed: int = 0) -> Tensor:
@@ -73,44 +52,37 @@ def test_the_default_for_atari_frames_is_the_nature_preset():
     assert_close(dict(named.state_dict()), dict(default.state_dict()))
 
 
-def espeholt(encoder: ImageEncoder, images: Tensor, activation: Any) -> Tensor:
-    """Figure 3 of the paper, written as it is drawn; `images` are floats `[N, C, H, W]`."""
-    x = images
+def espeholt(encoder: ImageEncoder, x: Tensor, activation: Any) -> Tensor:
+    """Figure 3 of the paper, written as it is drawn; images are floats `[N, C, H, W]`."""
     for stack in encoder.convolutions:
         x = F.conv2d(x, stack.first.weight, stack.first.bias, padding=1)
         x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         convolutions = list(stack.blocks)
         for one, two in (convolutions[:2], convolutions[2:]):
             branch = F.conv2d(activation(x), one.weight, one.bias, padding=1)
-            branch = F.conv2d(activation(branch), two.weight, two.bias, padding=1)
-            x = branch + x
+            x = F.conv2d(activation(branch), two.weight, two.bias, padding=1) + x
     return F.relu(F.linear(activation(x).flatten(1), encoder.post.layers[0].weight, encoder.post.layers[0].bias))
 
 
+def plain(encoder: ImageEncoder, x: Tensor, activation: Any) -> Tensor:
+    """Convolutions of strides 2 and 1, each before an activation."""
+    for layer, stride in zip(encoder.convolutions, (2, 1), strict=True):
+        x = activation(F.conv2d(x, layer.weight, layer.bias, stride))
+    return x.flatten(1)
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_residual_stacks_and_their_gradients_are_the_papers(name):
+@pytest.mark.parametrize(
+    ("reference", "filters", "channels"), [(espeholt, None, [4, 5]), (plain, [[4, 3, 2], [5, [2, 3], 1]], None)]
+)
+def test_convolutions_and_their_gradients_are_the_papers(name, reference, filters, channels):
     torch.manual_seed(0)
-    encoder = ImageEncoder((12, 10, 3), None, name, conv_residual_channels=[4, 5], initializer="default")
+    encoder = ImageEncoder((12, 10, 3), filters, name, conv_residual_channels=channels, initializer="default")
     images = pixels(2, 12, 10, 3)
-    expected = espeholt(encoder, images.permute(0, 3, 1, 2) / 255.0, PLAIN[name])
+    expected, parameters = reference(encoder, images.permute(0, 3, 1, 2) / 255.0, PLAIN[name]), [*encoder.parameters()]
     assert_close(encoder(images), expected)
-    parameters = list(encoder.parameters())
     ours = torch.autograd.grad(encoder(images).square().sum(), parameters)
     assert_close(ours, torch.autograd.grad(expected.square().sum(), parameters))
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_plain_convolutions_and_their_gradients_have_the_activation(name):
-    torch.manual_seed(0)
-    encoder = ImageEncoder((12, 10, 3), [[4, 3, 2], [5, [2, 3], 1]], name, initializer="default")
-    images = pixels(2, 12, 10, 3)
-    x = images.permute(0, 3, 1, 2) / 255.0
-    for layer, stride in zip(encoder.convolutions, (2, 1), strict=True):
-        x = PLAIN[name](F.conv2d(x, layer.weight, layer.bias, stride))
-    assert_close(encoder(images), x.flatten(1))
-    parameters = list(encoder.parameters())
-    ours = torch.autograd.grad(encoder(images).square().sum(), parameters)
-    assert_close(ours, torch.autograd.grad(x.square().sum(), parameters))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 7), (9, 30), (64, 64), (210, 160)])
@@ -183,60 +155,7 @@ def test_a_preset_leaves_vectors_to_the_fully_connected_model_and_says_so(name):
     assert isinstance(model, FullyConnectedNetwork)
 
 
-def test_the_error_for_an_image_without_default_filters_names_the_residual_network():
-    with pytest.raises(ConfigError, match=r"210×160.*conv_filters.*impala_resnet"):
-        ModelCatalog.get_model(image(210, 160, 3), ACTION, 6)
-    with pytest.raises(ConfigError, match=r"kernel 8 .*7"):
-        vision_model("nature_cnn", image(7, 7, 3))
-
-
-def test_filters_and_residual_stacks_exclude_each_other():
-    with pytest.raises(ConfigError, match="exclude"):
-        vision_model("impala_resnet", image(84, 84, 4), conv_filters=[[4, 3, 1]])
-
-
-@pytest.mark.parametrize("key", ["conv_filters", "conv_residual_channels"])
-def test_an_empty_list_of_convolutions_is_refused(key):
-    with pytest.raises(ConfigError, match=rf"model\.{key}=\[\]"):
-        ModelCatalog.get_model(image(84, 84, 4), ACTION, 6, {key: []})
-
-
 # -- settings of every vision model -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize("post", [[], [9], [12, 7]])
-@pytest.mark.parametrize("name", PRESETS)
-def test_any_layers_behind_convolutions_work_with_either_value_branch(name, post, share):
-    """RLlib's VisionNetwork fails with an IndexError for post layers under shared values."""
-    model = vision_model(name, image(40, 40, 1), post_fcnet_hiddens=post, vf_share_layers=share)
-    model({"obs": pixels(3, 40, 40, 1)})
-    assert model.value_function().shape == (3,)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_last_layer_behind_convolutions_has_its_activation(name):
-    """RLlib's VisionNetwork leaves it linear."""
-    model = vision_model(name, image(40, 40, 1), 0, post_fcnet_hiddens=[12, 30], post_fcnet_activation="sigmoid")
-    features, _ = model({"obs": pixels(3, 40, 40, 1)})
-    assert model.num_outputs == 30 and bool(((features > 0) & (features < 1)).all())
-
-
-def test_no_final_linear_makes_the_last_layer_behind_convolutions_the_output():
-    model = vision_model("nature_cnn", image(36, 36, 1), no_final_linear=True, post_fcnet_activation="tanh")
-    outputs, _ = model({"obs": pixels(3, 36, 36, 1)})
-    assert outputs.shape == (3, 6) and bool((outputs.abs() <= 1).all()) and model.head.linear is None
-    with pytest.raises(ConfigError, match=r"set model\.post_fcnet_hiddens"):
-        vision_model("nature_cnn", image(36, 36, 1), no_final_linear=True, post_fcnet_hiddens=[])
-
-
-def test_a_feature_extractor_has_no_parameters_for_values():
-    model = vision_model("impala_resnet", image(16, 16, 1), 0, vf_share_layers=False)
-    features, _ = model({"obs": pixels(2, 16, 16, 1)})
-    features.square().sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
-    with pytest.raises(ConfigError, match="value_function"):
-        model.value_function()
-
-
 def test_layer_norm_stands_before_the_activation():
     """(1, 2, 6) has mean 3 and deviation √(14/3)."""
     mlp = MLP(1, [3], "relu", layer_norm=True)
@@ -246,29 +165,8 @@ def test_layer_norm_stands_before_the_activation():
     assert_close(mlp(torch.ones(1, 1)), expected.clamp(min=0), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [spaces.Box(-1, 1, (3,)), image(36, 36, 1), spaces.Dict({"a": image(36, 36, 1), "b": spaces.Box(-1, 1, (3,))})],
-    ids=["vector", "image", "dict"],
-)
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (3,)), image(36, 36, 1), ROBOT], ids=["vector", "image", "dict"])
 def test_layer_norm_reaches_every_fully_connected_layer(space):
     model = ModelCatalog.get_model(space, ACTION, 6, {"layer_norm": True, "post_fcnet_hiddens": [8]})
     mlps = [module for module in model.modules() if isinstance(module, MLP) and len(module.layers) > 0]
     assert mlps and all(mlp.norms is not None and len(mlp.norms) == len(mlp.layers) for mlp in mlps)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_vision_presets_learn_from_pixels_which_half_is_bright(name):
-    torch.manual_seed(0)
-    encoder = vision_model(name, image(36, 36, 1), 2)
-    right = torch.arange(32) % 2
-    images = pixels(32, 36, 36, 1) // 2
-    for row, half in enumerate(right.tolist()):
-        images[row, :, 18 * half :][:, :18] += 100
-    optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)
-    for _ in range(10):
-        loss = F.cross_entropy(encoder({"obs": images})[0], right)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert encoder({"obs": images})[0].argmax(1).tolist() == right.tolist()

@@ -21,12 +21,13 @@ def policy(**keywords: Any) -> DQN:
 
 def fragment() -> SampleBatch:
     """Two steps of two environments; the second step of the second environment is not valid."""
+    nothing = torch.zeros(2, 2, dtype=torch.bool)
     return SampleBatch(
         obs=torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]], [[9.0, 9.0], [9.0, 9.0]]]),
         actions=torch.zeros(2, 2, dtype=torch.int64),
         rewards=torch.tensor([[3.0, -0.5], [-7.0, 100.0]]),
-        terminated=torch.zeros(2, 2, dtype=torch.bool),
-        truncated=torch.zeros(2, 2, dtype=torch.bool),
+        terminated=nothing,
+        truncated=nothing,
         valid=torch.tensor([[True, True], [True, False]]),
         t=torch.tensor([[0, 0], [1, 1]]),
     )
@@ -69,41 +70,25 @@ def test_take_experience_updates_filter_statistics_with_valid_rows_only() -> Non
 
 
 @pytest.mark.parametrize(
-    ("keywords", "acts", "watches"),
+    ("keywords", "acts", "watches", "columns"),
     [
-        ({}, False, False),
-        ({"reward_filter": "clip"}, False, False),
-        ({"reward_filter": "return_std"}, False, True),
-        ({"observation_filter": "mean_std"}, True, True),
-        ({"exploration": {"type": "curiosity"}}, True, True),
+        ({}, False, False, []),
+        ({"reward_filter": "sign"}, False, False, []),
+        ({"reward_filter": "clip"}, False, False, []),
+        ({"reward_filter": "return_std"}, False, True, ["step_rewards"]),
+        ({"observation_filter": "mean_std"}, True, True, []),
+        ({"exploration": {"type": "rnd"}}, True, True, ["step_next_obs"]),
+        ({"exploration": {"type": "curiosity"}}, True, True, ["step_next_obs"]),
     ],
     ids=str,
 )
-def test_needs_every_fragment_is_true_with_filters_or_exploration_that_learn_from_experience(
-    keywords: dict[str, Any], acts: bool, watches: bool
+def test_the_learner_needs_what_filters_and_exploration_learn_from(
+    keywords: dict[str, Any], acts: bool, watches: bool, columns: list[str]
 ) -> None:
-    own = policy(**keywords)
-    assert (own.learner.experience_changes_acting, own.learner.needs_every_fragment) == (acts, watches)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "columns"),
-    [
-        ({}, []),
-        ({"reward_filter": "return_std"}, ["step_rewards"]),
-        ({"exploration": {"type": "rnd"}}, []),
-        ({"exploration": {"type": "curiosity"}}, []),
-        ({"reward_filter": "sign"}, []),
-    ],
-    ids=str,
-)
-def test_extra_replay_columns_are_those_that_filters_and_exploration_read(
-    keywords: dict[str, Any], columns: list[str]
-) -> None:
-    own = policy(**keywords)
-    columns_read = [*columns, *["step_next_obs"] * bool(own.exploration.reads_next_obs)]
-    assert own.learner.extra_replay_columns() == columns_read
-    assert ("step_next_obs" in columns_read) is ("exploration" in keywords)
+    """Every fragment, and columns of the rows of a buffer."""
+    learner = policy(**keywords).learner
+    assert (learner.experience_changes_acting, learner.needs_every_fragment) == (acts, watches)
+    assert learner.extra_replay_columns() == columns
 
 
 def test_transform_rewards_adds_intrinsic_rewards_to_the_filtered_rewards() -> None:

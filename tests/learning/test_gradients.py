@@ -17,10 +17,12 @@ from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.models.filters import RunningMoments
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
-from lightning_rl.policies import A2C, A3C, APPO, PG, Policy
+from lightning_rl.policies import A2C, A3C, APPO, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.learning.recording import recording
+from tests.run_comparison import assert_equal
 
 SCALED: dict[str, Any] = {"observation_filter": "mean_std", "reward_filter": "return_std", "lr": [[0, 1e-2], [200, 0]]}
 CASES: dict[str, dict[str, Any]] = {
@@ -71,7 +73,7 @@ def test_gradient_update_changes_no_state_and_draws_nothing_from_the_global_gene
     policy.learn_on_batch(fragment)
     before, counters, generator = copy_state(policy), policy.env_steps, torch.random.get_rng_state()
     policy.learner.gradient_update(fragment)
-    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
+    assert_equal(dict(policy.state_dict()), before)
     assert policy.env_steps == counters and torch.equal(generator, torch.random.get_rng_state())
 
 
@@ -79,15 +81,13 @@ def test_apply_update_of_older_weights_steps_by_the_update_s_gradients() -> None
     """SGD with rate 1: the current weights minus the gradients at weights two steps older."""
     policy = A2C(*CARTPOLE.spaces(), optimizer="sgd", lr=1.0, max_grad_norm=None, seed=1)
     old, *others = fragments(policy, 3)
-    contribution = policy.learner.gradient_update(old)
+    update = policy.learner.gradient_update(old)
     for fragment in others:
         policy.learn_on_batch(fragment)
-    expected = [
-        p.detach() - torch.as_tensor(g) for p, g in zip(policy.parameters(), contribution.gradients, strict=True)
-    ]
-    policy.learner.apply_update(contribution)
-    for parameter, value in zip(policy.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.detach(), value)
+    pairs = zip(policy.parameters(), update.gradients, strict=True)
+    expected = [parameter.detach() - torch.as_tensor(gradient) for parameter, gradient in pairs]
+    policy.learner.apply_update(update)
+    torch.testing.assert_close([parameter.detach() for parameter in policy.parameters()], expected)
 
 
 def test_learn_on_gradients_counts_stale_updates_and_their_statistics_but_takes_no_step() -> None:
@@ -111,7 +111,7 @@ def test_learn_on_gradients_refuses_updates_that_are_not_finite_and_names_the_wo
     before = copy_state(policy)
     with pytest.raises(NonFiniteError, match=r"worker 5 .*model\.\w+"):
         policy.learn_on_gradients([(5, good, True)])
-    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
+    assert_equal(dict(policy.state_dict()), before)
 
 
 def test_learn_on_gradients_reports_means_over_the_updates_that_have_a_metric() -> None:
@@ -128,7 +128,7 @@ def test_learn_on_gradients_reports_means_over_the_updates_that_have_a_metric() 
 class FromScratch(ScratchPolicy):
     """A ScratchPolicy without gradients."""
 
-    def compute_actions(self, obs: Any, copy_state: Any) -> Any:
+    def compute_actions(self, obs: Any, state: Any) -> Any:
         return [0 for _ in obs], [], {}
 
     def learn_on_batch(self, samples: SampleBatch) -> Any:
@@ -147,52 +147,36 @@ class WithGradients(FromScratch):
         self.total += gradients
 
 
-def test_a_scratch_policy_contributes_by_its_own_compute_and_apply_gradients() -> None:
-    worker = RolloutWorker(CARTPOLE, WithGradients(*CARTPOLE.spaces(), {}), fragment_length=8)
+def test_a_scratch_policy_contributes_by_its_own_compute_and_apply_gradients_if_it_has_them() -> None:
+    worker, without = (
+        RolloutWorker(CARTPOLE, kind(*CARTPOLE.spaces(), {}), fragment_length=8)
+        for kind in (WithGradients, FromScratch)
+    )
     policy = worker.policy
     metrics = policy.learn_on_gradients([(0, worker.contribute(), True)])
     assert metrics == {"rows": policy.env_steps} and policy.total == policy.env_steps == 8
-
-
-def test_contribute_refuses_a_scratch_policy_without_compute_gradients() -> None:
-    worker = RolloutWorker(CARTPOLE, FromScratch(*CARTPOLE.spaces(), {}), fragment_length=8)
     with pytest.raises(ConfigError, match=r"FromScratch.*compute_gradients"):
-        worker.contribute()
-
-
-def test_pg_learns_from_gradient_updates() -> None:
-    policy = PG(*CARTPOLE.spaces(), seed=1)
-    (fragment,) = fragments(policy, 1)
-    assert policy.learn_on_gradients([(0, policy.learner.gradient_update(fragment), True)])["grad_norm"] > 0
+        without.contribute()
 
 
 # -- gradients from elsewhere -----------------------------------------------------------------------------------------
-class RecordingA2C(A2C):
-    """Records in each loss the mode, log_extra and a number from the global generator."""
-
-    def loss(self, batch: SampleBatch) -> Any:
-        self.found = self.training, self.log_extra, float(torch.rand(()))
-        return super().loss(batch)
-
-
 def test_compute_gradients_runs_the_loss_in_train_mode_with_log_extra() -> None:
-    policy: Any = small_policy(RecordingA2C)
+    policy: Any = small_policy(recording(A2C))
     (fragment,) = fragments(policy, 1)
     policy.eval()
     policy.log_extra = False
     policy.compute_gradients(fragment)
-    assert policy.found[:2] == (True, True)
+    assert policy.losses[0][:2] == (True, True)
 
 
 def test_random_numbers_in_the_loss_of_a_gradient_update_follow_from_the_fragment_s_seed() -> None:
-    policy: Any = small_policy(RecordingA2C)
+    policy: Any = small_policy(recording(A2C))
     (fragment,) = fragments(policy, 1)
-    drawn = []
     for process_seed, seed in ((1, 5), (2, 5), (2, 6)):
         torch.manual_seed(process_seed)
         policy.seed_exploration(seed)
         policy.learner.gradient_update(fragment)
-        drawn.append(policy.found[2])
+    drawn = [note.drawn for note in policy.losses]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
@@ -238,18 +222,15 @@ def test_apply_gradients_names_the_parameters_whose_gradients_are_not_finite() -
 def test_apply_gradients_reads_read_only_arrays_without_a_warning() -> None:
     """Arrays from Ray's shared memory are read-only, and torch would warn of them."""
     policy = small_policy()
-    gradients = [np.ones(tuple(parameter.shape), np.float32) for parameter in policy.parameters()]
-    for gradient in gradients:
-        gradient.flags.writeable = False
-    warned = torch.is_warn_always_enabled()
+    gradients = [np.broadcast_to(np.float32(1), tuple(parameter.shape)) for parameter in policy.parameters()]
     torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             policy.apply_gradients(gradients)
     finally:
-        torch.set_warn_always(warned)
-    assert policy.gradient_steps == 1
+        torch.set_warn_always(False)
+    assert not gradients[0].flags.writeable and policy.gradient_steps == 1
 
 
 def test_apply_gradients_moves_appo_s_target_network_at_its_interval() -> None:
@@ -264,27 +245,8 @@ def test_apply_gradients_moves_appo_s_target_network_at_its_interval() -> None:
 
 
 # -- iterations -------------------------------------------------------------------------------------------------------
-class RecordingA3C(A3C):
-    """Records mode, a random and a denormal number at each step, and the metrics of iterations."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.modes: list[bool] = []
-        self.drawn: list[float] = []
-        self.smallest: list[float] = []
-        self.means: list[dict[str, float]] = []
-
-    def after_step(self) -> None:
-        self.modes.append(self.training)
-        self.drawn.append(float(torch.rand(())))
-        self.smallest.append(float(torch.tensor(1e-40) * 1.0))
-
-    def after_iteration(self, metrics: dict[str, float]) -> None:
-        self.means.append(dict(metrics))
-
-
 def policy_and_update(process_seed: int = 1) -> tuple[Any, GradientUpdate]:
-    policy = small_policy(RecordingA3C)
+    policy = small_policy(recording(A3C))
     (fragment,) = fragments(policy, 1)
     contribution = policy.learner.gradient_update(fragment)
     torch.manual_seed(process_seed)
@@ -313,39 +275,27 @@ def test_learn_seconds_leaves_out_the_waits_for_updates(monkeypatch: pytest.Monk
         assert policy.learn_seconds == 4.0
 
 
-def test_learn_on_gradients_steps_in_train_mode_with_denormal_numbers_as_0() -> None:
-    policy, one = policy_and_update()
-    policy.learn_on_gradients([(0, one, True)])
-    assert policy.modes == [True] and policy.smallest == [0.0]
-    assert float(torch.tensor(1e-40) * 1.0) > 0.0
-
-
-def test_random_numbers_in_steps_of_learn_on_gradients_follow_from_seed_and_iteration() -> None:
+def test_steps_on_gradients_are_in_train_mode_with_denormals_as_0_and_draw_by_seed_and_iteration() -> None:
     drawn = []
     for process_seed in (1, 2):
         policy, one = policy_and_update(process_seed)
         for _ in range(2):
             policy.learn_on_gradients([(0, one, True)])
-        drawn.append(policy.drawn)
+        assert [(note.training, note.smallest) for note in policy.steps] == [(True, 0.0)] * 2
+        drawn.append([note.drawn for note in policy.steps])
     assert drawn[0] == drawn[1] and drawn[0][0] != drawn[0][1]
+    assert float(torch.tensor(1e-40) * 1.0) > 0.0
 
 
 def test_extra_grad_process_fn_is_called_for_gradient_updates_with_a_loss_of_none() -> None:
     """The loss stays with the worker."""
-    seen = []
-
-    def halve(policy: Any, optimizer: Any, loss: Any) -> dict[str, float]:
-        seen.append(loss)
-        return {"halved": 0.5}
-
     hooks: dict[str, Any] = {
-        "extra_grad_process_fn": halve,
+        "extra_grad_process_fn": lambda policy, optimizer, loss: {"no loss": float(loss is None)},
         "optimizer_fn": lambda policy: torch.optim.SGD(policy.parameters(), lr=0.1),
     }
-    here, there = (A3C.with_updates("Halving", **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
+    here, there = (A3C.with_updates("Reporting", **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
     (fragment,) = fragments(here, 1)
-    assert there.learn_on_gradients([(0, here.learner.gradient_update(fragment), True)])["halved"] == 0.5
-    assert seen == [None]
+    assert there.learn_on_gradients([(0, here.learner.gradient_update(fragment), True)])["no loss"] == 1.0
 
 
 # -- microbatches -----------------------------------------------------------------------------------------------------
@@ -355,59 +305,32 @@ def test_gradients_of_microbatches_add_up_to_the_gradient_of_the_batch(standardi
     """Seven parts of 48 rows differ in size; one step is taken."""
     model = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5} if memory else {}
     keywords: dict[str, Any] = {"standardise_advantages": standardise, "entropy_coef": 0.1, "model": model}
-    whole, parts = small_policy(A2C, **keywords), small_policy(A2C, microbatches=7, **keywords)
+    both = whole, parts = small_policy(A2C, **keywords), small_policy(A2C, microbatches=7, **keywords)
     (fragment,) = fragments(whole, 1)
-    (expected, metrics), (found, metrics_of_parts) = (
-        whole.compute_gradients(fragment),
-        parts.compute_gradients(fragment),
-    )
+    (expected, metrics), (found, of_parts) = (policy.compute_gradients(fragment) for policy in both)
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
-    assert metrics_of_parts == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in metrics.items()}
-    assert not any(
-        value.requires_grad for value in parts.learner.differentiate(parts.learner.rows_of(fragment))[1].values()
-    )
-    whole.learn_on_batch(fragment)
-    parts.learn_on_batch(fragment)
+    assert of_parts == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in metrics.items()}
+    _, tensors = parts.learner.differentiate(parts.learner.rows_of(fragment))
+    assert not any(value.requires_grad for value in tensors.values())
+    for policy in both:
+        policy.learn_on_batch(fragment)
     assert parts.gradient_steps == 1
-    for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-3, atol=2e-5)
-
-
-class RowCountingA2C(A2C):
-    """Records the row count and log_extra of each loss."""
-
-    def loss(self, batch: SampleBatch) -> Any:
-        self.seen.append((batch.count, self.log_extra))
-        return super().loss(batch)
+    torch.testing.assert_close([*parts.parameters()], [*whole.parameters()], rtol=1e-3, atol=2e-5)
 
 
 def test_two_microbatches_are_two_losses_of_half_the_rows_with_log_extra() -> None:
-    policy: Any = small_policy(RowCountingA2C, microbatches=2, standardise_advantages=True)
+    policy: Any = small_policy(recording(A2C), microbatches=2, standardise_advantages=True)
     (fragment,) = fragments(policy, 1)
     rows = policy.learner.rows_of(fragment)
     advantages = rows.advantages.clone()
     for learn in (lambda: policy.learner.differentiate(rows), lambda: policy.learn_on_batch(fragment)):
-        policy.seen, policy.log_extra = [], False
+        policy.losses, policy.log_extra = [], False
         learn()
-        first, second = (count for count, _ in policy.seen)
+        first, second = (note.rows for note in policy.losses)
         assert first + second == rows.count and abs(first - second) <= 1
-    assert all(log_extra for _, log_extra in policy.seen)
+    assert all(note.log_extra for note in policy.losses)
     assert torch.equal(rows.advantages, advantages)  # the caller's rows stay as they were
-
-
-class NoStepA2C(A2C):
-    """Its keep_learning is always false."""
-
-    def keep_learning(self, metrics: Any) -> bool:
-        return False
-
-
-def test_a2c_takes_no_step_where_keep_learning_is_false() -> None:
-    policy = small_policy(NoStepA2C)
-    (fragment,) = fragments(policy, 1)
-    policy.learn_on_batch(fragment)
-    assert policy.gradient_steps == 0
 
 
 def test_compute_gradients_standardises_advantages_once() -> None:

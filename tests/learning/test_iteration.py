@@ -1,9 +1,7 @@
-"""Iterations of runs with each kind of data: counters, modes, random numbers, log_extra, priorities and hooks."""
+"""Iterations of runs with each kind of data: counters, modes, random numbers, priorities and hooks."""
 
 from __future__ import annotations
 
-import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +12,23 @@ from lightning_rl import Algorithm
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.callbacks.hooks import LEARNER_HOOKS
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.learning.learner import LOG_EVERY
 from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
 from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.families import each
+from tests.learning.recording import recording
 
 ITERATIONS = 3
 
 
-def record(base: type[Policy]) -> type[Policy]:
-    """The algorithm, recording what its losses find and the metrics of its iterations."""
-
-    class Recorder(base):  # type: ignore[misc, valid-type]
-        losses: list[tuple[bool, bool, float]]
-        weights: list[float]
-        means: list[dict[str, float]]
-
-        def loss(self, batch: SampleBatch) -> Any:
-            self.losses.append((self.training, self.log_extra, float(torch.rand(()))))
-            self.weights.append(float(batch.get("weights", torch.ones(1)).min()))
-            return super().loss(batch)
-
-        def after_iteration(self, metrics: dict[str, float]) -> None:
-            self.means.append(dict(metrics))
-            super().after_iteration(metrics)
-
-    return Recorder
-
-
 class Hooks(RLCallback):
-    """Records results, row counts and durations of iterations; stops the run after `ITERATIONS`."""
+    """Records results and row counts of iterations; stops the run after `ITERATIONS`."""
 
     def __init__(self) -> None:
         self.learned: list[dict[str, float]] = []
         self.rows: list[tuple[int, int]] = []
-        self.seconds: list[tuple[float, float]] = []
-        self.started = time.perf_counter()
+        self.batches = 0
 
     def on_learn_on_batch(self, *, policy: Any, train_batch: SampleBatch, result: dict[str, float]) -> None:
         assert isinstance(train_batch, SampleBatch)
@@ -61,12 +38,9 @@ class Hooks(RLCallback):
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
         self.rows.append((env_steps(original_batch), postprocessed_batch.count))
 
-    def on_train_batch_start(self, *args: Any) -> None:
-        self.started = time.perf_counter()
-
-    def on_train_batch_end(self, trainer: Any, policy: Any, *args: Any) -> None:
-        self.seconds.append((policy.learn_seconds, time.perf_counter() - self.started))
-        trainer.should_stop = len(self.seconds) == ITERATIONS
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        self.batches += 1
+        trainer.should_stop = self.batches == ITERATIONS
 
 
 SMALL_REPLAY = ("data.learning_starts=32", "data.batch_size=16", "data.training_intensity=2", "exploration=random")
@@ -79,22 +53,30 @@ PIPELINES: dict[str, tuple[type[Policy], tuple[str, ...]]] = {
 }
 
 
+def record_weights(base: type[Policy]) -> type[Policy]:
+    """The algorithm, recording the least importance weight of each loss, too."""
+
+    class Recorder(recording(base)):  # type: ignore[misc]
+        weights: list[float]
+
+        def loss(self, batch: SampleBatch) -> Any:
+            self.weights.append(float(batch.get("weights", torch.ones(1)).min()))
+            return super().loss(batch)
+
+    return Recorder
+
+
 def run_iterations(run_dir: Path, name: str, process_seed: int = 1) -> tuple[Any, Hooks]:
     """The policy after `ITERATIONS` of a run, and the callback that recorded them."""
     algorithm, overrides = PIPELINES[name]
-    fixed_overrides = [
-        f"policy={algorithm.__name__.lower()}",
-        "experiment=none",
-        "logger=none",
-        "evaluation=none",
-        *overrides,
-    ]
-    config = compose_config([*fixed_overrides, f"run_dir={run_dir}", "trainer.enable_progress_bar=false"])
+    none = [f"{key}=none" for key in ("experiment", "logger", "evaluation")]
+    fixed = [f"policy={algorithm.__name__.lower()}", f"run_dir={run_dir}", "trainer.enable_progress_bar=false"]
+    config = compose_config([*none, *fixed, *overrides])
     check_config(config)
     hooks = Hooks()
-    config["policy"]["_target_"], config["callbacks"] = record(algorithm), [hooks]
+    config["policy"]["_target_"], config["callbacks"] = record_weights(algorithm), [hooks]
     policy, data, trainer = run.build(config)
-    policy.losses, policy.weights, policy.means = [], [], []
+    policy.weights = []
     torch.manual_seed(process_seed)
     run.fit(policy, data, trainer)
     return policy, hooks
@@ -105,35 +87,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Hooks
     return {name: run_iterations(tmp_path_factory.mktemp(name), name) for name in PIPELINES}
 
 
-each_pipeline = pytest.mark.parametrize("name", PIPELINES)
-each_with_losses_here = pytest.mark.parametrize("name", ["rollouts", "replay", "prioritised replay"])
-
-
-@each_pipeline
+@pytest.mark.parametrize("name", PIPELINES)
 def test_each_pipeline_counts_iterations_and_calls_after_iteration_once_each(name: str, runs: Any) -> None:
     policy, hooks = runs[name]
-    assert policy.iterations == len(policy.means) == len(hooks.seconds) == ITERATIONS
+    assert policy.iterations == len(policy.means) == hooks.batches == ITERATIONS
     assert len(hooks.learned) == sum("loss" in metrics for metrics in policy.means)  # replay warms up first
     assert all("lr" in metrics for metrics in policy.means)
     assert "loss" in policy.means[-1] and hooks.learned[-1] is policy.iteration_metrics
-    assert policy.env_steps > 0 and policy.gradient_steps > 0
+    assert policy.env_steps > 0 and policy.gradient_steps > 0 and all(note.training for note in policy.losses)
 
 
 def test_on_postprocess_trajectory_gets_the_rollout_and_as_many_rows_as_it_has_valid_steps(runs: Any) -> None:
     rows = runs["rollouts"][1].rows
     assert len(rows) == ITERATIONS and all(experience == count > 0 for experience, count in rows)
-
-
-@each_pipeline
-def test_learn_seconds_is_part_of_each_iteration_s_duration(name: str, runs: Any) -> None:
-    for learning, whole in runs[name][1].seconds:
-        assert 0.0 <= learning < whole
-    assert runs[name][1].seconds[-1][0] > 0.0
-
-
-@each_with_losses_here
-def test_each_pipeline_runs_losses_in_train_mode(name: str, runs: Any) -> None:
-    assert all(training for training, _, _ in runs[name][0].losses)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +108,7 @@ def test_each_pipeline_runs_losses_in_train_mode(name: str, runs: Any) -> None:
 def test_random_numbers_in_losses_follow_from_the_run_s_seed(name: str, runs: Any, tmp_path: Path) -> None:
     """And not from the state of the process's generator."""
     again, _ = run_iterations(tmp_path, name, process_seed=2)
-    draws = [[draw for _, _, draw in policy.losses] for policy in (runs[name][0], again)]
+    draws = [[note.drawn for note in policy.losses] for policy in (runs[name][0], again)]
     assert draws[0] == draws[1] and len(set(draws[0])) > ITERATIONS - 1
 
 
@@ -151,18 +117,6 @@ def test_td_errors_become_priorities_in_prioritised_replay_only(runs: Any) -> No
     policy, _ = runs["prioritised replay"]
     assert policy.weights[0] == 1.0 and min(policy.weights[1:]) < 1.0
     assert set(runs["replay"][0].weights) == {1.0}
-
-
-def test_log_extra_is_true_in_first_and_last_sweeps_and_in_some_draws(runs: Any) -> None:
-    policy, _ = runs["rollouts"]
-    assert [diagnosing for _, diagnosing, _ in policy.losses] == [True, False, True, True] * ITERATIONS
-    for name in ("replay", "prioritised replay"):
-        policy, _ = runs[name]
-        flags = [diagnosing for _, diagnosing, _ in policy.losses]
-        starts = [number for number, flag in enumerate(flags) if flag]
-        assert starts[0] == 0 and LOG_EVERY in (after - before for before, after in pairwise(starts))
-        assert 1 / LOG_EVERY <= sum(flags) / len(flags) < 2 / LOG_EVERY
-        assert policy.log_extra  # outside an iteration losses report everything
 
 
 # -- hooks ------------------------------------------------------------------------------------------------------------

@@ -15,15 +15,7 @@ from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.learning.metrics import means
-from lightning_rl.policies import (
-    DQN,
-    IMPALA,
-    PG,
-    PPO,
-    R2D2,
-    SAC,
-    Policy,
-)
+from lightning_rl.policies import DQN, IMPALA, PG, PPO, R2D2, SAC, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
@@ -36,17 +28,8 @@ SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}, "seed": 1}
 class Scripted(Policy):
     """Numbers its loss calls 0, 1, 2, …, stops learning at number `last`, and records the calls of its methods."""
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        *,
-        passes: int = 1,
-        minibatches: int = 1,
-        last: int = 100,
-        **keywords: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **keywords)
+    def __init__(self, *spaces: Any, passes: int = 1, minibatches: int = 1, last: int = 100, **keywords: Any) -> None:
+        super().__init__(*spaces, **keywords)
         self.passes, self.minibatches, self.last = passes, minibatches, last
         self.calls: list[Any] = []
         self.diagnosed: list[bool] = []
@@ -81,21 +64,17 @@ def fragment_of(policy: Policy, length: int = 8) -> SampleBatch:
 
 
 # -- sweeps and minibatches -------------------------------------------------------------------------------------------
-def test_the_learner_calls_before_next_sweep_before_each_sweep_but_the_first() -> None:
+def test_before_next_sweep_is_called_before_each_sweep_but_the_first_and_log_extra_is_true_at_both_ends() -> None:
+    """In the first step and in the last sweep. Rows without a fragment have no sweep to prepare."""
     policy = scripted(passes=3, minibatches=2)
-    policy.learn_on_batch(fragment_of(policy))
+    fragment, started = fragment_of(policy), time.perf_counter()
+    assert policy.learn_on_batch(fragment)["tiny"] == 0.0  # denormal numbers are 0 while learning
+    assert 0.0 < policy.learn_seconds < time.perf_counter() - started
+    assert float(torch.full((), 1e-40) * 1.0) > 0.0
     assert policy.calls == [0, 1, "next sweep", 2, 3, "next sweep", 4, 5]
-
-
-def test_log_extra_is_true_in_the_first_step_and_in_the_last_sweep() -> None:
-    policy = scripted(passes=3, minibatches=2)
-    policy.learn_on_batch(fragment_of(policy))
     assert policy.diagnosed == [True, False, False, False, True, True]
-
-
-def test_the_learner_does_not_call_before_next_sweep_for_rows_without_a_fragment() -> None:
-    policy = scripted(passes=3, minibatches=2)
-    policy.learn_on_batch(policy.learner.rows_of(fragment_of(policy)))
+    policy.calls.clear()
+    policy.learn_on_batch(policy.learner.rows_of(fragment))
     assert policy.calls == [0, 1, 2, 3, 4, 5]
 
 
@@ -134,17 +113,12 @@ def test_minibatch_count_is_equal_on_all_ranks_with_two_rows_or_more_per_minibat
     assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16), (4160, 65)])
-def test_minibatch_count_of_null_gives_minibatches_of_about_64_rows(rows: int, steps: int) -> None:
-    policy = PPO(*CARTPOLE.spaces())
-    assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == steps
-    assert PPO(*CARTPOLE.spaces(), minibatches=3).learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == 3
-
-
-def test_minibatch_count_of_null_is_at_most_the_number_of_sequences() -> None:
-    policy = PPO(*CARTPOLE.spaces())
-    rows = SampleBatch(rewards=torch.zeros(400), seq_lens=torch.full((4,), 100))
-    assert policy.learner.minibatch_count(rows) == 4
+def test_minibatch_count_of_null_gives_minibatches_of_about_64_rows_and_no_more_than_there_are_sequences() -> None:
+    null, three = (PPO(*CARTPOLE.spaces(), minibatches=count).learner for count in (None, 3))
+    for count, steps in ((1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16), (4160, 65)):
+        rows = SampleBatch(rewards=torch.zeros(count))
+        assert (null.minibatch_count(rows), three.minibatch_count(rows)) == (steps, 3)
+    assert null.minibatch_count(SampleBatch(rewards=torch.zeros(400), seq_lens=torch.full((4,), 100))) == 4
 
 
 def test_batches_of_cuts_a_draw_into_consecutive_parts_one_per_step() -> None:
@@ -169,13 +143,13 @@ class Hooks:
     """Records the arguments of the hooks, in order."""
 
     def __init__(self) -> None:
-        self.arguments: list[tuple[str, Any, Any]] = []
+        self.arguments: list[tuple[Any, Any]] = []
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
-        self.arguments.append(("rows", postprocessed_batch, original_batch))
+        self.arguments.append((postprocessed_batch, original_batch))
 
     def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: Any) -> None:
-        self.arguments.append(("result", train_batch, result))
+        self.arguments.append((train_batch, result))
 
 
 def test_learn_on_batch_calls_every_callback_s_hooks_with_the_rows_then_with_the_result() -> None:
@@ -185,8 +159,7 @@ def test_learn_on_batch_calls_every_callback_s_hooks_with_the_rows_then_with_the
     metrics = policy.learn_on_batch(fragment)
     policy._trainer = None
     for hooks in (callbacks[0], callbacks[2]):
-        (first, found, original), (second, learned, result) = hooks.arguments
-        assert (first, second) == ("rows", "result")
+        (found, original), (learned, result) = hooks.arguments
         assert original is fragment and found is learned and found.count == 16 and result is metrics
 
 
@@ -208,13 +181,6 @@ def test_rows_of_scales_rewards_of_buffer_rows_for_off_policy_algorithms_only() 
         assert policy.learner.rows_of(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
 
 
-def test_learn_seconds_covers_the_iteration() -> None:
-    policy = scripted(passes=2)
-    started = time.perf_counter()
-    policy.learn_on_batch(fragment_of(policy))
-    assert 0.0 < policy.learn_seconds < time.perf_counter() - started
-
-
 # -- the loss of a step -----------------------------------------------------------------------------------------------
 def test_total_loss_sums_the_losses_of_the_algorithm_the_model_and_the_exploration() -> None:
     """The model adds 2 and 4 times the algorithm's loss, the exploration adds 5."""
@@ -225,12 +191,7 @@ def test_total_loss_sums_the_losses_of_the_algorithm_the_model_and_the_explorati
     loss, metrics = policy.learner.total_loss(batch)
     assert_close(loss.detach(), 7.0 * plain + 5.0)
     assert metrics["loss"] is loss and metrics["exploration/size"] == 3.0
-
-
-def test_metrics_of_a_step_carry_no_gradient() -> None:
-    policy, batch = scripted(), transitions(count=4)
-    metrics, _ = policy.learner.step(batch)
-    assert "loss" in metrics and not any(value.requires_grad for value in metrics.values())
+    assert not any(value.requires_grad for value in policy.learner.step(batch)[0].values())
 
 
 def test_initial_priorities_depend_on_neither_dropout_nor_the_global_generator() -> None:
@@ -256,13 +217,6 @@ def test_rows_of_gives_rows_without_gradient() -> None:
     policy = scripted(exploration={"type": WeightAsReward})
     policy.learn_on_batch(fragment_of(policy))
     assert not policy.learner.rows_of(fragment_of(policy)).rewards.requires_grad
-
-
-def test_denormal_numbers_are_0_while_learning_only() -> None:
-    """1e-40 times 1 is 0 while learning and not afterwards."""
-    policy = scripted()
-    assert policy.learn_on_batch(fragment_of(policy))["tiny"] == 0.0
-    assert float(torch.full((), 1e-40) * 1.0) > 0.0
 
 
 @pytest.mark.parametrize("policy_class", [PPO, IMPALA, PG, DQN, SAC, R2D2])

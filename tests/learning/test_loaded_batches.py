@@ -17,7 +17,9 @@ from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.learning.recording import recording
 from tests.models.parameters import parameter_vector
+from tests.refusals import not_refused
 
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 
@@ -43,40 +45,22 @@ def test_learn_on_loaded_batch_equals_learn_on_batch(policy: type[Policy], env: 
     assert (one.env_steps, one.iterations, one.gradient_steps) == (twin.env_steps, twin.iterations, twin.gradient_steps)
 
 
-def test_learn_on_loaded_batch_with_an_offset_reads_the_rows_of_that_minibatch_only() -> None:
-    """20 rows in 4 minibatches: offset 15 reads rows 15 to 19, so changes to the other rows do not matter."""
+@pytest.mark.parametrize(
+    ("minibatches", "offset", "unread", "read"),
+    [(4, 15, slice(0, 15), slice(15, 16)), (3, 0, slice(7, 20), slice(6, 7))],
+)
+def test_learn_on_loaded_batch_reads_the_rows_of_one_minibatch_only(
+    minibatches: int, offset: int, unread: slice, read: slice
+) -> None:
+    """20 rows in 4 minibatches: offset 15 reads rows 15 to 19; in 3 minibatches: offset 0 reads rows 0 to 6."""
     ends = []
-    for change in (False, True):
-        policy, worker = policy_and_worker(PPO, minibatches=4)
-        fragment = worker.sample()
-        policy.load_batch_into_buffer(fragment, buffer_index=1)
-        if change:
-            policy.learner._loaded[1].obs[:15] = 0.0
-        policy.learn_on_loaded_batch(offset=15, buffer_index=1)
-        ends.append(parameter_vector(policy))
-    assert torch.equal(*ends)
-
-
-def test_learn_on_loaded_batch_reads_as_many_rows_as_a_minibatch_has() -> None:
-    """20 rows in 3 minibatches: offset 0 reads rows 0 to 6."""
-    ends = []
-    for changed in (slice(0, 0), slice(7, 20), slice(6, 7)):
-        policy, worker = policy_and_worker(PPO, minibatches=3)
-        policy.load_batch_into_buffer(worker.sample())
-        policy.learner._loaded[0].obs[changed] = 0.0
-        policy.learn_on_loaded_batch()
+    for changed in (slice(0, 0), unread, read):
+        policy, worker = policy_and_worker(PPO, minibatches=minibatches)
+        policy.load_batch_into_buffer(worker.sample(), buffer_index=1)
+        policy.learner._loaded[1].obs[changed] = 0.0
+        policy.learn_on_loaded_batch(offset=offset, buffer_index=1)
         ends.append(parameter_vector(policy))
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
-
-
-def test_learn_on_loaded_batch_refuses_an_offset_into_sequences() -> None:
-    policy, worker = policy_and_worker(PPO, model={"use_lstm": True, "lstm_cell_size": 4}, minibatches=2)
-    count = policy.load_batch_into_buffer(worker.sample())
-    with pytest.raises(ConfigError, match=rf"offset=1.*{count}"):
-        policy.learn_on_loaded_batch(offset=1)
-    with pytest.raises(ConfigError, match=rf"offset=-1.*{count}"):
-        policy.learn_on_loaded_batch(offset=-1)
-    assert policy.learn_on_loaded_batch()["loss"] != 0 and policy.gradient_steps == 1
 
 
 @pytest.mark.parametrize(("kind", "counted"), [(PPO, 20), (DQN, 0)], ids=["on policy", "replayed"])
@@ -94,54 +78,33 @@ def test_load_batch_into_buffer_counts_on_policy_rows_and_fragments(kind: type[P
     assert [policy.get_num_samples_loaded_into_buffer(index) for index in (0, 1, 3)] == [20, 0, 20]
 
 
-class RecordingPPO(PPO):
-    """Records mode and log_extra of its loss."""
-
-    def loss(self, batch: SampleBatch) -> Any:
-        self.called = self.training, self.log_extra
-        return super().loss(batch)
-
-
 def test_learn_on_loaded_batch_runs_in_train_mode_with_log_extra_at_the_current_rate() -> None:
     """The rate is 0 after the 20 loaded steps, and above 0 at step 10."""
-    policy, worker = policy_and_worker(RecordingPPO, lr=[[0, 1e-2], [20, 0.0]])
+    policy, worker = policy_and_worker(recording(PPO), lr=[[0, 1e-2], [20, 0.0]])
     policy.eval()
     policy.load_batch_into_buffer(worker.sample())
     policy.eval()
     policy.log_extra = False
     before = parameter_vector(policy)
     policy.learn_on_loaded_batch()
-    assert policy.called == (True, True) and torch.equal(parameter_vector(policy), before)
+    assert policy.losses[0][:2] == (True, True) and torch.equal(parameter_vector(policy), before)
     policy.env_steps = 10
     policy.learn_on_loaded_batch()
     assert not torch.equal(parameter_vector(policy), before)
 
 
-def test_load_batch_into_buffer_begins_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = []
-    monkeypatch.setattr(Learner, "_enter_training", lambda self: begun.append(type(self.policy)))
-    for kind in (PPO, RowCounter):
-        creator = CARTPOLE
-        policy = kind(*creator.spaces())
-        policy.load_batch_into_buffer(RolloutWorker(creator, policy, fragment_length=20).sample())
-    assert begun == [PPO, RowCounter]
-
-
-def test_learn_on_loaded_batch_refuses_empty_buffers_and_offsets_beyond_the_rows() -> None:
-    policy, worker = policy_and_worker(DQN)
+def test_learn_on_loaded_batch_refuses_empty_buffers_and_offsets_beyond_the_rows_or_into_sequences() -> None:
+    (policy, worker), lstm = policy_and_worker(DQN), {"use_lstm": True, "lstm_cell_size": 4}
+    (recurrent, source), before = policy_and_worker(PPO, model=lstm, minibatches=2), set(policy.state_dict())
     assert policy.get_num_samples_loaded_into_buffer() == 0
     with pytest.raises(ConfigError, match=r"buffer_index=0.*load_batch_into_buffer"):
         policy.learn_on_loaded_batch()
-    count = policy.load_batch_into_buffer(worker.sample())
-    with pytest.raises(ConfigError, match=rf"offset={count}.*{count}.*{count - 1}"):
-        policy.learn_on_loaded_batch(offset=count)
-
-
-def test_loaded_rows_are_not_in_the_state_dict() -> None:
-    policy, worker = policy_and_worker(DQN)
-    before = set(policy.state_dict())
-    policy.load_batch_into_buffer(worker.sample())
-    assert set(policy.state_dict()) == before
+    count, other = policy.load_batch_into_buffer(worker.sample()), recurrent.load_batch_into_buffer(source.sample())
+    assert set(policy.state_dict()) == before  # loaded rows are not saved
+    cases = [(recurrent, offset, rf"offset={offset}.*{other}") for offset in (1, -1)]
+    cases.append((policy, count, rf"offset={count}.*{count}.*{count - 1}"))
+    assert not_refused(lambda each, offset: each.learn_on_loaded_batch(offset=offset), cases) == []
+    assert recurrent.learn_on_loaded_batch()["loss"] != 0 and recurrent.gradient_steps == 1
 
 
 class RowCounter(ScratchPolicy):
@@ -157,11 +120,15 @@ class RowCounter(ScratchPolicy):
         return {"rows": float(batch.count)}
 
 
-def test_learn_on_loaded_batch_calls_a_scratch_policy_s_learn_on_batch() -> None:
-    creator = CARTPOLE
-    policy = RowCounter(*creator.spaces())
-    worker = RolloutWorker(creator, policy, fragment_length=20)
-    count = policy.load_batch_into_buffer(worker.sample())
+def test_a_scratch_policy_s_learn_on_batch_is_called_and_loading_begins_an_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[type[Any]] = []
+    monkeypatch.setattr(Learner, "_enter_training", lambda self: begun.append(type(self.policy)))
+    for kind in (PPO, RowCounter):
+        policy = kind(*CARTPOLE.spaces())
+        count = policy.load_batch_into_buffer(RolloutWorker(CARTPOLE, policy, fragment_length=20).sample())
+    assert begun == [PPO, RowCounter]
     assert policy.learn_on_loaded_batch() == {"rows": count} and policy.rows == count
 
 

@@ -10,7 +10,6 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.data.offline import JsonReader, JsonWriter
@@ -23,6 +22,7 @@ from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.families import each
+from tests.learning.models import AuxiliaryLoss
 
 
 def takes_custom_losses(name: str) -> bool:
@@ -32,26 +32,6 @@ def takes_custom_losses(name: str) -> bool:
 
 
 POLICIES = [name for name in group_options("policy") if takes_custom_losses(name)]
-
-
-class AuxiliaryLoss(FullyConnectedNetwork):
-    """Parameters p and q occur only in the custom loss p² + 3q, whose gradients are 2p and 3."""
-
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, *, form: str = "list", **keywords: Any):
-        super().__init__(obs_space, action_space, num_outputs, **keywords)
-        self.p, self.q = nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.tensor(1.0))
-        self.form = form
-        self.given: list[tuple[Tensor, SampleBatch]] = []
-
-    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Any:
-        self.given.append((policy_loss.detach(), loss_inputs))
-        self.auxiliary = self.p.square()
-        if self.form == "list":
-            return [policy_loss, self.auxiliary, 3 * self.q]
-        return policy_loss + self.auxiliary + 3 * self.q
-
-    def metrics(self) -> dict[str, Any]:
-        return {"auxiliary": self.auxiliary, "constant": 0.25}
 
 
 def policy_and_worker(name: str, model: dict[str, Any], **changes: Any) -> tuple[Policy, RolloutWorker]:
@@ -127,35 +107,17 @@ class ImitationLoss(FullyConnectedNetwork):
         return {"imitation": self.imitation}
 
 
-@pytest.fixture
-def expert_file(tmp_path: Path) -> str:
-    """A file of an expert that pushes the cart to the side to which the pole falls."""
-    obs = torch.randn(512, 4, generator=torch.manual_seed(0))
-    writer = JsonWriter(tmp_path / "expert")
-    for rows in torch.arange(512).split(64):
-        writer.write(SampleBatch(obs=obs[rows], actions=(obs[rows, 2] > 0).long()))
-    return str(tmp_path / "expert")
-
-
 @pytest.mark.parametrize("name", each(POLICIES, default=("ppo", "dqn")))
-def test_a_model_s_custom_loss_may_read_offline_data(name: str, expert_file: str) -> None:
-    model = {"custom_model": ImitationLoss, "custom_model_config": {"file": expert_file}}
+def test_a_model_s_custom_loss_may_read_offline_data(name: str, tmp_path: Path) -> None:
+    """The expert pushes the cart to the side to which the pole falls."""
+    obs = torch.randn(512, 4, generator=torch.manual_seed(0))
+    for rows in torch.arange(512).split(64):
+        JsonWriter(tmp_path).write(SampleBatch(obs=obs[rows], actions=(obs[rows, 2] > 0).long()))
+    model = {"custom_model": ImitationLoss, "custom_model_config": {"file": str(tmp_path)}}
     policy, worker = policy_and_worker(name, model, optimizer="adam", lr=1e-2)
     errors = [policy.learn_on_batch(worker.sample())["model/imitation"] for _ in range(30)]
     assert errors[0] == pytest.approx(0.693, abs=0.1)  # ln 2: probability ½ for each action
     assert errors[-1] < 0.35
-
-
-def test_a_model_s_metrics_are_written_to_tensorboard(tmp_path: Path, expert_file: str) -> None:
-    overrides = ["env=cartpole", "total_env_steps=600", "workers.envs_per_worker=4", "workers.fragment_length=32"]
-    model = [f"model.custom_model={__name__}:ImitationLoss", f"model.custom_model_config.file={expert_file}"]
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    assert main(["train", "policy=ppo", *overrides, *model, f"run_dir={tmp_path / 'run'}"]) == 0
-    events = EventAccumulator(str(tmp_path / "run" / "tb"))
-    events.Reload()
-    values = [event.value for event in events.Scalars("train/model/imitation")]
-    assert len(values) >= 4 and values[-1] < values[0]
 
 
 class FeatureLoss(Model):

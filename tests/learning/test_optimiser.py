@@ -13,13 +13,13 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
+from lightning_rl.errors import CheckpointError, NonFiniteError
 from lightning_rl.fast_torch import ENABLED
 from lightning_rl.learning.optimiser import Optimiser, check_optimizer, flush_denormals
-from lightning_rl.policies import A2C, PPO
+from lightning_rl.policies import A2C
 from lightning_rl.runs import run
-from tests.envs.classic_control import CARTPOLE
-from tests.rollouts.small_worker import small_worker
+from tests.refusals import not_refused
+from tests.run_comparison import assert_equal, assert_equal_weights
 
 LISTED = "torch.optim:SGD"  # an optimizer given by import path steps a list of tensors, one given by name a flat tensor
 BOTH = pytest.mark.parametrize("name", ["sgd", LISTED])
@@ -51,7 +51,7 @@ def policy_and_optimiser(
     return policy, optimiser
 
 
-def loss_with_gradients(policy: TwoParameters, a: tuple[float, float], b: float | None) -> Tensor:
+def loss_with_gradients(policy: TwoParameters, a: Any, b: float | None) -> Tensor:
     """A loss whose gradients are `a` and `b`."""
     loss = (torch.tensor(a) * policy.a).sum()
     return loss if b is None else loss + b * policy.b.sum()
@@ -61,15 +61,62 @@ def values_of(policy: TwoParameters) -> list[float]:
     return [*policy.a.tolist(), *policy.b.tolist()]
 
 
+def take_steps(policy: Any, optimiser: Any, *gradients: tuple[float, float, float | None]) -> list[list[float]]:
+    """The gradient's norm and the values after a step by each of these gradients of a and b."""
+    found = []
+    for *a, b in gradients:
+        optimiser.backward(loss_with_gradients(policy, a, b))
+        norm = optimiser.step(torch.tensor(0.0)).item()
+        policy.gradient_steps += 1
+        found.append([norm, *values_of(policy)])
+    return found
+
+
 # -- stepping ---------------------------------------------------------------------------------------------------------
 @BOTH
 @pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
 def test_step_descends_the_gradient_of_the_last_backward_only(name: str, together: bool) -> None:
     policy, optimiser = policy_and_optimiser(name, TwoParameters(together=together), lr=0.5)
-    for number in range(2):
-        optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
-        assert optimiser.step(torch.tensor(0.0)).item() == 13.0
-        assert values_of(policy) == pytest.approx([-1.5 * (number + 1), -2.0 * (number + 1), -6.0 * (number + 1)])
+    found = take_steps(policy, optimiser, (3.0, 4.0, 12.0), (3.0, 4.0, 12.0))
+    assert found == [pytest.approx([13.0, -1.5, -2.0, -6.0]), pytest.approx([13.0, -3.0, -4.0, -12.0])]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("groups", "settings", "gradients", "expected"),
+    [
+        # b steps at every third step; its gradients of the steps between are dropped.
+        (
+            [{}, {"every": 3}],
+            {},
+            [(1.0, 0.0, 10.0**number) for number in range(7)],
+            [[-1.0 - n, 0.0, (0.0, -1e2, -100_100.0)[(n + 1) // 3]] for n in range(7)],
+        ),
+        ([{"every": 2}, {"every": 3}], {}, [(1.0, 0.0, 1.0)] * 3, [[0.0] * 3, [-1.0, 0.0, 0.0], [-1.0, 0.0, -1.0]]),
+        # SGD with momentum ½: b moves by 1 at step 2 and by 1½ at step 4, not at steps 1, 3 and 5.
+        (
+            [{}, {"every": 2}],
+            {"keywords": {"momentum": 0.5}},
+            [(0.0, 0.0, 1.0)] * 5,
+            [[0.0, 0.0, b] for b in (0.0, -1.0, -1.0, -2.5, -2.5)],
+        ),
+        ([{}, {"every": 2}], {"clip": 1.0}, [(3.0, 4.0, 12.0)], [[-0.6, -0.8, 0.0]]),  # the norm is 5
+    ],
+    ids=["newest gradient", "no group steps", "momentum", "clipping"],
+)
+def test_a_group_with_every_n_steps_at_every_nth_step(
+    name: str, groups: Any, settings: Any, gradients: Any, expected: list[list[float]]
+) -> None:
+    policy, optimiser = policy_and_optimiser(name, TwoParameters(*groups), **settings)
+    found = take_steps(policy, optimiser, *gradients)
+    assert [values for _, *values in found] == [pytest.approx(values, rel=1e-5) for values in expected]
+
+
+def test_step_of_a_list_leaves_parameters_without_gradient_as_they_are() -> None:
+    """With momentum, a gradient of 0 would move them further."""
+    policy, optimiser = policy_and_optimiser(LISTED, keywords={"momentum": 0.9})
+    _, (_, a, _, b) = take_steps(policy, optimiser, (1.0, 1.0, 1.0), (1.0, 1.0, None))
+    assert b == -1.0 and a == pytest.approx(-1.0 - 1.9)
 
 
 @BOTH
@@ -79,15 +126,6 @@ def test_backward_with_fresh_false_adds_to_the_gradient(name: str) -> None:
     optimiser.backward(loss_with_gradients(policy, (1.0, 1.0), 1.0), fresh=False)
     optimiser.apply()
     assert values_of(policy) == [-2.0, -3.0, -4.0]
-
-
-def test_step_of_a_list_leaves_parameters_without_gradient_as_they_are() -> None:
-    """With momentum, a gradient of 0 would move them further."""
-    policy, optimiser = policy_and_optimiser(LISTED, keywords={"momentum": 0.9})
-    for loss in (loss_with_gradients(policy, (1.0, 1.0), 1.0), loss_with_gradients(policy, (1.0, 1.0), None)):
-        optimiser.backward(loss)
-        optimiser.step(torch.tensor(0.0))
-    assert policy.b.item() == -1.0 and policy.a[0].item() == pytest.approx(-1.0 - 1.9)
 
 
 @BOTH
@@ -102,85 +140,29 @@ def test_set_lr_gives_each_group_the_scheduled_rate_times_its_lr_scale(name: str
     assert [group["lr"] for group in fresh.torch_optimizer.param_groups] == [0.75, 0.75]
 
 
-@BOTH
-def test_a_group_with_every_3_steps_at_every_third_step_by_the_newest_gradient(name: str) -> None:
-    """b steps at every third step; its gradients of the steps between are dropped."""
-    policy, optimiser = policy_and_optimiser(name, TwoParameters({}, {"every": 3}))
-    found = []
-    for number in range(7):
-        optimiser.backward(loss_with_gradients(policy, (1.0, 0.0), 10.0**number))
-        optimiser.step(torch.tensor(0.0))
-        policy.gradient_steps += 1
-        found.append(values_of(policy))
-    assert [a for a, _, _ in found] == [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0]
-    assert [b for _, _, b in found] == [0.0, 0.0, -1e2, -1e2, -1e2, -100_100.0, -100_100.0]
-
-
-@BOTH
-def test_a_step_may_step_no_group(name: str) -> None:
-    policy, optimiser = policy_and_optimiser(name, TwoParameters({"every": 2}, {"every": 3}))
-    found = []
-    for _ in range(3):
-        optimiser.backward(loss_with_gradients(policy, (1.0, 0.0), 1.0))
-        optimiser.step(torch.tensor(0.0))
-        policy.gradient_steps += 1
-        found.append(values_of(policy))
-    assert found == [[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [-1.0, 0.0, -1.0]]
-
-
-@BOTH
-def test_a_group_that_does_not_step_keeps_its_momentum(name: str) -> None:
-    """SGD with momentum ½: b moves by 1 at step 2 and by 1½ at step 4, not at steps 1, 3 and 5."""
-    policy, optimiser = policy_and_optimiser(name, TwoParameters({}, {"every": 2}), keywords={"momentum": 0.5})
-    found = []
-    for _ in range(5):
-        optimiser.backward(loss_with_gradients(policy, (0.0, 0.0), 1.0))
-        optimiser.step(torch.tensor(0.0))
-        policy.gradient_steps += 1
-        found.append(policy.b.item())
-    assert found == [0.0, -1.0, -1.0, -2.5, -2.5]
-
-
 # -- clipping ---------------------------------------------------------------------------------------------------------
 @BOTH
 @pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
-@pytest.mark.parametrize(
-    ("clip", "scale"),
-    [(None, 1.0), (14.0, 1.0), (6.5, 0.5), (1.3, 0.1)],
-    ids=["only measured", "below", "half", "a tenth"],
-)
+@pytest.mark.parametrize(("clip", "scale"), [(None, 1.0), (14.0, 1.0), (6.5, 0.5), (1.3, 0.1)])
 def test_clip_scales_a_gradient_of_norm_13_down_to_max_grad_norm(
     name: str, together: bool, clip: float | None, scale: float
 ) -> None:
     policy, optimiser = policy_and_optimiser(name, TwoParameters(together=together), clip=clip)
-    optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
-    assert optimiser.clip().item() == 13.0
-    optimiser.apply()
-    assert values_of(policy) == pytest.approx([-3.0 * scale, -4.0 * scale, -12.0 * scale], rel=1e-5)
+    expected = [13.0, -3.0 * scale, -4.0 * scale, -12.0 * scale]
+    assert take_steps(policy, optimiser, (3.0, 4.0, 12.0)) == [pytest.approx(expected, rel=1e-5)]
+
+
+def test_clip_leaves_a_gradient_at_max_grad_norm_as_it_is() -> None:
+    policy, optimiser = policy_and_optimiser("sgd", TwoParameters(together=True), clip=13.0)
+    assert take_steps(policy, optimiser, (3.0, 4.0, 12.0)) == [[13.0, -3.0, -4.0, -12.0]]
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
 def test_clip_adds_1e_6_to_the_norm_that_it_divides_by(together: bool) -> None:
     """A norm of 3e-6 and a limit of 1e-6 give the factor 1e-6 / (3e-6 + 1e-6) = ¼."""
     policy, optimiser = policy_and_optimiser("sgd", TwoParameters(together=together), clip=1e-6)
-    optimiser.backward(loss_with_gradients(policy, (0.0, 3e-6), 0.0))
-    optimiser.step(torch.tensor(0.0))
-    assert policy.a[1].item() == pytest.approx(-0.75e-6, rel=1e-3)
-
-
-def test_clip_leaves_a_gradient_at_max_grad_norm_as_it_is() -> None:
-    policy, optimiser = policy_and_optimiser("sgd", TwoParameters(together=True), clip=13.0)
-    optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
-    optimiser.step(torch.tensor(0.0))
-    assert values_of(policy) == [-3.0, -4.0, -12.0]
-
-
-@BOTH
-def test_clip_measures_the_groups_that_step_only(name: str) -> None:
-    policy, optimiser = policy_and_optimiser(name, TwoParameters({}, {"every": 2}), clip=1.0)
-    optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
-    assert optimiser.step(torch.tensor(0.0)).item() == 5.0
-    assert values_of(policy) == pytest.approx([-0.6, -0.8, 0.0], rel=1e-5)
+    ((_, _, a, _),) = take_steps(policy, optimiser, (0.0, 3e-6, 0.0))
+    assert a == pytest.approx(-0.75e-6, rel=1e-3)
 
 
 @BOTH
@@ -271,19 +253,16 @@ def test_set_gradients_copies_its_tensors_and_replaces_all_gradients(name: str) 
 
 
 # -- hooks ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("hook", ["pre", "post", "none"])
+@pytest.mark.parametrize("hook", ["pre", "post"])
 @pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop", LISTED])
 def test_step_calls_the_torch_optimizer_s_hooks_and_steps_as_without_them(name: str, hook: str) -> None:
     (policy, optimiser), (plain, other) = policy_and_optimiser(name), policy_and_optimiser(name)
     seen: list[str] = []
-    if hook != "none":
-        getattr(optimiser.torch_optimizer, f"register_step_{hook}_hook")(lambda *_: seen.append(hook))
-    for _ in range(3):
-        optimiser.set_lr(0)
-        for each, steps in ((policy, optimiser), (plain, other)):
-            steps.backward(loss_with_gradients(each, (1.0, 2.0), 3.0))
-            steps.step(torch.tensor(0.0))
-    assert seen == [hook] * 3 * (hook != "none") and values_of(policy) == values_of(plain)
+    getattr(optimiser.torch_optimizer, f"register_step_{hook}_hook")(lambda *_: seen.append(hook))
+    optimiser.set_lr(0)
+    gradients = [(1.0, 2.0, 3.0)] * 3
+    assert take_steps(policy, optimiser, *gradients) == take_steps(plain, other, *gradients)
+    assert seen == [hook] * 3
 
 
 # -- torch's optimizer ------------------------------------------------------------------------------------------------
@@ -313,75 +292,59 @@ def test_parameters_of_two_dtypes_are_stepped_as_a_list() -> None:
     policy = TwoParameters()
     policy.b.data = policy.b.data.double()
     _, optimiser = policy_and_optimiser("adam", policy)
-    optimiser.backward(loss_with_gradients(policy, (1.0, -1.0), 1.0))
-    optimiser.step(torch.tensor(0.0))
-    assert not optimiser.flat and values_of(policy) == pytest.approx([-1.0, 1.0, -1.0])
+    ((_, *values),) = take_steps(policy, optimiser, (1.0, -1.0, 1.0))
+    assert not optimiser.flat and values == pytest.approx([-1.0, 1.0, -1.0])
 
 
 def test_step_uses_the_schedule_s_first_rate_and_calls_hooks_before_any_set_lr() -> None:
-    policy = TwoParameters()
+    policy, seen = TwoParameters(), list[Any]()
     optimiser = Optimiser(policy, "sgd", {}, [[0, 1.0], [100, 0.0]], None)  # type: ignore[arg-type]
-    seen: list[Any] = []
     optimiser.torch_optimizer.register_step_post_hook(lambda *_: seen.append(values_of(policy)))
-    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
-    optimiser.step(torch.tensor(0.0))
+    take_steps(policy, optimiser, (1.0, 2.0, 3.0))
     assert seen == [[-1.0, -2.0, -3.0]]
 
 
 def test_keywords_that_an_imported_optimizer_refuses_are_named_when_it_is_built() -> None:
-    optimiser = Optimiser(TwoParameters(), LISTED, {"momentun": 0.9}, 1.0, None)  # type: ignore[arg-type]
-    with pytest.raises(
-        ConfigError, match=r"policy\.optimizer=torch\.optim:SGD with policy\.optimizer_kwargs: .*momentun"
-    ):
-        optimiser.set_lr(0)
-    optimiser = Optimiser(TwoParameters(), LISTED, {"momentum": -1.0}, 1.0, None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"policy\.optimizer_kwargs"):
-        optimiser.set_lr(0)
+    def build(keywords: Any) -> None:
+        Optimiser(TwoParameters(), LISTED, keywords, 1.0, None).set_lr(0)  # type: ignore[arg-type]
+
+    refused = r"policy\.optimizer=torch\.optim:SGD with policy\.optimizer_kwargs: .*momentun"
+    cases = [({"momentun": 0.9}, refused), ({"momentum": -1.0}, r"policy\.optimizer_kwargs")]
+    assert not_refused(build, cases) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "keywords", "message"),
-    [
+def test_check_optimizer_refuses_unknown_names_and_keywords_that_torch_refuses() -> None:
+    cases = [
         ("adm", {}, r"policy\.optimizer='adm'.*'adam'"),
         ("torch.optim", {}, r"policy.optimizer='torch.optim'"),
         ("torch:Nothing", {}, r"policy\.optimizer.*'torch:Nothing'.*'torch'.*'Nothing'"),
-        ("torch.optim:Adam", {"anything": "is looked at later"}, None),
         ("adam", {"eps": -1.0}, r"policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),
         ("adam", {"amsgrad": True, "eps": -1.0}, r"^policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),
-        (
-            "sgd",
-            {"fused": True, "foreach": True},
-            r"kwargs\.fused=True, .*\.foreach=True: `fused`",
-        ),
+        ("sgd", {"fused": True, "foreach": True}, r"kwargs\.fused=True, .*\.foreach=True: `fused`"),
         ("sgd", {"nesterov": True}, r"^policy\.optimizer_kwargs\.nesterov=True"),
-        ("sgd", {"momentum": 0.9, "nesterov": True}, None),
-        ("adam", {"foreach": True}, None),
-        ("adam", {"fused": False, "foreach": True}, None),
-        ("rmsprop", {"foreach": True, "differentiable": True}, None),
-        ("rmsprop", {"alpha": 0.9, "momentum": 0.5}, None),
-        ("adam", None, None),
-    ],
-)
-def test_check_optimizer_refuses_unknown_names_and_keywords_that_torch_refuses(
-    name: str, keywords: Any, message: str | None
-) -> None:
-    if message is None:
+    ]
+    assert not_refused(check_optimizer, cases) == []
+    for name, keywords in (
+        ("torch.optim:Adam", {"anything": "is looked at later"}),
+        ("sgd", {"momentum": 0.9, "nesterov": True}),
+        ("adam", {"foreach": True}),
+        ("adam", {"fused": False, "foreach": True}),
+        ("rmsprop", {"foreach": True, "differentiable": True}),
+        ("rmsprop", {"alpha": 0.9, "momentum": 0.5}),
+        ("adam", None),
+    ):
         check_optimizer(name, keywords)
-    else:
-        with pytest.raises(ConfigError, match=message):
-            check_optimizer(name, keywords)
 
 
 # -- in files ---------------------------------------------------------------------------------------------------------
 def test_to_file_gives_the_moments_of_each_group_without_padding() -> None:
     policy, optimiser = policy_and_optimiser("sgd", keywords={"momentum": 0.5})
-    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
-    optimiser.step(torch.tensor(0.0))
+    take_steps(policy, optimiser, (1.0, 2.0, 3.0))
     state = optimiser.torch_optimizer.state_dict()
     filed = optimiser.to_file(state)
+    assert filed["param_groups"] == state["param_groups"]
     assert [filed["state"][index]["momentum_buffer"].tolist() for index in (0, 1)] == [[1.0, 2.0], [3.0]]
-    again = optimiser.from_file(filed)["state"]
-    assert all(torch.equal(again[i]["momentum_buffer"], state["state"][i]["momentum_buffer"]) for i in (0, 1))
+    assert_equal(optimiser.from_file(filed)["state"], state["state"])
     filed["state"][1]["momentum_buffer"] = torch.zeros(2)
     with pytest.raises(CheckpointError, match=r"holds momentum_buffer of shape \[2\]; expected \[1\]"):
         optimiser.from_file(filed)
@@ -389,13 +352,11 @@ def test_to_file_gives_the_moments_of_each_group_without_padding() -> None:
 
 def test_to_file_leaves_step_counts_and_states_of_lists_as_they_are() -> None:
     policy, optimiser = policy_and_optimiser("adam", TwoParameters(together=True))
-    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
-    optimiser.step(torch.tensor(0.0))
+    take_steps(policy, optimiser, (1.0, 2.0, 3.0))
     state = optimiser.to_file(optimiser.torch_optimizer.state_dict())["state"][0]
     assert state["step"].item() == 1.0 and state["exp_avg"].tolist() == pytest.approx([0.1, 0.2, 0.3])
     policy, listed = policy_and_optimiser(LISTED, keywords={"momentum": 0.5})
-    listed.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
-    listed.step(torch.tensor(0.0))
+    take_steps(policy, listed, (1.0, 2.0, 3.0))
     kept = listed.torch_optimizer.state_dict()
     assert listed.to_file(kept) == kept == listed.from_file(kept)
 
@@ -423,19 +384,7 @@ SMALL = (
 )
 
 
-class HookCounter(Callback):
-    """A callback that counts the calls of one of its hooks."""
-
-    def __init__(self, hook: str) -> None:
-        self.calls = 0
-        if hook != "none":
-            setattr(type(self), hook, self._count)
-
-    def _count(self, *arguments: Any, **keywords: Any) -> None:
-        self.calls += 1
-
-
-def fit(tmp_path: Path, callback: Callback | None = None, policy_class: type[A2C] = A2C) -> tuple[Any, Any]:
+def fit(tmp_path: Path, callback: Callback | None = None, policy_class: type[A2C] = A2C) -> Any:
     config = compose_config([*SMALL, f"run_dir={tmp_path}"])
     check_config(config)
     policy, data, trainer = run.build(config)
@@ -446,51 +395,32 @@ def fit(tmp_path: Path, callback: Callback | None = None, policy_class: type[A2C
     run.fit(policy, data, trainer)
     steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
     assert policy.gradient_steps == trainer.global_step == steps.ready == steps.completed > 2
-    return policy, trainer
+    return policy
 
 
 @pytest.fixture(scope="module")
 def policy_without_hooks(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The policy after a run without hooks."""
-    return fit(tmp_path_factory.mktemp("policy_without_hooks"))[0]
+    return fit(tmp_path_factory.mktemp("policy_without_hooks"))
 
 
-@pytest.mark.parametrize("hook", ["on_before_backward", "on_after_backward", "on_before_optimizer_step", "none"])
-def test_callback_hooks_are_called_at_every_gradient_step_and_change_no_weight(
-    hook: str, policy_without_hooks: Any, tmp_path: Path
-) -> None:
-    class Own(HookCounter):
-        pass
-
-    callback = Own(hook)
-    policy, _ = fit(tmp_path, callback)
-    assert callback.calls == policy.gradient_steps * (hook != "none")
-    assert policy.learner.optimiser._direct is (ENABLED and hook == "none")
-    for ours, theirs in zip(policy.parameters(), policy_without_hooks.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
 
 
-@pytest.mark.parametrize("hook", ["on_before_backward", "on_after_backward", "on_before_optimizer_step", "backward"])
-def test_policy_hooks_are_called_at_every_gradient_step_and_change_no_weight(
-    hook: str, policy_without_hooks: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("base", "hook"), [(A2C, "backward"), *((base, hook) for base in (A2C, Callback) for hook in HOOKS)]
+)
+def test_hooks_are_called_at_every_gradient_step_and_change_no_weight(
+    base: type[Any], hook: str, policy_without_hooks: Any, tmp_path: Path
 ) -> None:
     calls = []
 
     def counting(self: Any, *arguments: Any, **keywords: Any) -> Any:
         calls.append(hook)
-        return getattr(A2C, hook)(self, *arguments, **keywords)
+        return getattr(base, hook)(self, *arguments, **keywords)
 
-    policy, _ = fit(tmp_path, policy_class=type("Own", (A2C,), {hook: counting}))
-    assert len(calls) == policy.gradient_steps
-    for ours, theirs in zip(policy.parameters(), policy_without_hooks.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-
-
-def test_clip_limits_the_gradient_norm_of_ppo() -> None:
-    policy = PPO(*CARTPOLE.spaces(), max_grad_norm=0.01)
-    loss, _ = policy.learner.total_loss(policy.postprocess_trajectory(small_worker(policy).sample()))
-    policy.learner.optimiser.backward(loss)
-    before = policy.learner.optimiser.clip()
-    after = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
-    assert before > 0.01
-    torch.testing.assert_close(after, torch.tensor(0.01), rtol=1e-3, atol=0)
+    own = type("Own", (base,), {hook: counting})
+    policy = fit(tmp_path, own()) if base is Callback else fit(tmp_path, policy_class=own)
+    assert len(calls) == policy.gradient_steps and policy_without_hooks.learner.optimiser._direct is ENABLED
+    assert not policy.learner.optimiser._direct
+    assert_equal_weights(policy, policy_without_hooks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,7 @@ def reward_of(action: int) -> float:
     return ((action * 37) % 101 - 50) / 8
 
 
+@dataclass
 class Stream:
     """`num_envs` environments as a worker would record them (NEXT_STEP form). Each action is a number used once.
 
@@ -30,21 +33,18 @@ class Stream:
         still: observations are all zero, so that only `t` shows a cut.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        seed: int = 0,
-        longest: int = 6,
-        masked: bool = False,
-        frames: int = 0,
-        padding: str = "zero",
-        with_t: bool = True,
-        still: bool = False,
-    ) -> None:
-        self.num_envs, self.longest, self.masked, self.frames, self.padding = num_envs, longest, masked, frames, padding
-        self.still = still
-        self.with_t, self.rng, self.actions, self.episodes = with_t, np.random.default_rng(seed), 0, 0
-        self.envs: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+    num_envs: int
+    seed: int = 0
+    longest: int = 6
+    masked: bool = False
+    frames: int = 0
+    padding: str = "zero"
+    with_t: bool = True
+    still: bool = False
+
+    def __post_init__(self) -> None:
+        self.rng, self.actions, self.episodes = np.random.default_rng(self.seed), 0, 0
+        self.envs: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         self.cut()
 
     def cut(self) -> None:
@@ -98,13 +98,20 @@ class Stream:
             obs.append([env["obs"] for env in self.envs])
         types = {"actions": torch.int64, "rewards": torch.float32, "t": torch.int32}
         names = [name for name in rows[0][0] if (self.masked or name != "action_mask") and (self.with_t or name != "t")]
-        columns = {
-            name: torch.as_tensor(
-                np.array([[row[name] for row in line] for line in rows]), dtype=types.get(name, torch.bool)
-            )
-            for name in names
-        }
+        values = {name: np.array([[row[name] for row in line] for line in rows]) for name in names}
+        columns = {name: torch.as_tensor(value, dtype=types.get(name, torch.bool)) for name, value in values.items()}
         return SampleBatch(columns, obs=torch.from_numpy(np.stack([np.stack(line) for line in obs])))
+
+
+def counted(count: int, start: int = 0, **columns: Any) -> SampleBatch:
+    """`count` steps of one environment that never ends; step i observes and earns i. `columns` replace these."""
+    steps, flags = torch.arange(start, start + count + 1), torch.zeros(count, 1, dtype=torch.bool)
+    batch = SampleBatch(obs=steps[:, None, None].float(), actions=torch.zeros(count, 1, dtype=torch.int64))
+    batch["rewards"], batch["t"] = steps[:-1, None].float(), steps[:-1, None].int()
+    batch["terminated"], batch["truncated"], batch["valid"] = flags, flags.clone(), ~flags
+    for name, column in columns.items():
+        batch[name] = column
+    return batch
 
 
 @dataclass
@@ -187,3 +194,28 @@ class Model:
                     "next_action_mask": np.ones(3, bool) if last.next_mask is None else last.next_mask,
                 }
         return found
+
+
+def saved_and_loaded(buffer: Any, fresh: Any) -> Any:
+    """`fresh` with the state of a buffer, as a checkpoint restores it."""
+    file = io.BytesIO()
+    torch.save(buffer.state_dict(), file)
+    file.seek(0)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    return fresh
+
+
+def play(operations: list[Any], stream: Stream, model: Model, fresh: Callable[[], Any]) -> Iterator[Any]:
+    """The buffer after each operation: so many further steps, a "cut", or a "save" and load into a fresh one."""
+    buffer = fresh()
+    for operation in operations:
+        if operation == "cut":
+            stream.cut()
+        elif operation == "save":
+            buffer = saved_and_loaded(buffer, fresh())
+        else:
+            fragment = stream.fragment(operation)
+            fragment["state_in"] = SampleBatch({"0": torch.cat([fragment.obs.flatten(2), fragment.obs.flatten(2)], -1)})
+            buffer.add(fragment)
+            model.add(fragment)
+        yield buffer

@@ -12,11 +12,11 @@ from gymnasium.vector import AutoresetMode
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError
 from lightning_rl.replay.buffer import REPLAY_COLUMNS
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.transitions import OF_STEPS
 from lightning_rl.rollouts import RolloutWorker
+from tests.refusals import not_refused
 from tests.replay.frame_streams import Cycling
 from tests.replay.streams import Stream
 
@@ -27,14 +27,19 @@ def compute_reward(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.n
 
 
 class Line(gym.Env[Any, int]):
-    """Walks along a line for 10 steps towards a goal out of reach; what is achieved is [episode, place]."""
+    """Walks along a line towards a goal out of reach; what is achieved is [episode, place].
+
+    Args:
+        length: of an episode in steps; 0 has no end.
+        terminates: end as a goal does, not by a time limit.
+    """
 
     episodes = 0
 
-    def __init__(self) -> None:
+    def __init__(self, length: int = 10, terminates: bool = False) -> None:
         box = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
         self.observation_space = gym.spaces.Dict({"observation": box, "achieved_goal": box, "desired_goal": box})
-        self.action_space = gym.spaces.Discrete(2)
+        self.action_space, self.length, self.terminates = gym.spaces.Discrete(2), length, terminates
 
     def _obs(self) -> dict[str, Any]:
         reached = np.array([self.episode, self.place], np.float32)
@@ -48,14 +53,28 @@ class Line(gym.Env[Any, int]):
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.place += 1
-        return self._obs(), -1.0, False, self.place == 10, {}
+        end = self.place == self.length
+        return self._obs(), -1.0, end and self.terminates, end and not self.terminates, {}
+
+
+def uneven(context: Any) -> Line:
+    """The first environment never ends; the others do with each step."""
+    return Line(length=int(context.vector_index > 0))
+
+
+def line_worker(env: Any = Line, num_envs: int = 3, length: int = 7, **keywords: Any) -> RolloutWorker:
+    creator, policy = EnvCreator(env, keywords.pop("kwargs", {})), Cycling(2)
+    return RolloutWorker(creator, policy, num_envs=num_envs, fragment_length=length, vectorization="sync", **keywords)
+
+
+def hindsight_buffer(**keywords: Any) -> HindsightReplayBuffer:
+    return HindsightReplayBuffer(**{"capacity": 250, "compute_reward": compute_reward, "gamma": 0.9, **keywords})
 
 
 def buffer_of_walks(
     mode: AutoresetMode = AutoresetMode.NEXT_STEP, fragments: int = 20, **keywords: Any
 ) -> HindsightReplayBuffer:
-    worker = RolloutWorker(EnvCreator(Line), Cycling(2), num_envs=3, fragment_length=7, mode=mode, vectorization="sync")
-    buffer = HindsightReplayBuffer(**{"capacity": 250, "compute_reward": compute_reward, "gamma": 0.9, **keywords})
+    worker, buffer = line_worker(mode=mode), hindsight_buffer(**keywords)
     for index in range(fragments):
         if index == 8:
             worker.force_reset()
@@ -86,6 +105,7 @@ def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str
     else:
         assert (ahead < 0).any() and (ahead > 0).any()
     assert not batch.terminated.any()
+    assert (buffer.rows(batch.batch_indexes).obs.desired_goal == -5).all()  # the stored goals stay
 
 
 def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
@@ -109,41 +129,18 @@ def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
     assert len(batch.rewards.unique()) >= 3
 
 
-def test_relabelling_a_share_of_0_leaves_all_goals_as_recorded() -> None:
-    batch = buffer_of_walks(relabelled=0.0).sample(100, np.random.default_rng(0))
-    assert (batch.obs.desired_goal == -5).all() and (batch.rewards == -1).all()
-
-
-@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_a_loaded_buffer_draws_the_same_goals(strategy: str) -> None:
-    """Environments were cut in the middle of episodes that are still stored."""
-    buffer = buffer_of_walks(capacity=350, strategy=strategy)
-    other = HindsightReplayBuffer(350, compute_reward=compute_reward, gamma=0.9, strategy=strategy)
-    other.load_state_dict(buffer.state_dict())
-    first, second = (each.sample(300, np.random.default_rng(3)) for each in (buffer, other))
-    assert torch.equal(first.obs.desired_goal, second.obs.desired_goal) and torch.equal(first.rewards, second.rewards)
-
-
-def test_relabelling_does_not_change_the_stored_goals() -> None:
-    buffer = buffer_of_walks()
-    batch = buffer.sample(100, np.random.default_rng(0))
-    assert (buffer.rows(batch.batch_indexes).obs.desired_goal == -5).all()
-
-
 def test_invalid_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"strategy='futur'.*'future'"):
-        HindsightReplayBuffer(10, compute_reward=compute_reward, strategy="futur")
-    with pytest.raises(ConfigError, match=r"relabelled=1.5"):
-        HindsightReplayBuffer(10, compute_reward=compute_reward, relabelled=1.5)
-    with pytest.raises(ConfigError, match="achieved_goal, desired_goal"):
-        HindsightReplayBuffer(10, compute_reward=compute_reward).add(Stream(1).fragment(3))
-    with pytest.raises(ConfigError, match=r"compute_reward gave \[\] for 8 rows"):
-        buffer_of_walks(compute_reward=lambda achieved, desired, info: 0.0).sample(10)
-
-
-def test_the_reward_function_can_be_an_import_path() -> None:
-    buffer = HindsightReplayBuffer(10, compute_reward="tests.replay.test_hindsight:compute_reward")
+    """The functions can be import paths."""
+    buffer = hindsight_buffer(compute_reward="tests.replay.test_hindsight:compute_reward")
     assert buffer.compute_reward(np.zeros((1, 2)), np.ones((1, 2)), {}).tolist() == [-1]
+    number = {name: lambda achieved, desired, info: 0.0 for name in ("compute_reward", "compute_terminated")}
+    cases = [
+        (lambda: hindsight_buffer(strategy="futur"), "strategy='futur'.*'future'"),
+        (lambda: hindsight_buffer(relabelled=1.5), "relabelled=1.5"),
+        (lambda: buffer.add(Stream(1).fragment(3)), "achieved_goal, desired_goal"),
+        *((lambda one=one: buffer_of_walks(**{one: number[one]}).sample(10), rf"{one} gave \[\]") for one in number),
+    ]
+    assert not_refused(lambda call: call(), cases) == []
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -170,17 +167,10 @@ def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
 
 def test_recorded_terminations_do_not_apply_to_relabelled_rows() -> None:
     """Every episode of this line ends by itself at place 10; with a goal elsewhere it would have gone on."""
-
-    class Ends(Line):
-        def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-            obs, reward, _, truncated, info = super().step(action)
-            return obs, reward, truncated, False, info
-
-    worker = RolloutWorker(EnvCreator(Ends), Cycling(2), num_envs=2, fragment_length=30, vectorization="sync")
+    worker, ends = line_worker(num_envs=2, length=30, kwargs={"terminates": True}), []
     never = {"compute_terminated": lambda achieved, desired, info: np.zeros(len(achieved), bool)}
-    ends = []
     for keywords in ({}, never):
-        buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, relabelled=0.5, **keywords)
+        buffer = hindsight_buffer(relabelled=0.5, **keywords)
         for _ in range(3):
             buffer.add(worker.sample())
         batch = buffer.sample(150, np.random.default_rng(0))
@@ -190,11 +180,12 @@ def test_recorded_terminations_do_not_apply_to_relabelled_rows() -> None:
     assert not ends[1][0].any() and ends[1][1].any()
 
 
-@pytest.mark.parametrize(("share", "batch_size"), [(0.8, 20), (0.5, 8), (0.75, 16)])
+@pytest.mark.parametrize(("share", "batch_size"), [(0.8, 20), (0.5, 8), (0.75, 16), (0.0, 25)])
 def test_each_batch_of_a_draw_of_several_has_its_share(share: float, batch_size: int) -> None:
     batch = buffer_of_walks(relabelled=share).sample(4 * batch_size, np.random.default_rng(0))
-    other = (batch.obs.desired_goal != -5).any(1).view(4, batch_size)
-    assert other.sum(1).tolist() == [round(share * batch_size)] * 4
+    other = (batch.obs.desired_goal != -5).any(1)
+    assert other.view(4, batch_size).sum(1).tolist() == [round(share * batch_size)] * 4
+    assert (batch.rewards[~other] == -1).all()
 
 
 def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
@@ -206,27 +197,11 @@ def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
     assert torch.equal(batch["step_next_obs"].desired_goal, batch.obs.desired_goal)
 
 
-class Uneven(Line):
-    """Every fourth one never ends; the others do with each step."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        Uneven.made += 1
-        self.number = Uneven.made
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, reward, *_, info = super().step(action)
-        return obs, reward, False, self.number % 4 != 1, info
-
-
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str, monkeypatch: Any) -> None:
+def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str) -> None:
     """More episodes begin while it is stored than the buffer has rows."""
-    monkeypatch.setattr(Uneven, "made", 3)  # the environment that gives the spaces is the fourth
-    worker = RolloutWorker(EnvCreator(Uneven), Cycling(2), num_envs=4, fragment_length=8, vectorization="sync")
-    buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, strategy=strategy, relabelled=1.0)
+    worker = line_worker(uneven, num_envs=4, length=8)
+    buffer = hindsight_buffer(capacity=200, strategy=strategy, relabelled=1.0)
     generator, long = np.random.default_rng(0), 0
     for _ in range(120):
         buffer.add(worker.sample())
@@ -237,21 +212,10 @@ def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str
     assert long > 100  # rows of the long one were among them
 
 
-def test_a_function_of_ends_that_gives_no_flag_for_each_row_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"compute_terminated gave \[\]"):
-        buffer_of_walks(compute_terminated=lambda achieved, desired, info: False).sample(10)
-
-
-class Endless(Line):
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, reward, *_, info = super().step(action)
-        return obs, reward, False, False, info
-
-
 def test_episode_goals_come_from_all_stored_rows_of_the_episode() -> None:
     """One that never ends, and whose first rows have been overwritten."""
-    worker = RolloutWorker(EnvCreator(Endless), Cycling(2), num_envs=1, fragment_length=8, vectorization="sync")
-    buffer = HindsightReplayBuffer(50, compute_reward=compute_reward, strategy="episode", relabelled=1.0)
+    worker = line_worker(num_envs=1, length=8, kwargs={"length": 0})
+    buffer = hindsight_buffer(capacity=50, strategy="episode", relabelled=1.0)
     for _ in range(20):
         buffer.add(worker.sample())
     generator = np.random.default_rng(0)

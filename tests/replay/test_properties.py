@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch.testing import assert_close
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE
 from tests.replay.contents import everything
-from tests.replay.streams import Model, Stream
+from tests.replay.streams import Model, Stream, play
 
 
 class Watched(ReplayBuffer):
@@ -32,15 +31,13 @@ class Watched(ReplayBuffer):
         assert self.present >= set(slots.tolist())
         self.present -= set(slots.tolist())
 
+    def load_state_dict(self, state: Any) -> None:
+        super().load_state_dict(state)
+        self.present = drawable(self)
 
-def save_and_load(buffer: Watched, **keywords: Any) -> Watched:
-    file = io.BytesIO()
-    torch.save(buffer.state_dict(), file)
-    file.seek(0)
-    fresh = Watched(buffer.capacity, n_step=buffer.n_step, gamma=buffer.gamma, **keywords)
-    fresh.load_state_dict(torch.load(file, weights_only=True))
-    fresh.present = set(buffer.present)
-    return fresh
+
+def drawable(buffer: ReplayBuffer) -> set[int]:
+    return set() if buffer.ring is None else set(np.flatnonzero(buffer.ring.flags >= SAMPLEABLE).tolist())
 
 
 def check(buffer: Watched, model: Model) -> None:
@@ -48,7 +45,7 @@ def check(buffer: Watched, model: Model) -> None:
     assert len(buffer) == len(expected) == len(buffer.present)
     if not expected:
         return
-    assert buffer.ring is not None and buffer.present == set(np.flatnonzero(buffer.ring.flags >= SAMPLEABLE).tolist())
+    assert buffer.present == drawable(buffer)
     rows = everything(buffer)
     wanted = [expected.pop(action) for action in rows.actions.tolist()]
     assert not expected
@@ -73,28 +70,11 @@ OPERATIONS = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["cut", "save
     seed=st.integers(0, 9),
 )
 def test_a_ring_holds_the_newest_steps_of_a_plain_list(
-    operations: list[Any],
-    num_envs: int,
-    capacity: int,
-    n_step: int,
-    longest: int,
-    masked: bool,
-    with_t: bool,
-    still: bool,
-    seed: int,
+    operations: list[Any], num_envs: int, capacity: int, n_step: int, **of_the_stream: Any
 ) -> None:
-    stream = Stream(num_envs, seed, longest, masked, with_t=with_t, still=still)
+    stream = Stream(num_envs, **of_the_stream)
     model = Model(num_envs, capacity)
-    buffer = Watched(capacity, n_step=n_step, gamma=0.9)
-    for operation in operations:
-        if operation == "cut":
-            stream.cut()
-        elif operation == "save":
-            buffer = save_and_load(buffer)
-        else:
-            fragment = stream.fragment(operation)
-            buffer.add(fragment)
-            model.add(fragment)
+    for buffer in play(operations, stream, model, lambda: Watched(capacity, n_step=n_step, gamma=0.9)):
         check(buffer, model)
 
 
@@ -113,17 +93,8 @@ def test_frames_stored_once_give_the_stacks_of_whole_storage(
 ) -> None:
     """What is drawable may be less (a new episode's older frames take slots), but is the newest, and the same."""
     stream = Stream(num_envs, seed, longest=12, frames=frames, padding=padding)
-    buffer = Watched(capacity, n_step=n_step, gamma=0.9, obs_frames=frames)
     model = Model(num_envs, 1000)
-    for operation in operations:
-        if operation == "cut":
-            stream.cut()
-        elif operation == "save":
-            buffer = save_and_load(buffer, obs_frames=frames)
-        else:
-            fragment = stream.fragment(operation)
-            buffer.add(fragment)
-            model.add(fragment)
+    *_, buffer = play(operations, stream, model, lambda: Watched(capacity, n_step=n_step, gamma=0.9, obs_frames=frames))
     expected = model.transitions(n_step, 0.9)
     if not len(buffer):
         assert not expected

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-import torch
 from torch.testing import assert_close
 
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.reservoir import ReservoirReplayBuffer
-from tests.replay.streams import Stream, reward_of
+from tests.replay.contents import everything
+from tests.replay.streams import Stream
 
 
 def test_every_row_of_the_stream_is_kept_with_the_same_probability() -> None:
@@ -39,51 +37,10 @@ def test_kept_rows_are_the_transitions_that_a_ring_would_give(n_step: int) -> No
         fragment = stream.fragment(steps)
         reservoir.add(fragment)
         ring.add(fragment)
-    assert ring.ring is not None
-    every = ring.rows(ring.ring.ids(np.flatnonzero(ring.ring.flags >= 128)))
+    every = everything(ring)
     expected = {action: i for i, action in enumerate(every.actions.tolist())}
     assert len(ring) - len(reservoir) <= 2 * (n_step - 1)  # the newest of each environment may grow
     kept = reservoir.rows(np.arange(len(reservoir)))
     order = [expected[action] for action in kept.actions.tolist()]
     for name in ("obs", "next_obs", "rewards", "discounts", "terminated"):
         assert_close(kept[name], every[name][order])
-
-
-def test_draws_are_uniform_over_kept_rows_and_rows_can_be_read_again() -> None:
-    stream, buffer = Stream(1, seed=0, longest=9), ReservoirReplayBuffer(16, seed=1)
-    for _ in range(20):
-        buffer.add(stream.fragment(20))
-    batch = buffer.sample(16, np.random.default_rng(0))
-    assert torch.equal(buffer.rows(batch.batch_indexes).actions, batch.actions)
-    assert batch.rewards.tolist() == [reward_of(action) for action in batch.actions.tolist()]
-    generator = np.random.default_rng(0)
-    drawn = torch.cat([buffer.sample(16, generator).actions for _ in range(250)])
-    counts = drawn.unique(return_counts=True)[1].double()
-    assert len(counts) == 16 and ((counts - 250) ** 2 / 250).sum() < 15 + 5 * np.sqrt(30)
-
-
-def test_rows_that_were_dropped_are_refused() -> None:
-    stream, buffer = Stream(1, seed=0, longest=9), ReservoirReplayBuffer(4)
-    buffer.add(stream.fragment(60))
-    gone = next(number for number in range(40) if number not in buffer._numbers)
-    with pytest.raises(ValueError, match=f"such as {gone}"):
-        buffer.rows(np.array([gone]))
-
-
-def test_a_loaded_reservoir_keeps_and_draws_the_same_rows() -> None:
-    stream = Stream(2, seed=0, longest=9)
-    buffers = [ReservoirReplayBuffer(30, n_step=3, seed=5) for _ in range(2)]
-    for _ in range(6):
-        buffers[0].add(stream.fragment(11))
-    file = io.BytesIO()
-    torch.save(buffers[0].state_dict(), file)
-    file.seek(0)
-    buffers[1].load_state_dict(torch.load(file, weights_only=True))
-    for _ in range(4):
-        fragment = stream.fragment(11)
-        for buffer in buffers:
-            buffer.add(fragment)
-    first, second = (buffer.sample(30) for buffer in buffers)
-    for name in first:
-        assert torch.equal(first[name], second[name])
-    assert buffers[0].seen == buffers[1].seen > 60

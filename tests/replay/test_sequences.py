@@ -1,8 +1,7 @@
-"""Replay of sequences for models with state: starts, burn-in, padding and priorities."""
+"""Replay of sequences for models with state: starts, burn-in and padding."""
 
 from __future__ import annotations
 
-import io
 from itertools import pairwise
 from typing import Any
 
@@ -15,19 +14,11 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError
-from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
+from lightning_rl.replay.sequences import SequenceReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, padding
-from tests.replay.streams import Model, Row, Stream, reward_of
+from tests.replay.streams import Model, Row, Stream, play, reward_of
 from tests.rollouts.counting import Counter
-
-
-def with_state(fragment: SampleBatch) -> SampleBatch:
-    """States that encode the row that they precede: [observation, 1]."""
-    obs = fragment.obs
-    fragment["state_in"] = SampleBatch({"0": torch.cat([obs, torch.ones_like(obs[..., :1])], dim=-1)})
-    return fragment
 
 
 def all_sequences(buffer: SequenceReplayBuffer) -> SampleBatch:
@@ -57,13 +48,9 @@ def episodes(model: Model) -> list[list[Row]]:
     return found
 
 
-SETTINGS = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-OPERATIONS = st.lists(st.one_of(st.integers(1, 15), st.sampled_from(["cut", "save"])), min_size=1, max_size=10)
-
-
-@SETTINGS
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
-    operations=OPERATIONS,
+    operations=st.lists(st.one_of(st.integers(1, 15), st.sampled_from(["cut", "save"])), min_size=1, max_size=10),
     num_envs=st.integers(1, 3),
     capacity=st.integers(5, 80),
     burn_in=st.integers(0, 4),
@@ -74,37 +61,16 @@ OPERATIONS = st.lists(st.one_of(st.integers(1, 15), st.sampled_from(["cut", "sav
     seed=st.integers(0, 9),
 )
 def test_sequences_are_stretches_of_one_episode_with_the_state_recorded_there(
-    operations: list[Any],
-    num_envs: int,
-    capacity: int,
-    burn_in: int,
-    length: int,
-    overlap: int,
-    n_step: int,
-    longest: int,
-    seed: int,
+    operations: list[Any], num_envs: int, capacity: int, burn_in: int, overlap: int, longest: int, seed: int, **of: Any
 ) -> None:
     stream, model = Stream(num_envs, seed, longest), Model(num_envs, capacity)
-    stride = max(1, length - overlap)
-
-    def fresh() -> SequenceReplayBuffer:
-        return SequenceReplayBuffer(capacity, burn_in=burn_in, length=length, stride=stride, n_step=n_step, gamma=0.9)
-
-    buffer = fresh()
-    for operation in operations:
-        if operation == "cut":
-            stream.cut()
-        elif operation == "save":
-            file = io.BytesIO()
-            torch.save(buffer.state_dict(), file)
-            file.seek(0)
-            before, buffer = buffer, fresh()
-            buffer.load_state_dict(torch.load(file, weights_only=True))
-            assert len(before) == len(buffer) and np.array_equal(before._growing, buffer._growing)
-        else:
-            fragment = with_state(stream.fragment(operation))
-            buffer.add(fragment)
-            model.add(fragment)
+    length, n_step, stride = of["length"], of["n_step"], max(1, of["length"] - overlap)
+    *_, buffer = play(
+        operations,
+        stream,
+        model,
+        lambda: SequenceReplayBuffer(capacity, burn_in=burn_in, stride=stride, gamma=0.9, **of),
+    )
     runs = {row.action: (run, place) for run in episodes(model) for place, row in enumerate(run)}
     if not len(buffer):
         return
@@ -123,13 +89,12 @@ def test_sequences_are_stretches_of_one_episode_with_the_state_recorded_there(
         assert whole or (len(actions) - burnt < length and place + len(actions) == len(run))
         assert int(sequence.t[burnt]) % stride == 0
         first = run[place]
-        assert batch.state_in["0"][index].tolist() == [*first.obs.tolist(), 1.0]
-        assert batch.next_state_in["0"][index].tolist() == [*first.next_obs.tolist(), 1.0]
+        assert batch.state_in["0"][index].tolist() == [*first.obs.tolist()] * 2
+        assert batch.next_state_in["0"][index].tolist() == [*first.next_obs.tolist()] * 2
         for row, action in enumerate(actions):
             summed = actions[row : row + n_step]
-            assert sequence.rewards[row].item() == pytest.approx(
-                sum(0.9**power * reward_of(one) for power, one in enumerate(summed)), abs=1e-5
-            )
+            expected = sum(0.9**power * reward_of(one) for power, one in enumerate(summed))
+            assert sequence.rewards[row].item() == pytest.approx(expected, abs=1e-5)
             assert sequence.discounts[row].item() == pytest.approx(0.9 ** len(summed))
             assert sequence.bootstrap_rows[row].item() == offset + row + len(summed) - 1
             assert np.array_equal(sequence.next_obs[row], runs[action][0][runs[action][1]].next_obs)
@@ -196,25 +161,12 @@ def test_a_recurrent_worker_records_the_initial_states_of_sequences(mode: Autore
 def test_rows_are_flat_and_ready_for_the_padding_of_models() -> None:
     stream, buffer = Stream(2, seed=1, longest=9), SequenceReplayBuffer(200, burn_in=1, length=4)
     for _ in range(10):
-        buffer.add(with_state(stream.fragment(9)))
+        buffer.add(stream.fragment(9))
     batch = buffer.sample(12, np.random.default_rng(2))
     assert batch.seq_lens.sum() == len(batch.rewards) == batch.count
     layout = padding(batch.seq_lens)
     assert layout is not None and len(layout.kept) == batch.count
     assert torch.equal(batch.actions[layout.rows][layout.kept], batch.actions)
-
-
-def test_sequences_are_drawn_uniformly() -> None:
-    """χ² of 100 draws a sequence; five standard deviations."""
-    stream, buffer = Stream(2, seed=1, longest=9), SequenceReplayBuffer(200, burn_in=1, length=4)
-    for _ in range(20):
-        buffer.add(stream.fragment(9))
-    generator, count = np.random.default_rng(0), len(buffer)
-    drawn = torch.cat([buffer.sample(count, generator).batch_indexes for _ in range(100)])
-    counts = drawn.unique(return_counts=True)[1].double()
-    assert len(counts) == count > 20
-    chi = ((counts - 100) ** 2 / 100).sum()
-    assert abs(chi - (count - 1)) < 5 * np.sqrt(2 * (count - 1))
 
 
 @pytest.mark.parametrize(("masked", "left"), [(False, 2), (True, 1)])
@@ -228,36 +180,3 @@ def test_a_sequence_can_be_drawn_only_once_it_is_complete(masked: bool, left: in
     stream.cut()
     buffer.add(stream.fragment(1))
     assert all_sequences(buffer).seq_lens.tolist() == [4, left]
-
-
-def test_priorities_are_those_of_sequences() -> None:
-    """One sequence gets all the weight; a saved and loaded buffer draws the same."""
-    stream = Stream(2, seed=1, longest=9)
-    buffers = [PrioritizedSequenceReplayBuffer(200, burn_in=1, length=4, alpha=1.0) for _ in range(2)]
-    for _ in range(15):
-        buffers[0].add(stream.fragment(9))
-    ids = buffers[0].ring.ids(np.flatnonzero(buffers[0]._starts))  # type: ignore[union-attr]
-    errors = np.zeros(len(ids))
-    errors[3] = 1000.0
-    assert buffers[0].update_priorities(ids, errors) == 0
-    drawn = buffers[0].sample(20, np.random.default_rng(1)).batch_indexes
-    assert (drawn == ids[3]).sum() > 18
-    buffers[1].load_state_dict(buffers[0].state_dict())
-    fragment = stream.fragment(7)
-    for buffer in buffers:
-        buffer.add(fragment)
-    draws = [buffer.sample(20, np.random.default_rng(1)) for buffer in buffers]
-    assert draws[0].weights.max() == 1
-    for name in ("actions", "batch_indexes", "weights", "seq_lens"):
-        assert torch.equal(draws[0][name], draws[1][name])
-
-
-@pytest.mark.parametrize("keywords", [{"burn_in": -1}, {"length": 0}, {"stride": 0}, {"stride": 9}])
-def test_numbers_out_of_range_are_refused(keywords: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(keywords))}="):
-        SequenceReplayBuffer(10, **{"burn_in": 1, "length": 8, **keywords})
-
-
-def test_fragments_without_t_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no column 't'"):
-        SequenceReplayBuffer(50).add(Stream(1, with_t=False).fragment(5))

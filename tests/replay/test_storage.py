@@ -16,8 +16,8 @@ from lightning_rl.policies import PPO
 from lightning_rl.replay import storage
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.storage import available_bytes, check_fits_memory, estimated_bytes
-from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.replay.streams import counted
 
 PIXELS = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
@@ -79,16 +79,9 @@ def test_images_that_are_no_stacks_after_all_are_refused_when_that_shows(
     buffer = ReplayBuffer(1000, parts=2)
     with pytest.raises(ConfigError, match=r"0\.06 GiB.*data\.capacity to \d+"):
         if moves:
-            buffer.add(images(still))  # which may be a stack of what never changes
+            buffer.add(counted(8, obs=torch.from_numpy(still)))  # which may be a stack of what never changes
             assert buffer.nbytes < 5 * 2**20
-        buffer.add(images(noise))
-
-
-def images(obs: np.ndarray) -> SampleBatch:
-    """A fragment of eight steps."""
-    none, steps = torch.zeros(8, 1, dtype=torch.bool), torch.arange(8, dtype=torch.int32).view(8, 1)
-    columns = {"obs": torch.from_numpy(obs), "actions": steps.long(), "rewards": torch.zeros(8, 1), "t": steps}
-    return SampleBatch(columns, terminated=none, truncated=none, valid=~none)
+        buffer.add(counted(8, obs=torch.from_numpy(noise)))
 
 
 def test_available_memory_is_at_most_the_total_memory(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_rl.replay.sum_tree import LARGEST, TOP, SumTree, row_sums
+from tests.refusals import not_refused
 
 VALUES = st.one_of(st.just(0.0), st.floats(1e-9, 1e9), st.sampled_from([5e-324, 5e-6, 1e-300, 1e8, 1e280]))
 UPDATES = st.lists(st.lists(st.tuples(st.integers(0, 99), VALUES), min_size=1, max_size=40), min_size=1, max_size=6)
@@ -65,16 +66,6 @@ def test_a_rebuilt_tree_has_the_bits_that_the_updates_left(updates: list[list[tu
     assert [level.tobytes() for level in [*tree.levels, tree.top]] == before
 
 
-def test_one_call_for_all_indices_equals_a_call_for_each(tree: SumTree) -> None:
-    rng = np.random.default_rng(0)
-    indexes, values = rng.integers(0, 100, 5000), rng.random(5000)
-    tree.set(indexes, values)
-    loop = SumTree(100, tree.fanout)
-    for index, value in zip(indexes, values, strict=True):
-        loop.set(np.array([index]), np.array([value]))
-    assert (tree.leaves == loop.leaves).all() and tree.total == pytest.approx(loop.total, rel=1e-12)
-
-
 @given(
     leaves=st.lists(VALUES, min_size=1, max_size=100).filter(lambda leaves: max(leaves) > 0),
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=30),
@@ -120,23 +111,30 @@ def test_a_mass_finds_the_leaf_between_whose_cumulative_sums_it_lies(scale: floa
     assert tree.find(inside).tolist() == [*range(100)] * 2
 
 
-def test_the_leaves_of_rllibs_own_test() -> None:
-    assert tree_of([0, 0, 1, 3]).find(np.array([0.0, 0.99, 1.01, 4.0])).tolist() == [2, 2, 3, 3]
-    assert tree_of([0.5, 1, 1, 3]).find(np.array([0, 0.55, 0.99, 1.51, 3, 5.5])).tolist() == [0, 1, 1, 2, 3, 3]
+def test_the_leaves_of_rllibs_own_test_and_those_behind_boundaries() -> None:
+    for leaves, masses, found in (
+        ([0, 0, 1, 3], [0.0, 0.99, 1.01, 4.0], [2, 2, 3, 3]),
+        ([0.5, 1, 1, 3], [0, 0.55, 0.99, 1.51, 3, 5.5], [0, 1, 1, 2, 3, 3]),
+        ([1, 2, 4], [1.0, 3.0], [1, 2]),
+    ):
+        assert tree_of(leaves).find(np.array(masses)).tolist() == found
 
 
-def test_a_mass_on_a_boundary_finds_the_leaf_behind_it() -> None:
-    assert tree_of([1, 2, 4]).find(np.array([1.0, 3.0])).tolist() == [1, 2]
-
-
-def test_draws_have_the_frequencies_of_their_leaves() -> None:
-    """χ² of 10⁵ independent draws over 50 leaves: above 107.2 with probability 10⁻⁶ (49 degrees of freedom)."""
-    rng = np.random.default_rng(0)
-    leaves = rng.random(50) ** 3
-    tree = tree_of(leaves, fanout=3)
-    counts = np.bincount(tree.find(rng.random(100_000) * tree.total), minlength=50)
-    expected = 100_000 * leaves / leaves.sum()
-    assert ((counts - expected) ** 2 / expected).sum() < 107.2
+def test_invalid_priorities_leaves_and_sizes_are_refused_and_change_nothing() -> None:
+    """The tree has room for 32 leaves: an index within that padding must not pass."""
+    tree = tree_of([1, 2, 3])
+    wrong = (math.nan, -1.0, -1e-300, math.inf, -math.inf, 2 * LARGEST)
+    cases = [([0, 1], [9.0, value], r"value 1 .*9\.7") for value in wrong]
+    cases += [([index], [1.0], "0 to 2") for index in (-1, 3)]
+    refusals = (ValueError, IndexError)
+    assert not_refused(lambda at, values: tree.set(np.array(at), np.array(values)), cases, refusals) == []
+    assert tree.leaves.tolist() == [1, 2, 3] and tree.total == 6
+    others = [
+        (lambda: SumTree(4).find(np.zeros(1)), "every leaf"),
+        (lambda: SumTree(0), r"size=0, fanout=None.*expected size ≥ 1"),
+        (lambda: SumTree(4).load_state_dict(tree.state_dict()), "3 leaves"),
+    ]
+    assert not_refused(lambda call: call(), others, ValueError) == []
 
 
 def test_a_tree_with_every_level_finds_as_the_plain_array_does() -> None:
@@ -149,52 +147,15 @@ def test_a_tree_with_every_level_finds_as_the_plain_array_does() -> None:
     assert (tree.find(masses) == np.cumsum(leaves).searchsorted(masses, side="right")).all()
 
 
-@pytest.mark.parametrize("wrong", [math.nan, -1.0, -1e-300, math.inf, -math.inf, 2 * LARGEST])
-def test_invalid_priorities_are_refused_and_change_nothing(wrong: float) -> None:
-    tree = tree_of([1, 2, 3])
-    with pytest.raises(ValueError, match=r"value 1 .*9\.7"):
-        tree.set(np.array([0, 1]), np.array([9.0, wrong]))
-    assert tree.leaves.tolist() == [1, 2, 3] and tree.total == 6
-
-
-@pytest.mark.parametrize("index", [-1, 3])
-def test_a_leaf_that_is_not_there_is_refused(index: int) -> None:
-    """The tree has room for 32 leaves: an index within that padding must not pass."""
-    tree = tree_of([1, 2, 3])
-    with pytest.raises(IndexError, match="0 to 2"):
-        tree.set(np.array([index]), np.ones(1))
-    assert tree.total == 6
-
-
-def test_a_tree_of_zeros_refuses_to_find_a_leaf() -> None:
-    with pytest.raises(ValueError, match="every leaf"):
-        SumTree(4).find(np.zeros(1))
-
-
-def test_a_tree_without_leaves_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"size=0, fanout=None.*expected size ≥ 1"):
-        SumTree(0)
-
-
 def test_the_sum_of_the_largest_leaves_is_finite() -> None:
     assert math.isfinite(tree_of([LARGEST] * 1000).total)
 
 
-def test_a_restored_tree_finds_the_same_leaves() -> None:
+def test_a_restored_tree_finds_the_same_leaves_and_a_state_does_not_change_with_its_tree() -> None:
     rng = np.random.default_rng(0)
     tree, other = tree_of(rng.random(500), fanout=3), SumTree(500, 3)
-    other.load_state_dict(tree.state_dict())
-    masses = rng.random(100) * tree.total
-    assert other.total == tree.total and (other.find(masses) == tree.find(masses)).all()
-
-
-def test_a_state_does_not_change_with_the_tree() -> None:
-    tree = tree_of([1, 2, 3])
-    state = tree.state_dict()
+    state, masses, total = tree.state_dict(), rng.random(100) * tree.total, tree.total
+    found = tree.find(masses)
     tree.set(np.array([0]), np.array([5.0]))
-    assert state["leaves"].tolist() == [1, 2, 3]
-
-
-def test_a_state_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 leaves"):
-        SumTree(4).load_state_dict(tree_of([1, 2, 3]).state_dict())
+    other.load_state_dict(state)
+    assert other.total == total and (other.find(masses) == found).all()

@@ -120,38 +120,25 @@ def test_a_model_s_custom_loss_may_read_offline_data(name: str, tmp_path: Path) 
     assert errors[-1] < 0.35
 
 
-class FeatureLoss(Model):
-    """Its custom loss and its metrics use the features of its last forward."""
-
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
-        super().__init__(obs_space, action_space, num_outputs, **keywords)
-        self.body, self.heads = nn.Linear(4, 8), nn.Linear(8, num_outputs + 1)
-        self.seen: list[tuple[int, int, bool]] = []
-
-    def forward(self, input_dict: dict[str, Any], state: Any, seq_lens: Any) -> tuple[Tensor, Any]:
-        self.features = torch.tanh(self.body(input_dict["obs_flat"]))
-        outputs = self.heads(self.features)
-        self.values = outputs[:, -1]
-        return outputs[:, :-1], state
-
-    def value_function(self) -> Tensor:
-        return self.values
+class LastForward(AuxiliaryLoss):
+    """Its custom loss and its metrics use the values of its last forward."""
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor:
-        self.seen.append((loss_inputs.count, len(self.features), self.features.requires_grad))
-        return policy_loss + self.features.square().mean()
+        values = self.value_function()
+        self.seen = [*getattr(self, "seen", []), (loss_inputs.count, len(values), values.requires_grad)]
+        return policy_loss + values.square().mean()
 
     def metrics(self) -> dict[str, Any]:
-        return {"features": float(len(self.features))}
+        return {"rows": float(len(self.value_function()))}
 
 
 @pytest.mark.parametrize("algorithm", [PG, A2C, A3C, PPO, IMPALA, APPO], ids=lambda algorithm: algorithm.__name__)
 def test_a_model_s_custom_loss_sees_its_last_forward_on_the_batch_of_the_loss(algorithm: type[Policy]) -> None:
-    policy: Any = algorithm(*CARTPOLE.spaces(), model={"custom_model": FeatureLoss}, seed=0)
+    policy: Any = algorithm(*CARTPOLE.spaces(), model={"custom_model": LastForward}, seed=0)
     policy.passes, policy.minibatches = 2, 1
     workers = WorkerSet(CARTPOLE, policy, [0], num_envs=2, fragment_length=30)
     fragment = workers.sample()
     metrics = policy.learn_on_batch(fragment)
     rows = int(fragment.valid.sum())
     assert policy.model.seen == [(rows, rows, True)] * len(policy.model.seen) and policy.model.seen
-    assert metrics["model/features"] == rows
+    assert metrics["model/rows"] == rows

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 
 from lightning_rl.data.plans import concurrently, for_each, replay, store_to_replay_buffer, take
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
@@ -40,6 +39,12 @@ def local_buffer(count: int = 50, **keywords: Any) -> LocalReplayBuffer:
     return buffer
 
 
+def two_policies(one: int, other: int, start: int = 0, **keywords: Any) -> MultiAgentBatch:
+    """Rows of policy a from `start` on, and of b from `start` + 100 on."""
+    batches = {"a": SampleBatch(rows(one, start)), "b": SampleBatch(rows(other, start + 100))}
+    return MultiAgentBatch(batches, env_steps=max(one, other))
+
+
 # -- flat rows --------------------------------------------------------------------------------------------------------
 def test_rows_of_rllib_come_back_as_they_went_in() -> None:
     buffer, seen = local_buffer(), set()
@@ -57,8 +62,8 @@ def test_rows_of_rllib_come_back_as_they_went_in() -> None:
 def test_rows_go_on_from_one_batch_to_the_next() -> None:
     """n_step = 3 sums over the seam: rows 3 and 4 came with one batch, row 5 with the next."""
     buffer = LocalReplayBuffer(**NONE, n_step=3, gamma=1.0)
-    buffer.add_batch(rows(5, episode=100))
-    buffer.add_batch(rows(5, start=5, episode=100))
+    for start in (0, 5):
+        buffer.add_batch(rows(5, start, episode=100))
     seen = {}
     for _ in range(40):
         batch = buffer.replay()
@@ -119,40 +124,20 @@ def test_nested_observations_come_back_nested() -> None:
     assert_close(batch.next_obs["b"], -batch.next_obs["a"])
 
 
-@pytest.mark.parametrize("name", ["obs", "new_obs", "rewards", "dones", "actions"])
-def test_a_missing_column_is_named(name: str) -> None:
-    columns = rows(5)
-    del columns[name]
-    house = {"new_obs": "next_obs", "dones": "terminated"}.get(name, name)
-    with pytest.raises(ConfigError, match=f"lack {house};"):
-        LocalReplayBuffer().add_batch(columns)
-
-
-def test_a_column_of_another_length_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'actions' has 4 rows and 'rewards' 5"):
-        LocalReplayBuffer().add_batch({**rows(5), "actions": np.zeros(4)})
-
-
-# -- fragments --------------------------------------------------------------------------------------------------------
-def test_fragments_of_a_worker_are_taken_as_they_are() -> None:
-    stream, buffer = Stream(3), LocalReplayBuffer(**NONE)
-    fragments = [stream.fragment(20) for _ in range(3)]
-    for fragment in fragments:
-        buffer.add_batch(fragment)
-    experience = sum(int(fragment.valid.sum()) for fragment in fragments)
-    assert buffer.num_added == len(buffer) == experience
-
-
 # -- when learning starts ---------------------------------------------------------------------------------------------
-def test_replay_gives_none_until_learning_starts() -> None:
+def test_replay_gives_none_until_learning_starts_and_there_are_enough_rows() -> None:
     """It counts steps that were added, not those that a small buffer still holds."""
     buffer = LocalReplayBuffer(learning_starts=40, buffer_size=20, replay_batch_size=8)
-    for start in range(0, 30, 10):
+    for start in range(0, 40, 10):
         assert buffer.replay() is None
         buffer.add_batch(rows(10, start))
-    assert buffer.replay() is None
-    buffer.add_batch(rows(10, 30))
     assert buffer.replay().count == 8
+    assert local_buffer(7).replay() is None and local_buffer(8).replay().count == 8
+    stream, whole = Stream(3), LocalReplayBuffer(**NONE)
+    fragments = [stream.fragment(20) for _ in range(3)]
+    for fragment in fragments:
+        whole.add_batch(fragment)
+    assert whole.num_added == len(whole) == sum(int(fragment.valid.sum()) for fragment in fragments)
 
 
 def test_shards_share_the_rows_and_the_wait() -> None:
@@ -165,16 +150,10 @@ def test_shards_share_the_rows_and_the_wait() -> None:
     assert len(buffer) <= 21
 
 
-def test_a_batch_waits_for_enough_rows() -> None:
-    buffer = LocalReplayBuffer(learning_starts=0, replay_batch_size=8)
-    buffer.add_batch(rows(7))
-    assert buffer.replay() is None
-
-
 # -- policies ---------------------------------------------------------------------------------------------------------
 def test_each_policy_has_its_own_rows() -> None:
     buffer = LocalReplayBuffer(**NONE)
-    buffer.add_batch(MultiAgentBatch({"a": SampleBatch(rows(10)), "b": SampleBatch(rows(20, 100))}, env_steps=20))
+    buffer.add_batch(two_policies(10, 20))
     assert buffer.num_added == 20
     assert buffer.replay("a").rewards.max() < 10 and buffer.replay("b").rewards.min() >= 100
     both = buffer.replay()
@@ -185,22 +164,10 @@ def test_each_policy_has_its_own_rows() -> None:
 def test_lockstep_draws_the_same_steps_for_all() -> None:
     buffer = LocalReplayBuffer(**NONE, replay_mode="lockstep")
     for start in (0, 30):
-        two = {"a": SampleBatch(rows(30, start)), "b": SampleBatch(rows(30, start + 100))}
-        buffer.add_batch(MultiAgentBatch(two, env_steps=30))
+        buffer.add_batch(two_policies(30, 30, start))
     for _ in range(10):
         both = buffer.replay().policy_batches
         assert_close(both["a"].rewards + 100, both["b"].rewards)
-
-
-def test_lockstep_refuses_rows_of_different_steps() -> None:
-    two = MultiAgentBatch({"a": SampleBatch(rows(10)), "b": SampleBatch(rows(11))}, env_steps=11)
-    with pytest.raises(ConfigError, match=r"lockstep.*same steps.*'a': 10, 'b': 11"):
-        LocalReplayBuffer(replay_mode="lockstep").add_batch(two)
-
-
-def test_a_policy_without_rows_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'defalt_policy'.*'default_policy'"):
-        local_buffer().replay("defalt_policy")
 
 
 # -- priorities -------------------------------------------------------------------------------------------------------
@@ -223,18 +190,8 @@ def test_rllibs_dummy_weights_are_no_priorities() -> None:
     batch = buffer.replay()
     buffer.update_priorities(batch.batch_indexes, torch.full((8,), 500.0))
     buffer.add_batch({**rows(1, 50), "weights": np.ones(1, np.float32)})
-    ring = buffer.buffers["default_policy"]
-    assert isinstance(ring, PrioritizedReplayBuffer)
+    ring: Any = buffer.buffers["default_policy"]
     assert (ring.tree.leaves > 499).sum() == len(batch.batch_indexes.unique()) + 1
-
-
-def test_initial_priorities_are_those_of_each_row() -> None:
-    """RLlib gave all rows of a batch the first one's."""
-    buffer = LocalReplayBuffer(**NONE, prioritized_replay_alpha=1.0, prioritized_replay_eps=1e-12)
-    buffer.add_batch({**rows(4), "priorities": np.array([4.0, 3.0, 2.0, 1.0])})
-    ring = buffer.buffers["default_policy"]
-    assert isinstance(ring, PrioritizedReplayBuffer)
-    assert ring.tree.leaves[ring.tree.leaves > 0] == pytest.approx([4, 3, 2, 1])
 
 
 @pytest.mark.parametrize("keywords", [{"prioritized_replay_alpha": 0.0}, {"replay_mode": "lockstep"}])
@@ -243,19 +200,6 @@ def test_without_priorities_an_update_has_no_effect(keywords: dict[str, Any]) ->
     batch = buffer.replay()
     assert "weights" not in batch
     buffer.update_priorities(batch.batch_indexes, torch.ones(8))
-
-
-def test_an_error_that_is_not_finite_is_refused() -> None:
-    buffer = local_buffer()
-    with pytest.raises(NonFiniteError, match="TD error 0 of 8"):
-        buffer.update_priorities(buffer.replay().batch_indexes, torch.full((8,), float("nan")))
-
-
-def test_an_update_of_several_policies_has_to_name_them() -> None:
-    buffer = LocalReplayBuffer(**NONE)
-    buffer.add_batch(MultiAgentBatch({name: SampleBatch(rows(10)) for name in "ab"}, env_steps=10))
-    with pytest.raises(ConfigError, match=r"\['a', 'b'\]"):
-        buffer.update_priorities(buffer.replay("a").batch_indexes, torch.ones(8))
 
 
 # -- sequences --------------------------------------------------------------------------------------------------------
@@ -285,7 +229,7 @@ def test_a_restored_buffer_replays_the_same() -> None:
     assert one.stats() == other.stats() and other.stats()["num_added"] == 50
 
 
-def test_a_wrong_number_or_word_is_refused() -> None:
+def test_wrong_numbers_words_and_batches_are_refused() -> None:
     cases = [
         ({"num_shards": 0}, "num_shards=0"),
         ({"buffer_size": 0}, "buffer_size=0"),
@@ -294,6 +238,20 @@ def test_a_wrong_number_or_word_is_refused() -> None:
         ({"replay_mode": "lockstep", "replay_sequence_length": 4}, "replay_sequence_length=4; expected 1"),
     ]
     assert not_refused(lambda keywords: LocalReplayBuffer(**keywords), cases) == []
+    columns, several, one = rows(5), LocalReplayBuffer(**NONE), local_buffer()
+    several.add_batch(two_policies(10, 10))
+    lockstep, drawn = LocalReplayBuffer(replay_mode="lockstep"), one.replay().batch_indexes
+    lacking = {name: SampleBatch(columns).without(name) for name in columns}
+    house = {name: {"new_obs": "next_obs", "dones": "terminated"}.get(name, name) for name in columns}
+    calls: list[tuple[Any, Any, str]] = [
+        *((one.add_batch, [lacking[name]], f"lack {house[name]};") for name in columns),
+        (one.add_batch, [{**columns, "actions": np.zeros(4)}], "'actions' has 4 rows and 'rewards' 5"),
+        (lockstep.add_batch, [two_policies(10, 11)], r"lockstep.*same steps.*'a': 10, 'b': 11"),
+        (one.replay, ["defalt_policy"], r"'defalt_policy'.*'default_policy'"),
+        (one.update_priorities, [drawn, torch.full((8,), float("nan"))], "TD error 0 of 8"),
+        (several.update_priorities, [several.replay("a").batch_indexes, torch.ones(8)], r"\['a', 'b'\]"),
+    ]
+    assert not_refused(lambda call, given: call(*given), calls, (ConfigError, NonFiniteError)) == []
 
 
 def test_a_plan_stores_and_replays_in_turn() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,59 +12,58 @@ from lightning_rl import rllib
 from lightning_rl.envs.multi_agent import make_multi_agent
 from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.policies import DQN, PPO
+from tests.envs.classic_control import CARTPOLE
 from tests.refusals import not_refused
+from tests.rllib.classic import trainer
 
 SMALL = {"num_envs_per_worker": 2, "rollout_fragment_length": 16}
-SPACES = gym.make("CartPole-v1").observation_space, gym.make("CartPole-v1").action_space
+REPLAY = {"learning_starts": 40, "train_batch_size": 16, "rollout_fragment_length": 4, "timesteps_per_iteration": 100}
+SPACES = CARTPOLE.spaces()
 
 
-@pytest.fixture(autouse=True)
-def in_its_own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def map_agents(agent_id: str, **_: Any) -> str:
+    """Agent 0 has policy a, agent 1 policy b."""
+    return {"agent_0": "a", "agent_1": "b"}[agent_id]
 
 
-def trainer(keys: dict[str, Any] | None = None, **section: Any) -> Any:
-    config = {**SMALL, **(keys or {}), "env_config": {"num_agents": 2}, "multiagent": section}
-    return rllib.PPOTrainer(env=make_multi_agent("CartPole-v1"), config=config)
+def two_agents(name: str = "PPO", keys: Any = None, plan: Any = None, env: Any = "CartPole-v1", **section: Any) -> Any:
+    given = {**SMALL, **(keys or {}), "env_config": {"num_agents": 2}, "multiagent": section}
+    return trainer(name, plan, make_multi_agent(env), **given)
 
 
 def test_each_policy_has_its_class_and_its_own_keys() -> None:
     policies = {
         "a": (None, *SPACES, {"lr": 1e-5, "gamma": 0.9, "model": {"fcnet_hiddens": [7]}}),
-        "b": (DQN, *SPACES, {"lr": 1e-4, "buffer_size": 500, "learning_starts": 200}),
+        "b": rllib.PolicySpec(DQN, *SPACES, {"lr": 1e-4, "buffer_size": 500, "learning_starts": 200}),
     }
-    made = trainer(policies=policies, policy_mapping_fn=lambda agent_id, **_: "a" if agent_id == "agent_0" else "b")
-    try:
-        first, second = made.get_policy("a"), made.get_policy("b")
-        assert isinstance(first, PPO) and isinstance(second, DQN)
-        assert (first.learner.optimiser.lr, first.gamma, second.learner.optimiser.lr) == (1e-5, 0.9, 1e-4)
-        assert made.policy.agents_of("a") == ["agent_0"] and made.policy.agents_of("b") == ["agent_1"]
-        result = made.train()
-        assert "train/a/loss" in result and result["episode_reward_mean"] > 0
-        assert result["info"]["learner"]["a"]["loss"] == result["train/a/loss"]
-        assert made.datamodule.policy_feeds.replays["b"].capacity == 500
-        assert made.compute_single_action(SPACES[0].sample(), policy_id="a") in (0, 1)
-    finally:
-        made.stop()
+    made = two_agents(policies=policies, policy_mapping_fn=map_agents)
+    first, second = made.get_policy("a"), made.get_policy("b")
+    assert isinstance(first, PPO) and isinstance(second, DQN)
+    assert (first.learner.optimiser.lr, first.gamma, second.learner.optimiser.lr) == (1e-5, 0.9, 1e-4)
+    assert made.policy.agents_of("a") == ["agent_0"] and made.policy.agents_of("b") == ["agent_1"]
+    result = made.train()
+    assert "train/a/loss" in result and result["episode_reward_mean"] > 0
+    assert result["info"]["learner"]["a"]["loss"] == result["train/a/loss"]
+    assert made.datamodule.policy_feeds.replays["b"].capacity == 500
+    assert made.compute_single_action(SPACES[0].sample(), policy_id="a") in (0, 1)
+    made.stop()
 
 
 def test_a_list_of_ids_takes_the_trainers_class_for_all_and_some_of_them_are_trained() -> None:
-    made = trainer(
+    made = two_agents(
         policies=["a", "b"],
-        policy_mapping_fn=lambda agent_id, episode, **kwargs: {"agent_0": "a", "agent_1": "b"}[agent_id],
+        policy_mapping_fn=lambda agent_id, episode, **kwargs: map_agents(agent_id),
         policies_to_train=["b"],
         count_steps_by="agent_steps",
     )
-    try:
-        before = made.get_weights()
-        made.train()
-        after = made.get_weights()
-        assert all((before["a"][name] == value).all() for name, value in after["a"].items())
-        assert any((before["b"][name] != value).any() for name, value in after["b"].items())
-        made.set_weights({"a": after["b"]})
-        assert all((made.get_weights(["a"])["a"][name] == value).all() for name, value in after["b"].items())
-    finally:
-        made.stop()
+    before = made.get_weights()
+    made.train()
+    after = made.get_weights()
+    assert all((before["a"][name] == value).all() for name, value in after["a"].items())
+    assert any((before["b"][name] != value).any() for name, value in after["b"].items())
+    made.set_weights({"a": after["b"]})
+    assert all((made.get_weights(["a"])["a"][name] == value).all() for name, value in after["b"].items())
+    made.stop()
 
 
 def test_a_function_says_which_policies_are_trained_and_results_are_by_policy() -> None:
@@ -76,44 +74,34 @@ def test_a_function_says_which_policies_are_trained_and_results_are_by_policy() 
         def on_postprocess_trajectory(self, *, policy: Any, **_: Any) -> None:
             seen.append((policy.policy_id, [*policy.learner.other_agent_batches]))
 
-    made = trainer(
-        {"gamma": 0.9, "callbacks": Watches},
+    made = two_agents(
+        keys={"gamma": 0.9, "callbacks": Watches},
         policies={"a": rllib.PPOTorchPolicy, "b": None},  # the trainer's own class has the trainer's keys
-        policy_mapping_fn=lambda agent_id, **_: {"agent_0": "a", "agent_1": "b"}[agent_id],
+        policy_mapping_fn=map_agents,
         policies_to_train=lambda policy_id, batch: policy_id == "b",
     )
-    try:
-        assert made.policy.policies_to_train == ["b"] and made.get_policy("a").gamma == 0.9
-        results = [made.train() for _ in range(4)]
-        assert [*results[-1]["info"]["learner"]] == ["b"] and seen == [("b", ["a"])] * 4
-        low, mean, high = (results[-1][f"policy_reward_{name}"] for name in ("min", "mean", "max"))
-        assert low.keys() == mean.keys() == high.keys() == {"a", "b"}
-        assert all(low[name] <= mean[name] <= high[name] for name in "ab")
-        total = results[-1]["episode_reward_min"], results[-1]["episode_reward_mean"], results[-1]["episode_reward_max"]
-        assert total[0] <= total[1] <= total[2] and total[1] == pytest.approx(mean["a"] + mean["b"])
-    finally:
-        made.stop()
-
-
-MAPPING = {"policy_mapping_fn": lambda agent_id, **_: {"agent_0": "a", "agent_1": "b"}[agent_id]}
-REPLAY = {"learning_starts": 40, "train_batch_size": 16, "rollout_fragment_length": 4, "timesteps_per_iteration": 100}
+    assert made.policy.policies_to_train == ["b"] and made.get_policy("a").gamma == 0.9
+    results = [made.train() for _ in range(4)]
+    made.stop()
+    assert [*results[-1]["info"]["learner"]] == ["b"] and seen == [("b", ["a"])] * 4
+    low, mean, high = (results[-1][f"policy_reward_{name}"] for name in ("min", "mean", "max"))
+    assert low.keys() == mean.keys() == high.keys() == {"a", "b"}
+    assert all(low[name] <= mean[name] <= high[name] for name in "ab")
+    total = [results[-1][f"episode_reward_{name}"] for name in ("min", "mean", "max")]
+    assert total == sorted(total) and total[1] == pytest.approx(mean["a"] + mean["b"])
 
 
 def test_policies_that_replay_draw_from_buffers_of_their_own() -> None:
     """Gradient steps are due for 1 env step of 8 after the first 40, for each policy."""
-    config = {**SMALL, **REPLAY, "env_config": {"num_agents": 2}}
-    section = {"policies": {"a": (None, *SPACES, {}), "b": (None, *SPACES, {"buffer_size": 500})}, **MAPPING}
-    config["multiagent"] = {**section, "replay_mode": "independent"}
-    made = rllib.__getattr__("DQNTrainer")(env=make_multi_agent("CartPole-v1"), config=config)
-    try:
-        results = [made.train() for _ in range(4)]
-        buffers = made.datamodule.policy_feeds.replays
-        assert buffers["a"].replay is not buffers["b"].replay and buffers["b"].capacity == 500
-        assert not torch.equal(buffers["a"].draw().batch_indexes[:9], buffers["b"].draw().batch_indexes[:9])
-        due = (results[-1]["timesteps_total"] - 40) // 8
-        assert [made.get_policy(name).gradient_steps for name in "ab"] == [due, due] and due > 0
-    finally:
-        made.stop()
+    policies = {"a": (None, *SPACES, {}), "b": (None, *SPACES, {"buffer_size": 500})}
+    made = two_agents("DQN", REPLAY, policies=policies, policy_mapping_fn=map_agents, replay_mode="independent")
+    results = [made.train() for _ in range(4)]
+    buffers = made.datamodule.policy_feeds.replays
+    assert buffers["a"].replay is not buffers["b"].replay and buffers["b"].capacity == 500
+    assert not torch.equal(buffers["a"].draw().batch_indexes[:9], buffers["b"].draw().batch_indexes[:9])
+    due = (results[-1]["timesteps_total"] - 40) // 8
+    assert [made.get_policy(name).gradient_steps for name in "ab"] == [due, due] and due > 0
+    made.stop()
 
 
 @pytest.mark.parametrize("mode", ["independent", "lockstep"])
@@ -122,11 +110,8 @@ def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mo
     drawn: list[Any] = []
 
     def plan(workers: Any, config: Any) -> Any:
-        buffer = rllib.LocalReplayBuffer(
-            learning_starts=config["learning_starts"],
-            replay_batch_size=16,
-            replay_mode=config["multiagent"]["replay_mode"],
-        )
+        starts, kind = config["learning_starts"], config["multiagent"]["replay_mode"]
+        buffer = rllib.LocalReplayBuffer(learning_starts=starts, replay_batch_size=16, replay_mode=kind)
         store = rllib.ParallelRollouts(workers).for_each(rllib.StoreToReplayBuffer(local_buffer=buffer))
 
         def set_priorities(item: Any) -> Any:
@@ -139,21 +124,20 @@ def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mo
         learn = learn.for_each(rllib.UpdateTargetNetwork(workers, 20))
         return rllib.StandardMetricsReporting(rllib.Concurrently([store, learn], output_indexes=[1]), workers, config)
 
-    config = {**SMALL, **REPLAY, "env_config": {"num_agents": 2}}
-    config["multiagent"] = {"policies": {"a": (None, *SPACES, {}), "b": (DQN, *SPACES, {"lr": 1e-5})}, **MAPPING}
-    config["multiagent"]["replay_mode"] = mode
-    # Both agents' episodes end together, so that their rows are of the same steps.
-    env = make_multi_agent(lambda _: gym.make("CartPole-v1", max_episode_steps=5))
-    made = rllib.__getattr__("DQNTrainer").with_updates("Planned", execution_plan=plan)(env=env, config=config)
-    try:
-        result = made.train()
-        steps = [made.get_policy(name).gradient_steps for name in "ab"]
-        assert steps == [len(drawn), len(drawn)] and result["info"]["learner"].keys() == {"a", "b"}
-        assert result["timesteps_total"] == drawn[-1][0] == drawn[-1][1] >= 100
-        same = [torch.equal(rows["a"].batch_indexes, rows["b"].batch_indexes) for _, _, rows in drawn]
-        assert all(same) if mode == "lockstep" else not any(same)
-    finally:
-        made.stop()
+    def short_episodes(_: Any) -> Any:
+        """Both agents' episodes end together, so that their rows are of the same steps."""
+        return gym.make("CartPole-v1", max_episode_steps=5)
+
+    policies = {"a": (None, *SPACES, {}), "b": (DQN, *SPACES, {"lr": 1e-5})}
+    section = {"policies": policies, "policy_mapping_fn": map_agents, "replay_mode": mode}
+    made = two_agents("DQN", REPLAY, plan, short_episodes, **section)
+    result = made.train()
+    made.stop()
+    steps = [made.get_policy(name).gradient_steps for name in "ab"]
+    assert steps == [len(drawn), len(drawn)] and result["info"]["learner"].keys() == {"a", "b"}
+    assert result["timesteps_total"] == drawn[-1][0] == drawn[-1][1] >= 100
+    same = [torch.equal(rows["a"].batch_indexes, rows["b"].batch_indexes) for _, _, rows in drawn]
+    assert all(same) if mode == "lockstep" else not any(same)
 
 
 def test_what_has_no_meaning_is_refused() -> None:
@@ -168,33 +152,19 @@ def test_what_has_no_meaning_is_refused() -> None:
             r"multiagent.policies\['a'\].*observation_space.*Discrete\(2\) against Box",
         ),
     ]
-    assert not_refused(lambda section: trainer(**section), cases) == []
+    assert not_refused(lambda section: two_agents(**section), cases) == []
 
 
 def test_an_environment_that_groups_its_agents_is_not_grouped_again() -> None:
     """`with_agent_groups` with the spaces of the groups, as in RLlib's example; QMIX has `group_agents=all`."""
     game = TwoStepGame()
-    observed = gym.spaces.Tuple([*game.observation_spaces.values()])
-    acted = gym.spaces.Tuple([*game.action_spaces.values()])
+    observed, acted = (gym.spaces.Tuple([*spaces.values()]) for spaces in (game.observation_spaces, game.action_spaces))
 
     def create(config: dict[str, Any]) -> rllib.MultiAgentEnv:
         return TwoStepGame().with_agent_groups({"both": game.possible_agents}, obs_space=observed, act_space=acted)
 
     rllib.register_env("grouped_game", create)
-    made = rllib.QMixTrainer(env="grouped_game", config=SMALL)
-    try:
-        assert made.train()["timesteps_total"] > 0
-        assert acted.contains(made.compute_single_action(observed.sample()))
-    finally:
-        made.stop()
-
-
-def test_a_policy_spec_is_a_tuple_with_names() -> None:
-    spec = rllib.PolicySpec(config={"gamma": 0.9})
-    made = trainer(
-        policies={"a": spec, "b": rllib.PolicySpec(DQN)}, policy_mapping_fn=lambda agent: "ab"[agent == "agent_1"]
-    )
-    try:
-        assert made.get_policy("a").gamma == 0.9 and isinstance(made.get_policy("b"), DQN)
-    finally:
-        made.stop()
+    made = trainer("QMix", env="grouped_game", **SMALL)
+    assert made.train()["timesteps_total"] > 0
+    assert acted.contains(made.compute_single_action(observed.sample()))
+    made.stop()

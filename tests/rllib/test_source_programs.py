@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +17,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Discrete, Tuple
 from torch import nn
 
 from lightning_rl import rllib
-from lightning_rl.data.offline import JsonReader, JsonWriter
+from lightning_rl.envs.toy_tasks import ParametricActionsCartPole
 from lightning_rl.models import Model
-from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.rllib import (
@@ -50,16 +48,12 @@ from lightning_rl.rllib import (
     tune,
 )
 from lightning_rl.rllib import __main__ as command_line
+from tests.training import probes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(retired|out of date).*")
 ppo = a3c = rllib
 args = SimpleNamespace(stop_iters=2)
 FEW = {"train_batch_size": 64}  # added to configs, so that an iteration lasts a moment
-
-
-@pytest.fixture(autouse=True)
-def in_its_own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -102,46 +96,18 @@ def test_document_1_a_custom_model_is_registered_and_used() -> None:
     trainer.stop()
 
 
-DEPRECATED_VALUE = -1
 MODEL_DEFAULTS = {
-    "_use_default_native_models": False,
-    "_disable_preprocessor_api": False,
-    "_disable_action_flattening": False,
-    "fcnet_hiddens": [256, 256],
-    "fcnet_activation": "tanh",
-    "conv_filters": None,
-    "conv_activation": "relu",
-    "post_fcnet_hiddens": [],
-    "post_fcnet_activation": "relu",
-    "free_log_std": False,
-    "no_final_linear": False,
-    "vf_share_layers": True,
-    "use_lstm": False,
-    "max_seq_len": 20,
-    "lstm_cell_size": 256,
-    "lstm_use_prev_action": False,
-    "lstm_use_prev_reward": False,
-    "_time_major": False,
-    "use_attention": False,
-    "attention_num_transformer_units": 1,
-    "attention_dim": 64,
-    "attention_num_heads": 1,
-    "attention_head_dim": 32,
-    "attention_memory_inference": 50,
-    "attention_memory_training": 50,
-    "attention_position_wise_mlp_dim": 32,
-    "attention_init_gru_gate_bias": 2.0,
-    "attention_use_n_prev_actions": 0,
-    "attention_use_n_prev_rewards": 0,
-    "framestack": True,
-    "dim": 84,
-    "grayscale": False,
-    "zero_mean": True,
-    "custom_model": None,
-    "custom_model_config": {},
-    "custom_action_dist": None,
-    "custom_preprocessor": None,
-    "lstm_use_prev_action_reward": DEPRECATED_VALUE,
+    **{"_use_default_native_models": False, "_disable_preprocessor_api": False, "_disable_action_flattening": False},
+    **{"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "conv_filters": None, "conv_activation": "relu"},
+    **{"post_fcnet_hiddens": [], "post_fcnet_activation": "relu", "free_log_std": False, "no_final_linear": False},
+    **{"vf_share_layers": True, "use_lstm": False, "max_seq_len": 20, "lstm_cell_size": 256},
+    **{"lstm_use_prev_action": False, "lstm_use_prev_reward": False, "_time_major": False, "use_attention": False},
+    **{"attention_num_transformer_units": 1, "attention_dim": 64, "attention_num_heads": 1, "attention_head_dim": 32},
+    **{"attention_memory_inference": 50, "attention_memory_training": 50, "attention_position_wise_mlp_dim": 32},
+    **{"attention_init_gru_gate_bias": 2.0, "attention_use_n_prev_actions": 0, "attention_use_n_prev_rewards": 0},
+    **{"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True, "custom_model": None},
+    **{"custom_model_config": {}, "custom_action_dist": None, "custom_preprocessor": None},
+    "lstm_use_prev_action_reward": -1,  # DEPRECATED_VALUE
 }
 
 
@@ -171,7 +137,7 @@ def test_document_1_a_config_passes_parameters_to_the_model() -> None:
     assert shapes[:3] == [(512, 4), (512, 512), (512, 512)] and trainer.policy.learner.optimiser.lr == 0.00001
 
 
-config = lambda: {"lr": 1e-3, "gamma": 0.98, "lambda": 0.9, "vf_coeff": 0.5, "grad_clip": 0.5}  # noqa: E731
+default_config = lambda: {"lr": 1e-3, "gamma": 0.98, "lambda": 0.9, "vf_coeff": 0.5, "grad_clip": 0.5}  # noqa: E731
 
 
 def actor_critic_loss(policy, model, dist_class, train_batch):
@@ -212,7 +178,7 @@ class ValueNetworkMixin:
 
 MyTorchPolicy = build_torch_policy(
     name="MyTorchPolicy",
-    get_default_config=config,
+    get_default_config=default_config,
     loss_fn=actor_critic_loss,
     stats_fn=loss_and_entropy_stats,
     postprocess_fn=add_advantages,
@@ -230,17 +196,9 @@ class MyAlgorithm(Algorithm):
 
 @pytest.mark.ray
 def test_document_1_an_algorithm_of_a_policy_of_functions_is_run_by_tune() -> None:
-    result = tune.run(
-        MyAlgorithm,
-        stop={"training_iteration": args.stop_iters},
-        config={
-            "env": "CartPole-v0",
-            # Use GPUs iff `RLLIB_NUM_GPUS` env var set to > 0.
-            "num_gpus": int(os.environ.get("RLLIB_NUM_GPUS", "0")),
-            "num_workers": 2,
-            "framework": "torch",
-        },
-    )
+    num_gpus = int(os.environ.get("RLLIB_NUM_GPUS", "0"))  # Use GPUs iff `RLLIB_NUM_GPUS` env var set to > 0.
+    config = {"env": "CartPole-v0", "num_gpus": num_gpus, "num_workers": 2, "framework": "torch"}
+    result = tune.run(MyAlgorithm, stop={"training_iteration": args.stop_iters}, config=config)
     assert result["training_iteration"] == 2 and 0 < result["train/policy_entropy"] < 0.7
     assert result["train/grad_gnorm"] > 0
 
@@ -261,17 +219,10 @@ def test_document_1_a_policy_and_a_trainer_are_updated() -> None:
 
 # -- (2) a walk through the sources of DQN's trainer ------------------------------------------------------------------
 SIMPLE_Q_CONFIG = {
-    "framework": "torch",
-    "learning_starts": 64,
-    "buffer_size": 5000,
-    "train_batch_size": 32,
-    "rollout_fragment_length": 4,
-    "target_network_update_freq": 100,
-    "timesteps_per_iteration": 200,
-    "prioritized_replay": False,
-    "multiagent": {"replay_mode": "independent"},
+    **{"framework": "torch", "learning_starts": 64, "buffer_size": 5000, "train_batch_size": 32, "lr": 1e-3},
+    **{"rollout_fragment_length": 4, "target_network_update_freq": 100, "timesteps_per_iteration": 200},
+    **{"prioritized_replay": False, "multiagent": {"replay_mode": "independent"}},
     "model": {"fcnet_hiddens": [64], "fcnet_activation": "relu"},
-    "lr": 1e-3,
 }
 DQN_CONFIG = {**SIMPLE_Q_CONFIG, "prioritized_replay": True, "n_step": 3, "double_q": True, "dueling": False}
 updates: list[int] = []  # env steps at which the target network moved
@@ -299,27 +250,19 @@ def simple_q_execution_plan(workers, config):
     rollouts = ParallelRollouts(workers, mode="bulk_sync")
     store_op = rollouts.for_each(StoreToReplayBuffer(local_buffer=local_replay_buffer))
     # Read and train
-    replay_op = (
-        Replay(local_buffer=local_replay_buffer)
-        .for_each(TrainOneStep(workers))
-        .for_each(Watched(workers, config["target_network_update_freq"]))
-    )
+    replay_op = Replay(local_buffer=local_replay_buffer).for_each(TrainOneStep(workers))
+    replay_op = replay_op.for_each(Watched(workers, config["target_network_update_freq"]))
     train_op = Concurrently([store_op, replay_op], mode="round_robin", output_indexes=[1])
     return StandardMetricsReporting(train_op, workers, config)
 
 
 def dqn_execution_plan(workers, config):
+    names = ("learning_starts", "buffer_size", "n_step", "prioritized_replay_alpha", "prioritized_replay_eps")
     local_replay_buffer = LocalReplayBuffer(
-        learning_starts=config["learning_starts"],
-        buffer_size=config["buffer_size"],
-        replay_batch_size=config["train_batch_size"],
-        prioritized_replay_alpha=config["prioritized_replay_alpha"],
-        prioritized_replay_eps=config["prioritized_replay_eps"],
-        n_step=config["n_step"],
+        replay_batch_size=config["train_batch_size"], **{name: config[name] for name in names}
     )
-    store_op = ParallelRollouts(workers, mode="bulk_sync").for_each(
-        StoreToReplayBuffer(local_buffer=local_replay_buffer)
-    )
+    rollouts = ParallelRollouts(workers, mode="bulk_sync")
+    store_op = rollouts.for_each(StoreToReplayBuffer(local_buffer=local_replay_buffer))
 
     def update_prio(item):
         samples, info = item
@@ -328,15 +271,10 @@ def dqn_execution_plan(workers, config):
         local_replay_buffer.update_priorities(priorities)
         return info
 
-    replay_op = (
-        Replay(local_buffer=local_replay_buffer)
-        .for_each(TrainOneStep(workers))
-        .for_each(update_prio)
-        .for_each(UpdateTargetNetwork(workers, config["target_network_update_freq"]))
-    )
-    train_op = Concurrently(
-        [store_op, replay_op], mode="round_robin", output_indexes=[1], round_robin_weights=config["round_robin"]
-    )
+    replay_op = Replay(local_buffer=local_replay_buffer).for_each(TrainOneStep(workers)).for_each(update_prio)
+    replay_op = replay_op.for_each(UpdateTargetNetwork(workers, config["target_network_update_freq"]))
+    weights = config["round_robin"]
+    train_op = Concurrently([store_op, replay_op], mode="round_robin", output_indexes=[1], round_robin_weights=weights)
     return StandardMetricsReporting(train_op, workers, config)
 
 
@@ -378,10 +316,7 @@ GenericOffPolicyTrainer = SimpleQTrainer.with_updates(
     execution_plan=dqn_execution_plan,
 )
 DQNTrainer = GenericOffPolicyTrainer.with_updates(
-    name="DQN",
-    default_policy=rllib.DQNTorchPolicy,
-    get_policy_class=get_dqn_policy_class,
-    default_config=DQN_CONFIG,
+    name="DQN", default_policy=rllib.DQNTorchPolicy, get_policy_class=get_dqn_policy_class, default_config=DQN_CONFIG
 )
 
 
@@ -390,15 +325,15 @@ def test_document_2_the_plan_of_simple_q_trains() -> None:
     trainer = SimpleQTrainer(env="CartPole-v0", config={"seed": 1})
     assert type(trainer.policy) is rllib.SimpleQTorchPolicy
     results = [trainer.train() for _ in range(3)]
+    trainer.stop()
     assert [result["training_iteration"] for result in results] == [1, 2, 3]
     steps = [result["timesteps_total"] for result in results]
     assert all(200 <= later - before <= 204 for before, later in itertools.pairwise([0, *steps]))
     # A gradient step after every fragment of up to 4 rows, once there are 64.
     assert (steps[-1] - 64) / 4 <= results[-1]["gradient_steps"] <= (steps[-1] - 64) / 4 * 1.1 + 2
     assert all(100 <= later - before <= 104 for before, later in itertools.pairwise(updates))
-    assert len(updates) == 5 or len(updates) == 6
+    assert len(updates) in (5, 6)
     assert results[-1]["train/loss"] > 0 and results[-1]["episode_reward_mean"] > 8
-    trainer.stop()
 
 
 def test_document_2_the_chain_of_trainers_ends_in_dqn() -> None:
@@ -421,15 +356,15 @@ def test_document_2_the_chain_of_trainers_ends_in_dqn() -> None:
 
 
 # -- (3) models, preprocessors and action distributions ---------------------------------------------------------------
-class Frames(gym.Env[np.ndarray, int]):
-    observation_space, action_space = Box(0, 255, (42, 42, 3), np.uint8), Discrete(2)
+class Frames(probes.Probe):
+    length = 5
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.low, {}
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Box(0, 255, (42, 42, 3), np.uint8)
 
-    def step(self, action):
-        return self.observation_space.high, 1.0, bool(self.np_random.random() < 0.2), False, {}
+    def observe(self):
+        return self.observation_space.high
 
 
 def test_document_3_convolutions_are_configured() -> None:
@@ -444,69 +379,19 @@ def test_document_3_convolutions_are_configured() -> None:
     trainer.stop()
 
 
-def test_document_3_an_lstm_is_put_behind_the_model() -> None:
-    trainer = PPOTrainer(env="CartPole-v0", config={"model": {"use_lstm": True}, **FEW, "num_sgd_iter": 1})
-    assert trainer.policy.is_recurrent and trainer.train()["training_iteration"] == 1
-    trainer.stop()
-
-
-class CustomTorchModel(nn.Module, TorchModelV2):
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        nn.Module.__init__(self)
-        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-        self.outputs, self.values = nn.Linear(4, num_outputs), nn.Linear(4, 1)
-
-    def forward(self, input_dict, state, seq_lens):
-        self._obs = input_dict["obs"]
-        return self.outputs(self._obs), state
-
-    def value_function(self):
-        return self.values(self._obs).squeeze(1)
-
-
 @pytest.mark.ray(own_session=True)
 def test_document_3_a_custom_model_trains_with_ray_started() -> None:
     import ray
 
-    ModelCatalog.register_custom_model("my_model", CustomTorchModel)
+    ModelCatalog.register_custom_model("my_model", MyModelClass)
     ray.init()
     try:
-        trainer = a3c.A2CTrainer(
-            env="CartPole-v0",
-            config={
-                "use_pytorch": True,
-                "model": {
-                    "custom_model": "my_model",
-                    "custom_options": {},  # extra options to pass to your model
-                },
-            },
-        )
-        assert isinstance(trainer.policy.model, CustomTorchModel) and trainer.train()["training_iteration"] == 1
+        model = {"custom_model": "my_model", "custom_options": {}}  # extra options to pass to your model
+        trainer = a3c.A2CTrainer(env="CartPole-v0", config={"use_pytorch": True, "model": model})
+        assert isinstance(trainer.policy.model, MyModelClass) and trainer.train()["training_iteration"] == 1
         trainer.stop()
     finally:
         ray.shutdown()
-
-
-def test_document_3_batch_norm_updates_statistics_in_training_and_not_in_acting() -> None:
-    """`tf.layers.batch_normalization(x, training=input_dict["is_training"])` there."""
-
-    class Normed(FullyConnectedNetwork):
-        def __init__(self, obs_space, action_space, num_outputs, **keywords):
-            super().__init__(obs_space, action_space, num_outputs, **keywords)
-            self.norm = nn.BatchNorm1d(4)
-
-        def forward(self, input_dict, state=(), seq_lens=None):
-            assert input_dict["is_training"] == self.training
-            return super().forward({**input_dict, "obs_flat": self.norm(input_dict["obs_flat"])}, state, seq_lens)
-
-    ModelCatalog.register_custom_model("normed", Normed)
-    trainer = PPOTrainer(env="CartPole-v0", config={"model": {"custom_model": "normed"}, **FEW})
-    norm = trainer.policy.model.norm
-    trainer.train()
-    learned = norm.num_batches_tracked.item()
-    trainer.policy.compute_actions(np.ones((3, 4), np.float32))
-    assert learned > 0 and norm.num_batches_tracked.item() == learned
-    trainer.stop()
 
 
 class MyPreprocessorClass(Preprocessor):
@@ -520,16 +405,8 @@ class MyPreprocessorClass(Preprocessor):
 
 def test_document_3_a_custom_preprocessor_is_registered_and_used() -> None:
     ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
-    trainer = ppo.PPOTrainer(
-        env="CartPole-v0",
-        config={
-            "model": {
-                "custom_preprocessor": "my_prep",
-                "custom_options": {},  # extra options to pass to your preprocessor
-            },
-            **FEW,
-        },
-    )
+    model = {"custom_preprocessor": "my_prep", "custom_options": {}}  # extra options to pass to your preprocessor
+    trainer = ppo.PPOTrainer(env="CartPole-v0", config={"model": model, **FEW})
     assert next(iter(trainer.policy.model.parameters())).shape[1] == 2
     trainer.train()
     trainer.stop()
@@ -556,79 +433,21 @@ class MyActionDist(rllib.ActionDistribution):
 
 
 def test_document_3_a_custom_action_distribution_is_registered_and_used() -> None:
+    """It needs three methods; an error names the others."""
     ModelCatalog.register_custom_action_dist("my_dist", MyActionDist)
     trainer = ppo.PPOTrainer(env="CartPole-v0", config={"model": {"custom_action_dist": "my_dist"}, **FEW})
-    assert 0 < trainer.train()["train/entropy"] <= 0.6932
+    result = trainer.train()
+    assert 0 < result["train/entropy"] <= 0.6932
+    assert abs(result["train/first_kl"]) < 1e-6  # the recorded log-probability is that of what was sampled
+    with pytest.raises(rllib.ConfigError, match=r"deterministic_sample\(\).*explore=False"):
+        trainer.compute_single_action(np.zeros(4, np.float32))
     trainer.stop()
-
-
-class ImitatingModel(FullyConnectedNetwork):
-    """The input reader's `next()` is called in the loss."""
-
-    def __init__(self, obs_space, action_space, num_outputs, *, input_files, **keywords):
-        super().__init__(obs_space, action_space, num_outputs, **keywords)
-        self.reader = JsonReader(input_files)
-
-    def custom_loss(self, policy_loss, loss_inputs):
-        batch = self.reader.next()
-        logits, _ = self({"obs_flat": batch["obs"]})
-        self.imitation_loss = nn.functional.cross_entropy(logits, batch["actions"])
-        self.policy_loss = policy_loss
-        return policy_loss + 10 * self.imitation_loss
-
-    def metrics(self):
-        return {"policy_loss": self.policy_loss, "imitation_loss": self.imitation_loss}
-
-
-def test_document_3_an_imitation_loss_reads_offline_data() -> None:
-    obs = torch.randn(64, 4, generator=torch.manual_seed(0))
-    JsonWriter("experts").write(SampleBatch(obs=obs, actions=(obs[:, 2] > 0).long()))
-    ModelCatalog.register_custom_model("imitating", ImitatingModel)
-    model = {"custom_model": "imitating", "custom_options": {"input_files": "experts"}}
-    few = {**FEW, "sgd_minibatch_size": 16}
-    trainer = PPOTrainer(env="CartPole-v0", config={"model": model, "num_sgd_iter": 1, "lr": 3e-3, **few})
-    errors = [trainer.train()["train/model/imitation_loss"] for _ in range(10)]
-    trainer.stop()
-    assert errors[-1] < 0.5 * errors[0]
-
-
-class MyParamActionEnv(gym.Env[Any, int]):
-    """Each step some actions are allowed; those pay whose embedding points to where `real_obs` does."""
-
-    def __init__(self, max_avail_actions):
-        self.action_space = Discrete(max_avail_actions)
-        self.observation_space = Dict(
-            {
-                "action_mask": Box(0, 1, shape=(max_avail_actions,)),
-                "avail_actions": Box(-1, 1, shape=(max_avail_actions, 2)),
-                "real_obs": Box(-1, 1, shape=(2,)),
-            }
-        )
-
-    def observation(self):
-        count = self.action_space.n
-        self.mask = np.zeros(count, np.float32)
-        self.mask[self.np_random.permutation(count)[: self.np_random.integers(1, count + 1)]] = 1
-        self.real = self.np_random.choice([-1.0, 1.0], 2).astype(np.float32)
-        self.embeddings = self.np_random.uniform(-1, 1, (count, 2)).astype(np.float32) * self.mask[:, None]
-        return {"action_mask": self.mask, "avail_actions": self.embeddings, "real_obs": self.real}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.observation(), {}
-
-    def step(self, action):
-        assert self.mask[action] == 1, "an action that was not allowed"
-        reward = float(self.embeddings[action] @ self.real)
-        self.t += 1
-        return self.observation(), reward, self.t == 10, False, {}
 
 
 class ParametricActionsModel(Model):
     """The twin of a Keras model: an intent vector, its product with each embedding, masked."""
 
-    def __init__(self, obs_space, action_space, num_outputs, *, true_obs_shape=(2,), action_embed_size=2):
+    def __init__(self, obs_space, action_space, num_outputs, *, true_obs_shape=(4,), action_embed_size=2):
         super().__init__(obs_space, action_space, num_outputs)
         box = Box(-1, 1, shape=true_obs_shape)
         self.action_embed_model = FullyConnectedNetwork(box, action_space, action_embed_size)
@@ -638,7 +457,7 @@ class ParametricActionsModel(Model):
         avail_actions = input_dict["obs"]["avail_actions"]
         action_mask = input_dict["obs"]["action_mask"]
         # Compute the predicted action embedding
-        action_embed, _ = self.action_embed_model({"obs_flat": input_dict["obs"]["real_obs"]})
+        action_embed, _ = self.action_embed_model({"obs_flat": input_dict["obs"]["cart"]})
         # Expand the model output to [BATCH, 1, EMBED_SIZE]. Note that the
         # avail actions tensor is of shape [BATCH, MAX_ACTIONS, EMBED_SIZE].
         intent_vector = action_embed.unsqueeze(1)
@@ -652,73 +471,57 @@ class ParametricActionsModel(Model):
         return self.action_embed_model.value_function()
 
 
+LEARNING = {"train_batch_size": 320, "num_envs_per_worker": 8, "sgd_minibatch_size": 80, "lr": 1e-2, "seed": 1}
+
+
 @pytest.mark.every
 def test_document_3_parametric_actions_learn_and_never_break_the_mask() -> None:
     ModelCatalog.register_custom_model("parametric", ParametricActionsModel)
-    env, sizes = {"max_avail_actions": 5}, {"train_batch_size": 320, "num_envs_per_worker": 8, "sgd_minibatch_size": 80}
-    model = {"custom_model": "parametric", "vf_share_layers": True}
-    trainer = PPOTrainer(
-        env=MyParamActionEnv, config={"env_config": env, "model": model, **sizes, "lr": 1e-2, "seed": 1}
-    )
-    rewards = [trainer.train()["episode_reward_mean"] for _ in range(8)]
+    env, model = {"slots": 5, "varying": True}, {"custom_model": "parametric", "vf_share_layers": True}
+    trainer = PPOTrainer(env=ParametricActionsCartPole, config={"env_config": env, "model": model, **LEARNING})
+    rewards = [trainer.train()["episode_reward_mean"] for _ in range(12)]
+    single = ParametricActionsCartPole(**env)
+    obs, _ = single.reset(seed=0)
+    for _ in range(50):
+        action = trainer.compute_single_action(obs, explore=True)
+        assert single.legal[action]
+        obs, _, ended, *_ = single.step(action)
+        obs = single.reset()[0] if ended else obs
     trainer.stop()
-    assert rewards[-1] > rewards[0] + 2.0
+    assert rewards[-1] > 1.5 * rewards[0], rewards
 
 
-class BinaryAutoregressiveOutput(ActionDistribution):
+class BinaryAutoregressiveOutput(rllib.ActionDistribution):
     """Action distribution P(a1, a2) = P(a1) * P(a2 | a1)"""
-
-    maskable = False
 
     @staticmethod
     def required_model_output_shape(action_space, model_config):
         return 16  # controls model output feature vector size
 
-    def sample(self, generator=None):
+    def sample(self):
         # first, sample a1
-        a1 = self._draw(self._a1_distribution(), generator)
+        a1 = self._a1_distribution().sample()
         # sample a2 conditioned on a1
-        a2 = self._draw(self._a2_distribution(a1), generator)
+        a2 = self._a2_distribution(a1).sample()
         # return the action tuple
-        return self._kept((a1, a2))
-
-    def deterministic_sample(self):
-        a1 = self._a1_distribution().logits.argmax(dim=1)
-        return self._kept((a1, self._a2_distribution(a1).logits.argmax(dim=1)))
+        return (a1, a2)
 
     def logp(self, actions):
         a1, a2 = (actions["0"], actions["1"]) if isinstance(actions, SampleBatch) else actions
         return self._a1_distribution().log_prob(a1) + self._a2_distribution(a1).log_prob(a2)
 
-    def sampled_action_logp(self):
-        return self.logp(self.last)
-
     def entropy(self):
-        """Of a1, and of a2 for a sampled a1."""
+        """Of a1, and of a2 for either a1."""
         a1 = self._a1_distribution()
         both = [self._a2_distribution(torch.full_like(a1.logits[:, 0], value).long()).entropy() for value in (0, 1)]
         return a1.entropy() + (a1.probs * torch.stack(both, dim=1)).sum(dim=1)
-
-    def kl(self, other):
-        both = [torch.full_like(self.inputs[:, 0], value).long() for value in (0, 1)]
-        a1, divergence = self._a1_distribution(), torch.distributions.kl_divergence
-        after = [divergence(self._a2_distribution(value), other._a2_distribution(value)) for value in both]
-        return divergence(a1, other._a1_distribution()) + (a1.probs * torch.stack(after, dim=1)).sum(dim=1)
-
-    def _draw(self, dist, generator):
-        return torch.multinomial(dist.probs, 1, generator=generator).squeeze(1)
-
-    def _kept(self, actions):
-        self.last = actions
-        return actions
 
     def _a1_distribution(self):
         a1_logits, _ = self.model.action_model(self.inputs, torch.zeros(len(self.inputs), 1))
         return torch.distributions.Categorical(logits=a1_logits)
 
     def _a2_distribution(self, a1):
-        a1_vec = a1.float().unsqueeze(1)
-        _, a2_logits = self.model.action_model(self.inputs, a1_vec)
+        _, a2_logits = self.model.action_model(self.inputs, a1.float().unsqueeze(1))
         return torch.distributions.Categorical(logits=a2_logits)
 
 
@@ -749,19 +552,17 @@ class AutoregressiveActionsModel(Model):
         return self.values(self._context).squeeze(1)
 
 
-class Matching(gym.Env[Any, Any]):
+class Matching(probes.Probe):
     """Pays when both actions are equal: independent parts that explore get half of it."""
 
-    observation_space, action_space = Box(-1, 1, (2,)), Tuple([Discrete(2), Discrete(2)])
+    length = 10
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(2, np.float32), {}
+    def __init__(self):
+        super().__init__()
+        self.action_space = Tuple([Discrete(2), Discrete(2)])
 
-    def step(self, action):
-        self.t += 1
-        return np.zeros(2, np.float32), float(action[0] == action[1]), self.t == 10, False, {}
+    def reward(self, action):
+        return float(action[0] == action[1])
 
 
 @pytest.mark.every
@@ -769,8 +570,7 @@ def test_document_3_autoregressive_actions_learn() -> None:
     ModelCatalog.register_custom_model("autoregressive", AutoregressiveActionsModel)
     ModelCatalog.register_custom_action_dist("binary_autoreg_dist", BinaryAutoregressiveOutput)
     model = {"custom_model": "autoregressive", "custom_action_dist": "binary_autoreg_dist"}
-    sizes = {"train_batch_size": 320, "num_envs_per_worker": 8, "sgd_minibatch_size": 80}
-    trainer = PPOTrainer(env=Matching, config={"model": model, **sizes, "lr": 1e-2, "gamma": 0.5, "seed": 1})
+    trainer = PPOTrainer(env=Matching, config={"model": model, **LEARNING, "gamma": 0.5})
     for _ in range(8):
         result = trainer.train()
     trainer.stop()
@@ -790,16 +590,7 @@ class CustomPolicy(Policy):
         # example parameter
         self.w = 1.0
 
-    def compute_actions(
-        self,
-        obs_batch,
-        state_batches,
-        prev_action_batch=None,
-        prev_reward_batch=None,
-        info_batch=None,
-        episodes=None,
-        **kwargs,
-    ):
+    def compute_actions(self, obs_batch, state_batches, prev_action_batch=None, prev_reward_batch=None, **kwargs):
         # return action batch, RNN states, extra values to include in batch
         return [self.action_space.sample() for _ in obs_batch], [], {}
 

@@ -37,14 +37,10 @@ def test_pad_parts_starts_each_part_at_a_multiple_of_16_and_fills_with_zeros() -
     assert torch.equal(spread, expected) and torch.equal(unpad_parts(spread, [3, 16, 17]), values)
 
 
-def test_gradients_start_as_zeros_that_are_views_of_the_flat_gradient() -> None:
+def test_gradients_start_as_zeros_that_are_views_of_the_flat_gradient_and_attach_leaves_them() -> None:
     layer, flat = layer_and_flat()
     assert are_views(layer, flat) and flat.parameter.grad is flat.gradient
     assert not flat.gradient.any() and flat.gradient.shape == flat.parameter.shape == (32,)
-
-
-def test_attach_leaves_attached_parameters_and_gradients_as_they_are() -> None:
-    layer, flat = layer_and_flat()
     layer(torch.ones(1, 3)).sum().backward()
     gradient, where = flat.gradient, flat.parameter.data_ptr()
     flat.attach()
@@ -81,49 +77,33 @@ class Own(nn.Parameter):
     """A subclass of Parameter, which may hold more than numbers."""
 
 
-@pytest.mark.parametrize(
-    ("groups", "small"),
-    [
+def test_is_small_accepts_groups_of_one_dtype_device_and_type_with_2_million_numbers_at_most() -> None:
+    four = parameters(4)
+    for groups, small in (
         ([parameters(2_000_000)], True),
         ([parameters(2_000_001)], False),
         ([parameters(1_000_000, 5), parameters(1_000_000)], False),
-        ([parameters(4, 4), parameters(4)], True),
-        ([parameters(4), []], False),
-        ([[*parameters(4), *parameters(4, dtype=torch.float64)]], False),
-        ([[*parameters(4), nn.Parameter(torch.zeros(4))]], False),
-        ([[*parameters(4), Own(torch.empty(4, device="meta"))]], False),
-    ],
-    ids=["the most", "one too many", "together too many", "two groups", "an empty group", "dtypes", "devices", "types"],
-)
-def test_is_small_accepts_groups_of_one_dtype_device_and_type_with_2_million_numbers_at_most(
-    groups: list[Any], small: bool
-) -> None:
-    assert is_small([{"params": group} for group in groups]) is small
+        ([parameters(4, 4), four], True),
+        ([four, []], False),
+        ([[*four, *parameters(4, dtype=torch.float64)]], False),
+        ([[*four, nn.Parameter(torch.zeros(4))]], False),  # on another device
+        ([[*four, Own(torch.empty(4, device="meta"))]], False),
+    ):
+        assert is_small([{"params": group} for group in groups]) is small, groups
 
 
 class OwnAdam(torch.optim.Adam):
     """A subclass of Adam, whose step may do anything."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "keywords", "plain"),
-    [
-        (torch.optim.Adam, {}, True),
-        (torch.optim.AdamW, {}, True),
-        (torch.optim.Adam, {"fused": False}, False),
-        (torch.optim.Adam, {"amsgrad": True}, False),
-        (torch.optim.Adam, {"maximize": True}, False),
-        (torch.optim.SGD, {}, False),
-        (OwnAdam, {}, False),
-    ],
-)
-def test_is_plain_adam_accepts_torch_s_adam_and_adamw_with_fused_kernels_only(
-    kind: Any, keywords: dict[str, Any], plain: bool
-) -> None:
-    optimizer = kind([torch.zeros(2, requires_grad=True)], lr=0.1, **{"fused": True, **keywords})
-    assert is_plain_adam(optimizer) is plain
-    optimizer.add_param_group({"params": [torch.zeros(2, requires_grad=True)], "capturable": True})
-    assert not is_plain_adam(optimizer), "not every group is plain"
+def test_is_plain_adam_accepts_torch_s_adam_and_adamw_with_fused_kernels_only() -> None:
+    settings = ({"fused": False}, {"amsgrad": True}, {"maximize": True})
+    others = [(torch.optim.SGD, {}), (OwnAdam, {}), *((torch.optim.Adam, keywords) for keywords in settings)]
+    for kind, keywords in ((torch.optim.Adam, {}), (torch.optim.AdamW, {}), *others):
+        optimizer = kind([torch.zeros(2, requires_grad=True)], lr=0.1, **{"fused": True, **keywords})
+        assert is_plain_adam(optimizer) is ((kind, keywords) not in others), (kind, keywords)
+        optimizer.add_param_group({"params": [torch.zeros(2, requires_grad=True)], "capturable": True})
+        assert not is_plain_adam(optimizer), "not every group is plain"
 
 
 # -- adam_step --------------------------------------------------------------------------------------------------------
@@ -141,23 +121,29 @@ def state_after_steps(kind: Any, step: Any, keywords: dict[str, Any]) -> list[Te
     return [*groups, *(state[name] for state in optimizer.state.values() for name in ("step", "exp_avg", "exp_avg_sq"))]
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+OTHERS = {"weight_decay": 0.5, "betas": (0.5, 0.8), "eps": 0.1}
+
+
 @pytest.mark.parametrize(
-    "keywords", [{}, {"weight_decay": 0.5, "betas": (0.5, 0.8), "eps": 0.1}], ids=["defaults", "others"]
+    ("kind", "keywords"),
+    [
+        *((kind, keywords) for kind in (torch.optim.Adam, torch.optim.AdamW) for keywords in ({}, OTHERS)),
+        (torch.optim.Adam, {"decoupled_weight_decay": True, **OTHERS}),
+    ],
 )
 def test_adam_step_equals_the_step_of_torch_s_optimizer(kind: Any, keywords: dict[str, Any]) -> None:
+    """AdamW is an Adam with `decoupled_weight_decay`; a group of AdamW from a file may lack that option."""
+
     def step_by_kernel(optimizer: Any, number: int) -> None:
+        for group in optimizer.param_groups if kind is torch.optim.AdamW and number > 0 else []:
+            group.pop("decoupled_weight_decay", None)
         with torch.no_grad():
             assert adam_step(optimizer) is (number > 0), "the first step makes the moments"
         if number == 0:
             optimizer.step()
 
-    ours, theirs = (
-        state_after_steps(kind, step_by_kernel, keywords),
-        state_after_steps(kind, lambda optimizer, _: optimizer.step(), keywords),
-    )
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=0)
+    theirs = state_after_steps(kind, lambda optimizer, _: optimizer.step(), keywords)
+    torch.testing.assert_close(state_after_steps(kind, step_by_kernel, keywords), theirs, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
@@ -171,28 +157,6 @@ def test_adam_step_steps_nothing_while_a_group_has_no_moments(kind: Any) -> None
     with torch.no_grad():
         assert adam_step(optimizer) is False
     assert torch.equal(groups[0], before) and optimizer.state[groups[0]]["step"] == 1
-
-
-def test_adam_step_decouples_weight_decay_where_the_group_or_adamw_says_so() -> None:
-    """AdamW is an Adam with `decoupled_weight_decay`; a group from a file may lack that option."""
-    ends = []
-    for kind, says in ((torch.optim.Adam, True), (torch.optim.AdamW, True), (torch.optim.AdamW, None)):
-        weight = torch.ones(2, requires_grad=True)
-        optimizer = kind([weight], lr=0.1, fused=True, weight_decay=0.5)
-        weight.grad = torch.ones(2)
-        optimizer.step()
-        with torch.no_grad():
-            weight.fill_(1.0)
-        for state in optimizer.state.values():
-            state["exp_avg"].zero_()
-        optimizer.param_groups[0]["decoupled_weight_decay"] = says
-        if says is None:
-            del optimizer.param_groups[0]["decoupled_weight_decay"]
-        weight.grad = torch.zeros(2)
-        with torch.no_grad():
-            adam_step(optimizer)
-        ends.append(weight.tolist())
-    assert ends == [pytest.approx([0.95, 0.95])] * 3, "1 − lr · weight_decay"
 
 
 # -- in a policy ------------------------------------------------------------------------------------------------------

@@ -141,20 +141,6 @@ def test_estimates_and_their_gradients_are_unbiased(question: str) -> None:
         assert_close(mine, true, atol=0.02, rtol=0.05)
 
 
-def test_without_the_score_function_the_gradient_would_be_wrong() -> None:
-    """The first action selects the second head: entropies 0 and log 3. Its gradient is log 3 · dP(a₁)."""
-
-    def fork(given: Tensor, chosen: Tensor) -> Tensor:
-        spread = torch.tensor([1.0, 0.0, 0.0]) * 100.0 * chosen[:, :1]  # after action 0 the second is certain
-        return torch.cat([given, spread], dim=1)
-
-    logits = torch.zeros(1, 2, requires_grad=True)
-    space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])
-    entropy = dist_of(fork, logits.expand(40_000, 2), space=space).entropy(generator())
-    gradient = torch.autograd.grad(entropy.mean(), logits)[0]
-    assert_close(gradient, torch.log(torch.tensor(3.0)) * torch.tensor([[-0.25, 0.25]]), atol=0.01, rtol=0)
-
-
 # -- with models ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("config", [{}, {"use_lstm": True, "lstm_cell_size": 8}], ids=["plain", "lstm"])
 def test_a_built_in_model_gets_heads_that_learn(config: dict[str, Any]) -> None:

@@ -11,10 +11,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from docs.examples.custom_action_dist import BangBang
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models import ModelCatalog
-from lightning_rl.models.distributions import ActionDistribution, Categorical, DiagGaussian, MultiActionDistribution
+from lightning_rl.models.distributions import Categorical, DiagGaussian, MultiActionDistribution
 from lightning_rl.policies import A2C, PG, PPO
 from lightning_rl.rollouts import RolloutWorker
 from tests.models.distribution_cases import CASES, WHOLE, generator
@@ -23,44 +24,17 @@ from tests.training import probes
 HERE = "tests.models.test_distributions_custom"
 
 
-class Laplace(ActionDistribution):
-    """A new density: double exponential around the mean, with a scale of its own; it reads a setting of its model."""
+class FirstOfThree(BangBang):
+    """Reads its model and a setting of it, the environment's own space, and the first of three outputs."""
 
     def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None) -> None:
-        super().__init__(inputs, model, mask)
+        super().__init__(inputs[:, :1], model, mask)
         assert model.num_outputs == inputs.shape[1] == 3
-        self.mean, self.scale, _ = inputs.split(1, dim=1)
-        self.scale = 0.3 * self.scale.exp()
-        self.last: Tensor | None = None
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        assert model_config["fcnet_hiddens"] == [16] and action_space.low[0] == -2.0  # the environment's own space
+        assert model_config["fcnet_hiddens"] == [16] and action_space.low[0] == -2.0
         return 3
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        uniform = torch.empty_like(self.mean).uniform_(-0.499, 0.499, generator=generator)
-        self.last = self.mean - self.scale * uniform.sign() * torch.log1p(-2 * uniform.abs())
-        return self.last
-
-    def deterministic_sample(self) -> Tensor:
-        self.last = self.mean
-        return self.last
-
-    def logp(self, actions: Tensor) -> Tensor:
-        return (-(actions - self.mean).abs() / self.scale - (2 * self.scale).log()).sum(1)
-
-    def sampled_action_logp(self) -> Tensor:
-        assert self.last is not None
-        return self.logp(self.last)
-
-    def entropy(self) -> Tensor:
-        return (1 + (2 * self.scale).log()).sum(1)
-
-    def kl(self, other: Any) -> Tensor:
-        distance = (self.mean - other.mean).abs()
-        nearness = self.scale * (-distance / self.scale).exp()
-        return ((distance + nearness) / other.scale - 1 + (other.scale / self.scale).log()).sum(1)
 
 
 class Classic(Categorical):
@@ -75,11 +49,9 @@ class Classic(Categorical):
         return self._last
 
 
-def policy_of(probe: type[probes.Probe], dist: Any, seed: int = 1, **model: Any) -> tuple[PPO, RolloutWorker]:
-    creator = EnvCreator(probe)
-    policy = PPO(
-        *creator.spaces(), model={"custom_action_dist": dist, "fcnet_hiddens": [16], **model}, seed=seed, kl_coef=0.2
-    )
+def policy_of(env: Any, dist: Any, algorithm: Any = PPO, width: int = 16, **keywords: Any) -> tuple[Any, RolloutWorker]:
+    creator, model = EnvCreator(env), {"custom_action_dist": dist, "fcnet_hiddens": [width]}
+    policy = algorithm(*creator.spaces(), model=model, seed=1, **keywords)
     return policy, RolloutWorker(creator, policy, num_envs=4, fragment_length=16, vectorization="sync", seed=1)
 
 
@@ -88,11 +60,11 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelCatalog, "_dists", dict(ModelCatalog._dists))
 
 
-@pytest.mark.parametrize("named", [Laplace, f"{HERE}:Laplace", f"{HERE}.Laplace", "mine"])
+@pytest.mark.parametrize("named", [FirstOfThree, f"{HERE}:FirstOfThree", f"{HERE}.FirstOfThree", "mine"])
 def test_ppo_learns_two_iterations_with_a_custom_distribution(registry: None, named: Any) -> None:
     """It gets the model, and determines its number of outputs."""
-    ModelCatalog.register_custom_action_dist("mine", Laplace)
-    policy, worker = policy_of(probes.MatchedBox, named)
+    ModelCatalog.register_custom_action_dist("mine", FirstOfThree)
+    policy, worker = policy_of(probes.MatchedBox, named, kl_coef=0.2)
     before = policy.get_weights()
     for _ in range(2):
         metrics = policy.learn_on_batch(worker.sample())
@@ -105,7 +77,7 @@ def test_a_distribution_in_rllibs_form_learns_and_acts_reproducibly() -> None:
     """Its global draws are seeded around the call and leave the global generator as it was."""
     before, fragments = torch.get_rng_state(), []
     for _ in range(2):
-        policy, worker = policy_of(probes.MatchedReward, Classic)
+        policy, worker = policy_of(probes.MatchedReward, Classic, kl_coef=0.2)
         fragments.append(worker.sample())
         torch.rand(7)
     assert torch.equal(fragments[0].actions, fragments[1].actions)
@@ -160,9 +132,7 @@ def test_every_named_distribution_goes_with_every_algorithm(algorithm: Any, name
         def reward(self, action: Any) -> float:
             return float(space.contains(action))
 
-    creator = EnvCreator(Acting)
-    policy = algorithm(*creator.spaces(), model={"custom_action_dist": name, "fcnet_hiddens": [8]}, seed=1)
-    worker = RolloutWorker(creator, policy, num_envs=4, fragment_length=16, vectorization="sync", seed=1)
+    policy, worker = policy_of(Acting, name, algorithm, width=8)
     for _ in range(2):
         fragment = worker.sample()
         assert float(fragment.rewards[fragment.valid].min()) == 1.0
@@ -170,10 +140,9 @@ def test_every_named_distribution_goes_with_every_algorithm(algorithm: Any, name
         assert all(math.isfinite(value) for value in metrics.values())
 
 
-def test_an_autoregressive_policy_survives_its_weights_and_a_checkpoint(tmp_path: Any) -> None:
+def test_an_autoregressive_policy_survives_its_weights() -> None:
     """The heads that the catalog added are parameters like all others."""
-    space = spaces.MultiDiscrete([2, 3])
-    obs = spaces.Box(-1, 1, (3,))
+    space, obs = spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (3,))
     policy, other = (PPO(obs, space, model={"custom_action_dist": "Autoregressive"}, seed=seed) for seed in (1, 2))
     other.set_weights(policy.get_weights())
     rows = torch.randn(20, 3, generator=generator()).numpy()

@@ -89,36 +89,19 @@ def test_a_bit_with_one_value_left_is_certain(bits: list[int], mask: list[bool])
     assert float(gradient(logp + dist.entropy(), inputs)) == 0.0
 
 
-def test_parts_of_a_nested_action_are_masked_each_on_its_own() -> None:
-    """Entropy and KL are those of the parts with their parts of the mask; the Box has none."""
-    bits, mode, pair = [True, True, False, True], [True, False, True], [True, False, False, True, True, False]
-    mask = torch.tensor([bits + mode + pair]).expand(6, -1)
-    p, q = random_distribution("nested", seed=1, mask=mask), random_distribution("nested", seed=2, mask=mask)
-    widths = [child.mask.shape[1] if child.mask is not None else 0 for child in p.children]
-    assert widths == [4, 3, 6, 0]
-    assert_close(p.entropy(), torch.stack([child.entropy() for child in p.children]).sum(0))
-    assert_close(p.kl(q), torch.stack([a.kl(b) for a, b in zip(p.children, q.children, strict=True)]).sum(0))
-
-
 @pytest.mark.parametrize("case", DISCRETE)
-def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
-    width = sum(choices(case))
-    masked, free = random_distribution(case, mask=torch.ones(6, width, dtype=torch.bool)), random_distribution(case)
-    actions = free.sample(generator())
+@pytest.mark.parametrize("allowed", [True, False], ids=["everything", "nothing"])
+def test_a_mask_that_allows_everything_or_nothing_changes_nothing(case: str, allowed: bool) -> None:
+    """Rows after an episode's end have no mask; an entry of few choices may not get one of another's then."""
+    mask = torch.full((200, sum(choices(case))), allowed)
+    masked, free = random_distribution(case, rows=200, mask=mask), random_distribution(case, rows=200)
+    actions = masked.sample(generator())
     assert_close(masked.logp(actions), free.logp(actions))
+    assert_close(masked.sampled_action_logp(), free.logp(actions))
     torch.manual_seed(0)
     entropy = masked.entropy()
     torch.manual_seed(0)
     assert_close(entropy, free.entropy())
-
-
-@pytest.mark.parametrize("case", DISCRETE)
-def test_a_mask_that_allows_nothing_is_ignored(case: str) -> None:
-    """Rows after an episode's end have no mask; an entry of few choices may not get one of another's then."""
-    nothing = torch.zeros(200, sum(choices(case)), dtype=torch.bool)
-    masked, free = random_distribution(case, rows=200, mask=nothing), random_distribution(case, rows=200)
-    actions = masked.sample(generator())
-    assert_close(masked.sampled_action_logp(), free.logp(actions))
 
 
 @pytest.mark.parametrize("case", DISCRETE)

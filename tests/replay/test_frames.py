@@ -11,13 +11,13 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from lightning_rl.envs import EnvCreator
+from lightning_rl.policies import RandomPolicy
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.frames import FramesColumn, Stack, find_stack
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.refusals import not_refused
 from tests.replay.contents import everything
-from tests.replay.frame_streams import Cycling
 from tests.replay.streams import Stream
 
 
@@ -69,10 +69,10 @@ def equal(one: Any, two: Any) -> bool:
     return torch.equal(one, two)
 
 
-GAMES = {  # environment, its actions, settings of the worker, and of both buffers; all rings wrap
+GAMES = {  # environment, settings of the worker, and of both buffers; all rings wrap
     **{
         f"nested, last={last}, {mode.name}": (
-            *(EnvCreator(Clock, {"last": last}), 2, {"fragment_length": 5, "vectorization": "sync", "mode": mode}),
+            *(EnvCreator(Clock, {"last": last}), {"fragment_length": 5, "vectorization": "sync", "mode": mode}),
             {"fragments": 20, "cuts": (3, 9), "capacity": 100, "n_step": 2},
         )
         for last in (False, True)
@@ -80,7 +80,7 @@ GAMES = {  # environment, its actions, settings of the worker, and of both buffe
     },
     **{
         f"pong, {vectorization}, {n_step}": (
-            *(EnvCreator("ALE/Pong-v5", {"noop_max": 5}), 6, {"fragment_length": 16, "vectorization": vectorization}),
+            *(EnvCreator("ALE/Pong-v5", {"noop_max": 5}), {"fragment_length": 16, "vectorization": vectorization}),
             {"fragments": 8, "cuts": (3,), "capacity": 150, "n_step": n_step},
         )
         for vectorization in ("sync", "native")
@@ -88,7 +88,7 @@ GAMES = {  # environment, its actions, settings of the worker, and of both buffe
     },
     **{
         f"breakout, {mode.name}": (  # where a life ends an episode and the picture goes on
-            *(EnvCreator("ALE/Breakout-v5", {"noop_max": 5, "dim": 36}), 4),
+            EnvCreator("ALE/Breakout-v5", {"noop_max": 5, "dim": 36}),
             {"fragment_length": 20, "vectorization": "sync", "mode": mode},
             {"fragments": 14, "capacity": 400},
         )
@@ -100,11 +100,11 @@ GAMES = {  # environment, its actions, settings of the worker, and of both buffe
 @pytest.mark.parametrize("game", GAMES)
 def test_frames_come_back_as_whole_images_do(game: str) -> None:
     """Nested ones, in either layout; cut in the middle of an episode."""
-    env, actions, settings, given = GAMES[game]
+    env, settings, given = GAMES[game]
     if "nested" not in game:
         pytest.importorskip("ale_py")
         pytest.importorskip("cv2")
-    framed, whole = both(RolloutWorker(env, Cycling(actions), num_envs=2, **settings), **given)
+    framed, whole = both(RolloutWorker(env, RandomPolicy(*env.spaces()), num_envs=2, **settings), **given)
     for name in ("obs", "next_obs", "rewards", "discounts", "actions", "terminated"):
         assert equal(framed[name], whole[name])
     assert "breakout" not in game or whole.terminated.sum() > 1

@@ -12,12 +12,12 @@ from gymnasium.vector import AutoresetMode
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
+from lightning_rl.policies import RandomPolicy
 from lightning_rl.replay.buffer import REPLAY_COLUMNS
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.transitions import OF_STEPS
 from lightning_rl.rollouts import RolloutWorker
 from tests.refusals import not_refused
-from tests.replay.frame_streams import Cycling
 from tests.replay.streams import Stream
 
 
@@ -63,7 +63,8 @@ def uneven(context: Any) -> Line:
 
 
 def line_worker(env: Any = Line, num_envs: int = 3, length: int = 7, **keywords: Any) -> RolloutWorker:
-    creator, policy = EnvCreator(env, keywords.pop("kwargs", {})), Cycling(2)
+    creator = EnvCreator(env, keywords.pop("kwargs", {}))
+    policy = RandomPolicy(*creator.spaces())
     return RolloutWorker(creator, policy, num_envs=num_envs, fragment_length=length, vectorization="sync", **keywords)
 
 

@@ -28,15 +28,10 @@ def tall(size: int, fanout: int, monkeypatch: pytest.MonkeyPatch) -> SumTree:
     return SumTree(size, fanout)
 
 
-@pytest.fixture(params=[2, 3, 32])
-def tree(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SumTree:
-    return tall(100, request.param, monkeypatch)
-
-
 @pytest.mark.parametrize("fanout", [2, 3, 32])
 @given(updates=UPDATES)
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_leaves_equal_a_plain_array_and_nodes_the_sums_of_their_children(
+def test_leaves_equal_a_plain_array_and_nodes_the_sums_of_their_children_bit_by_bit(
     fanout: int, updates: list[list[tuple[int, float]]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -51,16 +46,6 @@ def test_leaves_equal_a_plain_array_and_nodes_the_sums_of_their_children(
         for node, children in zip(above.ravel(), level, strict=False):
             assert node == row_sums(children[None])[0] == pytest.approx(math.fsum(children), rel=1e-14)
     assert math.isclose(tree.total, math.fsum(plain), rel_tol=1e-12)
-
-
-@given(updates=UPDATES)
-@settings(max_examples=60, deadline=None, derandomize=True)
-def test_a_rebuilt_tree_has_the_bits_that_the_updates_left(updates: list[list[tuple[int, float]]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        tree = tall(100, 3, patch)
-    for update in updates:
-        tree.set(np.array([index for index, _ in update]), np.array([value for _, value in update]))
-    tree.settle()
     before = [level.tobytes() for level in [*tree.levels, tree.top]]
     tree.rebuild()
     assert [level.tobytes() for level in [*tree.levels, tree.top]] == before
@@ -101,10 +86,13 @@ def test_rounding_on_the_way_down_never_leads_to_a_leaf_that_is_zero(monkeypatch
         assert (leaves[tree.find(masses)] > 0).all()
 
 
+@pytest.mark.parametrize("fanout", [2, 3, 32])
 @pytest.mark.parametrize("scale", [5e-6 / 4950, 1.0, 1e8])
-def test_a_mass_finds_the_leaf_between_whose_cumulative_sums_it_lies(scale: float, tree: SumTree) -> None:
+def test_a_mass_finds_the_leaf_between_whose_cumulative_sums_it_lies(
+    scale: float, fanout: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Leaf i is i + 1 in units of `scale`; masses lie a thousandth of a unit within either side of every leaf."""
-    leaves = scale * np.arange(1, 101)
+    tree, leaves = tall(100, fanout, monkeypatch), scale * np.arange(1, 101)
     tree.set(np.arange(100), leaves)
     after = np.cumsum(leaves)
     inside = np.concatenate([after - leaves + scale / 1000, after - scale / 1000])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -245,48 +243,6 @@ def test_apply_gradients_moves_appo_s_target_network_at_its_interval() -> None:
 
 
 # -- iterations -------------------------------------------------------------------------------------------------------
-def policy_and_update(process_seed: int = 1) -> tuple[Any, GradientUpdate]:
-    policy = small_policy(recording(A3C))
-    (fragment,) = fragments(policy, 1)
-    contribution = policy.learner.gradient_update(fragment)
-    torch.manual_seed(process_seed)
-    return policy.eval(), contribution
-
-
-def test_an_iteration_on_gradients_counts_once_and_calls_after_iteration_and_hooks_once() -> None:
-    """The hook's train_batch is empty: the rows stay with the worker."""
-    policy, one = policy_and_update()
-    learned: list[dict[str, Any]] = []
-    listener = SimpleNamespace(on_learn_on_batch=lambda **what: learned.append(what))
-    policy._trainer = SimpleNamespace(callbacks=[listener], training=False)
-    policy.learn_on_gradients([(0, one, True), (1, one, True)])
-    assert (policy.iterations, policy.gradient_steps, len(policy.means), len(learned)) == (1, 2, 1, 1)
-    assert policy.means[0] == policy.iteration_metrics and {"loss", "lr"} <= policy.means[0].keys()
-    assert learned[0]["policy"] is policy and learned[0]["result"] is policy.iteration_metrics
-    assert learned[0]["train_batch"].columns == []
-
-
-def test_learn_seconds_leaves_out_the_waits_for_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reading adds 1 to the clock: 7 seconds, of which 3 are waits for the next update."""
-    monkeypatch.setattr("lightning_rl.learning.learner.time", SimpleNamespace(perf_counter=count(10.0).__next__))
-    policy, one = policy_and_update()
-    for _ in range(2):
-        policy.learn_on_gradients([(0, one, True), (1, one, True)])
-        assert policy.learn_seconds == 4.0
-
-
-def test_steps_on_gradients_are_in_train_mode_with_denormals_as_0_and_draw_by_seed_and_iteration() -> None:
-    drawn = []
-    for process_seed in (1, 2):
-        policy, one = policy_and_update(process_seed)
-        for _ in range(2):
-            policy.learn_on_gradients([(0, one, True)])
-        assert [(note.training, note.smallest) for note in policy.steps] == [(True, 0.0)] * 2
-        drawn.append([note.drawn for note in policy.steps])
-    assert drawn[0] == drawn[1] and drawn[0][0] != drawn[0][1]
-    assert float(torch.tensor(1e-40) * 1.0) > 0.0
-
-
 def test_extra_grad_process_fn_is_called_for_gradient_updates_with_a_loss_of_none() -> None:
     """The loss stays with the worker."""
     hooks: dict[str, Any] = {

@@ -16,26 +16,9 @@ from tests.models.networks import sample_space
 from tests.space_cases import NESTED, SUPPORTED
 
 
-def test_one_hot_counts_from_start():
-    """Discrete(3, start=−1): −1 → 100, 1 → 001."""
-    preprocessor = make_preprocessor(spaces.Discrete(3, start=-1))
-    assert preprocessor.transform_batch(torch.tensor([-1, 1])).tolist() == [[1, 0, 0], [0, 0, 1]]
-
-
-def test_multi_discrete_concatenates_one_hots_in_row_order():
-    """nvec [[2, 3]], value [[1, 0]] → 01 100."""
-    preprocessor = make_preprocessor(spaces.MultiDiscrete([[2, 3]]))
-    assert preprocessor.transform_batch(torch.tensor([[[1, 0]]])).tolist() == [[0, 1, 1, 0, 0]]
-
-
 def test_a_float_vector_is_not_copied():
     obs = torch.randn(4, 3)
     assert make_preprocessor(spaces.Box(-1, 1, (3,))).transform_batch(obs) is obs
-
-
-def test_pixels_keep_their_values():
-    preprocessor = make_preprocessor(spaces.Box(0, 255, (2, 2, 1), dtype=np.uint8))
-    assert preprocessor.transform_batch(torch.full((1, 2, 2, 1), 255, dtype=torch.uint8)).tolist() == [[255.0] * 4]
 
 
 def test_dict_parts_are_read_by_name_in_the_order_of_the_space():

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from lightning_rl import rllib
-from lightning_rl.errors import ConfigError
-from lightning_rl.policies import A2C, DQN
-from lightning_rl.rllib import AsyncGradientsOptimizer, SyncSamplesOptimizer
-from lightning_rl.rllib.samples_optimizer import PolicyOptimizer
+from lightning_rl.policies import A2C, DQN, PPO, SAC
+from lightning_rl.rllib import AsyncGradientsOptimizer, SyncReplayOptimizer, SyncSamplesOptimizer
 from lightning_rl.rollouts import RolloutWorker
 from tests.models.parameters import parameter_vector
+from tests.refusals import not_refused
 
 SMALL = {"model": {"fcnet_hiddens": [8]}}
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -25,11 +24,11 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def worker(policy: Any, **more: Any) -> RolloutWorker:
-    return RolloutWorker("CartPole-v1", policy, fragment_length=12, policy_config=SMALL, **more)
+def worker(policy: Any, env: str = "CartPole-v1", length: int = 12) -> RolloutWorker:
+    return RolloutWorker(env, policy, fragment_length=length, policy_config=SMALL)
 
 
-def take_three_steps(optimizer: PolicyOptimizer) -> None:
+def take_three_steps(optimizer: Any) -> None:
     """Three steps: they learn, count, and time."""
     policy = optimizer.local_worker.policy
     before = parameter_vector(policy)
@@ -70,5 +69,36 @@ def test_asynchronous_gradients_of_one_worker_are_synchronous_learning() -> None
         gradients.step()
     vectors = (parameter_vector(optimizer.local_worker.policy) for optimizer in (samples, gradients))
     torch.testing.assert_close(*vectors)
-    with pytest.raises(ConfigError, match="grads_per_step=0"):
-        AsyncGradientsOptimizer(worker(A2C), grads_per_step=0)
+
+
+def test_sync_replay_optimizer_learns_once_per_step_after_learning_starts() -> None:
+    """8 env steps a step (fewer where an episode was reset); learning from 40 on, 16 rows a gradient step."""
+    local = worker(DQN, length=8)
+    optimizer = SyncReplayOptimizer(local, learning_starts=40, buffer_size=200, train_batch_size=16)
+    trained = [(bool(optimizer.step()), optimizer.stats()["num_steps_sampled"]) for _ in range(10)]
+    assert all(learned == (sampled >= 40) for learned, sampled in trained)
+    steps = sum(learned for learned, _ in trained)
+    assert local.policy.gradient_steps == steps and optimizer.stats()["num_steps_trained"] == 16 * steps
+    assert local.policy.env_steps == trained[-1][1] == optimizer.stats()["replay_buffer"]["num_added"]
+
+
+def test_draws_follow_the_td_errors_or_are_uniform() -> None:
+    optimizer = SyncReplayOptimizer(worker(DQN, length=8), learning_starts=16, train_batch_size=16, gradient_steps=3)
+    uniform = {"learning_starts": 16, "train_batch_size": 16, "prioritized_replay": False}
+    other = SyncReplayOptimizer(worker(SAC, "Pendulum-v1", length=8), **uniform)
+    for _ in range(4):
+        optimizer.step()
+        result = other.step()
+    (tree,) = [buffer.tree for buffer in optimizer.replay_buffer.buffers.values()]  # type: ignore[attr-defined]
+    priorities = tree.get(range(tree.size))
+    assert len({round(priority, 6) for priority in priorities if priority > 0}) > 10
+    assert result["alpha"] > 0 and "total_priority" not in other.stats()["replay_buffer"]["default_policy"]
+
+
+def test_optimizers_refuse_on_policy_algorithms_and_steps_of_0() -> None:
+    cases = [
+        (AsyncGradientsOptimizer, A2C, {"grads_per_step": 0}, "grads_per_step=0"),
+        (SyncReplayOptimizer, DQN, {"gradient_steps": 0}, "gradient_steps=0"),
+        (SyncReplayOptimizer, PPO, {}, r"PPO.*SyncSamplesOptimizer"),
+    ]
+    assert not_refused(lambda kind, policy, keywords: kind(worker(policy), **keywords), cases) == []

@@ -139,28 +139,21 @@ def test_a_policy_without_class_attributes_learns_from_rollouts() -> None:
         data.setup("fit")
 
 
-class Hooks:
-    """Records the arguments of the hooks, in order."""
-
-    def __init__(self) -> None:
-        self.arguments: list[tuple[Any, Any]] = []
-
-    def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
-        self.arguments.append((postprocessed_batch, original_batch))
-
-    def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: Any) -> None:
-        self.arguments.append((train_batch, result))
-
-
 def test_learn_on_batch_calls_every_callback_s_hooks_with_the_rows_then_with_the_result() -> None:
-    policy, callbacks = scripted(passes=2), [Hooks(), object(), Hooks()]
+    policy, seen = scripted(passes=2), list[Any]()
+    hooks = SimpleNamespace(
+        on_postprocess_trajectory=lambda policy, **batches: seen.append(batches),
+        on_learn_on_batch=lambda policy, **what: seen.append(what),
+    )
     fragment = fragment_of(policy)
-    policy._trainer = SimpleNamespace(callbacks=callbacks, training=False)
+    policy._trainer = SimpleNamespace(callbacks=[hooks, object(), hooks], training=False)
     metrics = policy.learn_on_batch(fragment)
     policy._trainer = None
-    for hooks in (callbacks[0], callbacks[2]):
-        (found, original), (learned, result) = hooks.arguments
-        assert original is fragment and found is learned and found.count == 16 and result is metrics
+    names = ["postprocessed_batch", "original_batch"], ["train_batch", "result"]
+    assert [[*arguments] for arguments in seen] == [names[0], names[0], names[1], names[1]]
+    for batches, what in zip(seen[:2], seen[2:], strict=True):
+        assert batches["original_batch"] is fragment and what["result"] is metrics
+        assert batches["postprocessed_batch"] is what["train_batch"] and what["train_batch"].count == 16
 
 
 def test_the_learner_s_seed_follows_the_rank_inside_a_fit_only() -> None:

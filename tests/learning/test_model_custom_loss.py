@@ -53,6 +53,10 @@ def custom_model(policy: Policy) -> Any:
     return getattr(policy.model, "wrapped", policy.model)
 
 
+class WithoutLoss(AuxiliaryLoss):
+    custom_loss, metrics = Model.custom_loss, Model.metrics
+
+
 @pytest.mark.parametrize("form", ["list", "sum"])
 @pytest.mark.parametrize("name", each(POLICIES))
 def test_a_model_s_custom_loss_trains_its_parameters_and_its_metrics_are_reported(name: str, form: str) -> None:
@@ -67,6 +71,13 @@ def test_a_model_s_custom_loss_trains_its_parameters_and_its_metrics_are_reporte
     assert {"obs", "actions"} <= set(loss_inputs.columns) and loss_inputs.count > 32
 
 
+@pytest.mark.parametrize("name", each(POLICIES))
+def test_a_model_without_custom_loss_keeps_the_parameters_that_only_it_would_train(name: str) -> None:
+    policy, worker = policy_and_worker(name, {"custom_model": WithoutLoss})
+    policy.learn_on_batch(worker.sample())
+    assert (custom_model(policy).p.item(), custom_model(policy).q.item()) == (2.0, 1.0)
+
+
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 @pytest.mark.parametrize("returned", [None, 3.0, [], [torch.zeros(()), 1.0], torch.zeros(2)], ids=repr)
 def test_a_custom_loss_that_returns_no_loss_is_refused(name: str, returned: Any) -> None:
@@ -77,17 +88,6 @@ def test_a_custom_loss_that_returns_no_loss_is_refused(name: str, returned: Any)
     policy, worker = policy_and_worker(name, {"custom_model": Forgetful})
     with pytest.raises(ConfigError, match=r"Forgetful\.custom_loss"):
         policy.learn_on_batch(worker.sample())
-
-
-@pytest.mark.parametrize("name", each(POLICIES))
-def test_a_model_without_custom_loss_keeps_the_parameters_that_only_it_would_train(name: str) -> None:
-    class Plain(AuxiliaryLoss):
-        custom_loss = Model.custom_loss
-        metrics = Model.metrics
-
-    policy, worker = policy_and_worker(name, {"custom_model": Plain})
-    policy.learn_on_batch(worker.sample())
-    assert custom_model(policy).p.item() == 2.0 and custom_model(policy).q.item() == 1.0
 
 
 class ImitationLoss(FullyConnectedNetwork):

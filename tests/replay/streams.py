@@ -206,7 +206,10 @@ def saved_and_loaded(buffer: Any, fresh: Any) -> Any:
 
 
 def play(operations: list[Any], stream: Stream, model: Model, fresh: Callable[[], Any]) -> Iterator[Any]:
-    """The buffer after each operation: so many further steps, a "cut", or a "save" and load into a fresh one."""
+    """The buffer after each operation: so many further steps, a "cut", or a "save" and load into a fresh one.
+
+    Fragments have states that encode the row that they precede: its observation twice.
+    """
     buffer = fresh()
     for operation in operations:
         if operation == "cut":

@@ -47,7 +47,7 @@ def test_no_n_step_sum_crosses_a_discontinuity(cut: bool) -> None:
 
 @pytest.mark.parametrize("end", [None, "terminated", "truncated"])
 def test_n_step_sums_and_discounts_shorten_at_the_newest_row_and_at_ends(end: str | None) -> None:
-    """1 + .9·2 + .81·3 = 5.23; the last rows sum two rewards and one. RLlib's: 10, 0, 100 … of test_postprocessing.py.
+    """1 + .9·2 + .81·3 = 5.23; the last rows sum two rewards and one.
 
     Random streams are compared with a plain list in test_properties.py.
     """
@@ -82,14 +82,16 @@ class Continuous(Alternating):
         return 2 * actions.numpy()
 
 
+WORKERS = {
+    "CartPole": (CARTPOLE, Alternating),
+    "Pendulum": (EnvCreator("Pendulum-v1", max_episode_steps=17), Continuous),
+    "Dict": (EnvCreator(Counter, {"length": 5, "nested": True, "terminates": False}), Alternating),
+}
+
+
 def worker_of(env: str, mode: AutoresetMode) -> RolloutWorker:
-    creator = {
-        "CartPole": CARTPOLE,
-        "Pendulum": EnvCreator("Pendulum-v1", max_episode_steps=17),
-        "Dict": EnvCreator(Counter, {"length": 5, "nested": True, "terminates": False}),
-    }[env]
-    policy = Continuous() if env == "Pendulum" else Alternating()
-    return RolloutWorker(creator, policy, num_envs=3, fragment_length=7, mode=mode, seed=5, vectorization="sync")
+    creator, policy = WORKERS[env]
+    return RolloutWorker(creator, policy(), num_envs=3, fragment_length=7, mode=mode, seed=5, vectorization="sync")
 
 
 def leaves(value: Any) -> list[np.ndarray]:
@@ -113,7 +115,7 @@ def transitions_of(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("env", ["CartPole", "Pendulum", "Dict"])
+@pytest.mark.parametrize("env", WORKERS)
 def test_the_transitions_of_real_workers_come_back_whole(env: str, mode: AutoresetMode) -> None:
     """With cuts in between, no transition is lost, doubled or mixed with another."""
     source, fragments, buffer = worker_of(env, mode), [], ReplayBuffer(1000)
@@ -131,7 +133,7 @@ def test_the_transitions_of_real_workers_come_back_whole(env: str, mode: Autores
         assert [rows[name][i].tolist() for name in STEP] == step
 
 
-@pytest.mark.parametrize("env", ["CartPole", "Pendulum", "Dict"])
+@pytest.mark.parametrize("env", WORKERS)
 def test_the_ring_is_the_same_whatever_the_autoreset_mode(env: str) -> None:
     """The 5-step returns of the first steps, too: a row of padding is no end."""
     taken = []

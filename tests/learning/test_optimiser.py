@@ -100,7 +100,7 @@ def test_step_descends_the_gradient_of_the_last_backward_only(name: str, togethe
             [(0.0, 0.0, 1.0)] * 5,
             [[0.0, 0.0, b] for b in (0.0, -1.0, -1.0, -2.5, -2.5)],
         ),
-        ([{}, {"every": 2}], {"clip": 1.0}, [(3.0, 4.0, 12.0)], [[-0.6, -0.8, 0.0]]),  # the norm is 5
+        ([{}, {"every": 2}], {"clip": 1.0}, [(3.0, 4.0, 12.0)], [[5.0, -0.6, -0.8, 0.0]]),  # with the norm
     ],
     ids=["newest gradient", "no group steps", "momentum", "clipping"],
 )
@@ -109,7 +109,8 @@ def test_a_group_with_every_n_steps_at_every_nth_step(
 ) -> None:
     policy, optimiser = policy_and_optimiser(name, TwoParameters(*groups), **settings)
     found = take_steps(policy, optimiser, *gradients)
-    assert [values for _, *values in found] == [pytest.approx(values, rel=1e-5) for values in expected]
+    for row, values in zip(found, expected, strict=True):
+        assert row[-len(values) :] == pytest.approx(values, rel=1e-5)
 
 
 def test_step_of_a_list_leaves_parameters_without_gradient_as_they_are() -> None:

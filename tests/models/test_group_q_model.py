@@ -119,15 +119,12 @@ class Doubled(Preprocessor):
         return 2.0 * obs
 
 
-class OwnNetwork(FullyConnectedNetwork):
-    """A custom model that outputs the Q-values of a member itself."""
-
-
 def test_custom_models_and_preprocessors_are_those_of_one_member() -> None:
     rows = rows_with_last_actions()
-    made = policy(model={"custom_preprocessor": Doubled, "custom_model": OwnNetwork}, agent_id=False, last_action=False)
+    model = {"custom_preprocessor": Doubled, "custom_model": PulledNetwork}  # which outputs Q-values itself
+    made = policy(model=model, agent_id=False, last_action=False)
     network = made.model.wrapped.wrapped
-    assert isinstance(network, OwnNetwork) and network.num_outputs == ACTIONS
+    assert isinstance(network, PulledNetwork) and network.num_outputs == ACTIONS
     found = made.q_values(made.model, rows)
     values, _ = network({"obs_flat": 2.0 * rows.obs["agents"]["1"]})
     allowed = found[:, 1] > -torch.inf

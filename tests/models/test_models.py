@@ -67,8 +67,8 @@ def test_every_supported_observation_reaches_outputs_and_values(space, config, s
 )
 def test_a_model_without_outputs_gives_its_last_layer_and_has_no_parameters_for_values(space, config):
     """RLlib's VisionNetwork leaves the last layer linear, and its ComplexInputNetwork gives another width."""
-    config |= {"post_fcnet_hiddens": [12, 30], "post_fcnet_activation": "sigmoid", "vf_share_layers": False}
-    model = ModelCatalog.get_model(space, ACTION, 0, config)
+    layers = {"post_fcnet_hiddens": [12, 30], "post_fcnet_activation": "sigmoid", "vf_share_layers": False}
+    model = ModelCatalog.get_model(space, ACTION, 0, {**config, **layers})
     features, _ = model(inputs(model))
     assert model.num_outputs == features.shape[1] == 30 and bool(((features > 0) & (features < 1)).all())
     features.square().sum().backward()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -88,6 +88,7 @@ def test_a_ring_holds_the_newest_steps_of_a_plain_list(
     padding=st.sampled_from(["zero", "repeat", "carry"]),
     seed=st.integers(0, 9),
 )
+@example(operations=[3] * 12, num_envs=1, capacity=31, n_step=1, frames=4, padding="zero", seed=9)  # blocks wrap
 def test_frames_stored_once_give_the_stacks_of_whole_storage(
     operations: list[Any], num_envs: int, capacity: int, n_step: int, frames: int, padding: str, seed: int
 ) -> None:

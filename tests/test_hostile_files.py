@@ -9,12 +9,14 @@ import ast
 import copy
 import importlib
 import json
+import os
 import pickle
 import re
 import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -38,9 +40,10 @@ from lightning_rl.trust import FileTrust, packages_to_trust
 from lightning_rl.version import __version__
 from tests.envs.classic_control import CARTPOLE
 
+Attack = dict[str, Any]  # dotted key of a file → what is written there
 TryEach = Callable[[Iterable[Any], Callable[[Any], None]], None]
-TREE = "{place}"  # in a payload: the directory of the canary
-STRANGER = """
+PACKAGES = {
+    "stranger": """
 from pathlib import Path
 Path({canary!r}).touch()
 import gymnasium, torch
@@ -54,8 +57,8 @@ class Outer:
     Env = Env
 def touch(*anything, **keywords): Path({canary!r}).touch()
 command = partial(system, "touch {canary}")
-"""
-WELCOME = """
+""",
+    "welcome": """
 from os import system
 import subprocess
 import gymnasium
@@ -65,25 +68,21 @@ class Mine(PPO): pass
 def make(**keywords): return gymnasium.make("CartPole-v1")
 class Env(type(gymnasium.make("CartPole-v1").unwrapped)): pass
 def nothing(policy, batch): return batch.rewards.sum() * 0
-"""
+""",
+}
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A checkpoint and a config as the package writes them."""
-    policy = PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
-    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict(), "pytorch-lightning_version": "2.6.6"}
-    policy.on_save_checkpoint(checkpoint)
-    config = compose_config(["policy=ppo", "env=cartpole", "model.fcnet_hiddens=[4]", "run_dir=elsewhere"])
-    return {"checkpoint": checkpoint, "config": config}
+def forget_packages() -> None:
+    for name in PACKAGES:
+        sys.modules.pop(name, None)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What a payload would leave; the packages "stranger" and "welcome" can be imported, by a process that is fresh."""
+    """What a payload would leave; both packages can be imported, by a process that is fresh."""
     file = tmp_path / "canary"
-    for name, text in (("stranger", STRANGER), ("welcome", WELCOME)):
-        (tmp_path / f"{name}.py").write_text(text.format(canary=str(file)) if name == "stranger" else text)
+    for name, text in PACKAGES.items():
+        (tmp_path / f"{name}.py").write_text(text.format(canary=str(file)))
     monkeypatch.syspath_prepend(tmp_path)
     fresh = set[str]()
     for module in (errors, trust):
@@ -91,8 +90,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("LIGHTNING_RL_TRUST", raising=False)
     monkeypatch.chdir(tmp_path)
     yield file
-    for name in ("stranger", "welcome"):
-        sys.modules.pop(name, None)
+    forget_packages()
     assert not file.exists()
 
 
@@ -101,16 +99,15 @@ def try_each(canary: Path, tmp_path: Path) -> TryEach:
     """`try_each(cases, check)`: each in a fresh process, as it were; fails with every case that is wrong."""
 
     def tried(cases: Iterable[Any], check: Callable[[Any], None]) -> None:
-        wrong = {}
+        wrong = []
         for case in cases:
             try:
                 check(case)
                 assert not canary.exists(), "the payload ran"
             except (Exception, pytest.fail.Exception) as error:
-                wrong[case] = error
+                wrong.append((case, error))
             errors.named_here.clear()
-            for name in ("stranger", "welcome"):
-                sys.modules.pop(name, None)
+            forget_packages()
             for left in tmp_path.iterdir():
                 if left.is_dir() and not left.is_symlink():
                     shutil.rmtree(left)
@@ -121,7 +118,7 @@ def try_each(canary: Path, tmp_path: Path) -> TryEach:
     return tried
 
 
-def with_changes(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(content: Mapping[str, Any], changes: Attack) -> dict[str, Any]:
     """A copy with values at dotted keys; `...` deletes one."""
     own = copy.deepcopy(dict(content))
     for key, value in changes.items():
@@ -138,12 +135,53 @@ def with_changes(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict
     return own
 
 
-def run_directory(tmp_path: Path, base: Mapping[str, Any], changes: Mapping[str, Any]) -> Path:
-    run_dir = tmp_path / "theirs"
-    (run_dir / "checkpoints").mkdir(parents=True)
-    torch.save(base["checkpoint"], run_dir / "checkpoints" / "last.ckpt")
-    (run_dir / "config.yaml").write_text(yaml.safe_dump(with_changes(base["config"], changes)))
-    return run_dir
+def with_place(value: Any, place: Path) -> Any:
+    """A payload with the directory of the canary in the place of `{place}`."""
+    if isinstance(value, str):
+        return value.replace("{place}", str(place))
+    if isinstance(value, Mapping):
+        return {key: with_place(child, place) for key, child in value.items()}
+    return [with_place(child, place) for child in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """Writes the files of another user: a checkpoint and a config as the package writes them, but for an attack."""
+
+    place: Path
+    content: dict[str, Any]
+    config: dict[str, Any]
+
+    def checkpoint(self, attack: Attack, name: str = "theirs.ckpt") -> Path:
+        (self.place / name).parent.mkdir(parents=True, exist_ok=True)
+        torch.save(with_changes(self.content, with_place(attack, self.place)), self.place / name)
+        return self.place / name
+
+    def checkpoint_with_config(self, attack: Attack) -> Path:
+        """One that lies by itself, with no logger but a payload's."""
+        config = with_changes({**self.config, "logger": {}}, with_place(attack, self.place))
+        if isinstance(config["logger"], dict) and set(config["logger"]) == {"csv"}:
+            config["logger"]["csv"]["_target_"] = "lightning_rl.callbacks.CSVLogger"
+        return self.checkpoint({"config": config}, "theirs/last.ckpt")
+
+    def run(self, attack: Attack) -> Path:
+        """The directory of a run."""
+        run_dir = self.checkpoint({}, "theirs/checkpoints/last.ckpt").parents[1]
+        (run_dir / "config.yaml").write_text(yaml.safe_dump(with_changes(self.config, with_place(attack, self.place))))
+        return run_dir
+
+
+@pytest.fixture(scope="module")
+def contents() -> tuple[dict[str, Any], dict[str, Any]]:
+    policy = PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict(), "pytorch-lightning_version": "2.6.6"}
+    policy.on_save_checkpoint(checkpoint)
+    return checkpoint, compose_config(["policy=ppo", "env=cartpole", "model.fcnet_hiddens=[4]", "run_dir=elsewhere"])
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, contents: tuple[dict[str, Any], dict[str, Any]]) -> Theirs:
+    return Theirs(tmp_path, *contents)
 
 
 def one_line(error: BaseException | str) -> str:
@@ -152,179 +190,115 @@ def one_line(error: BaseException | str) -> str:
     return text
 
 
-COMMAND = {"args": "touch {place}/canary", "shell": True}
+def refused(call: Callable[..., Any], *arguments: Any, error: Any = CheckpointError, **keywords: Any) -> str:
+    """The one line of the error that a call raises."""
+    with pytest.raises(error) as raised:
+        call(*arguments, **keywords)
+    return one_line(raised.value)
 
+
+def refused_command(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    """The one line with which a command ends."""
+    assert main(list(map(str, arguments))) == 2
+    return one_line(capsys.readouterr().err)
+
+
+# -- names of code ----------------------------------------------------------------------------------------------------
+def at(key: str, *values: Any) -> list[Attack]:
+    """An attack with each of the values at one key."""
+    return [{key: value} for value in values]
+
+
+TOUCH = "touch {place}/canary"
+SYSTEM = {"_target_": "os.system", "command": TOUCH}
+SHELL = {"args": TOUCH, "shell": True}
+EVIL_FILE = {"f": "{place}/evil.pt", "weights_only": False}
+FUNCTIONS, SEVERAL = "lightning_rl.policies.function_policy:FromFunctions", "lightning_rl.policies:MultiAgentPolicy"
 PPO_PATH = "lightning_rl.policies:PPO"
-NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
-    "hydra": {
-        "class": "hydra.utils:instantiate",
-        "kwargs.config": {"_target_": "os.system", "command": "touch {place}/canary"},
-    },
-    "mock": {"class": "unittest.mock:MagicMock"},
-    "command": {"class": "os:system"},
-    "command with a dot": {"class": "os.system"},
-    "popen": {"class": "subprocess:Popen", "kwargs": COMMAND},
-    "eval": {"class": "builtins:eval"},
-    "stranger's policy": {"class": "stranger:Evil"},
-    "stranger's policy with a dot": {"class": "stranger.Evil"},
-    "torch": {"class": "torch:load", "kwargs": {"f": "{place}/evil.pt", "weights_only": False}},
-    "torch hub": {"class": "torch.hub:load", "kwargs": {"repo_or_dir": "{place}", "source": "local"}},
-    "made": {
-        "class": "lightning_rl.runs.run:instantiate",
-        "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"},
-    },
-    "import_object": {"class": "lightning_rl.errors:import_object", "kwargs": {"path": "stranger:Evil"}},
-    "object_at": {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
-    "gymnasium": {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
-    "through our module": {"class": "lightning_rl.checkpoint_files:os.system"},
-    "through our module's module": {"class": "lightning_rl.benchmark.sides:subprocess.Popen", "kwargs": COMMAND},
-    "a class of ours that is no policy": {"class": "lightning_rl.runs.launchers:LocalLauncher"},
-    "a model for a policy": {"class": "lightning_rl.models:FullyConnectedNetwork"},
-    "no path": {"class": "PPO"},
-    "an empty path": {"class": ""},
-    "a relative path": {"class": "..stranger:Evil"},
-    "a class that is not there": {"class": "lightning_rl.policies:NotThere"},
-    "custom_model": {"kwargs.model.custom_model": "stranger:Evil"},
-    "custom_model, a function of torch": {"kwargs.model.custom_model": "torch.hub:load"},
-    "custom_action_dist": {"kwargs.model.custom_action_dist": "stranger:Evil"},
-    "custom_preprocessor": {"kwargs.model.custom_preprocessor": "os.system"},
-    "keywords of a model": {"kwargs.model.custom_model_config": {"layer": {"_target_": "os.system"}}},
-    "exploration": {"kwargs.exploration": {"type": "stranger:Evil"}},
-    "exploration that is none": {"kwargs.exploration": {"type": "lightning_rl.policies:PPO"}},
-    "sub_exploration": {
-        "kwargs.exploration": {"type": "curiosity", "sub_exploration": {"type": "stranger.Evil"}},
-    },
-    "networks of an exploration": {
-        "kwargs.exploration": {"type": "rnd", "network": {"custom_model": "stranger:Evil"}},
-    },
-    "optimizer": {"kwargs.optimizer": "stranger:touch"},
-    "optimizer, a function of torch": {"kwargs.optimizer": "torch.optim:swa_utils.update_bn"},
-    "optimizer, a module of torch": {"kwargs.optimizer": "torch:load"},
-    "custom loss": {"kwargs.custom_losses": ["stranger:touch"]},
-    "custom loss with keywords": {"kwargs.custom_losses": [{"loss": "os:system", "command": "touch {place}/canary"}]},
-    "custom loss of torch": {"kwargs.custom_losses": [{"loss": "torch:compile"}]},
-    "custom loss of ours": {"kwargs.custom_losses": ["lightning_rl.errors:import_object"]},
-    "partial": {"kwargs.optimizer_kwargs": {"_partial_": True, "_target_": "os.system"}},
-    "target deep inside": {"kwargs.model.custom_model_config": {"a": [{"b": [{"_target_": "stranger.touch"}]}]}},
-    "settings of a policy of functions": {
-        "class": "lightning_rl.policies.function_policy:FromFunctions",
-        "kwargs": {"config": {"optimizer": "stranger:touch"}},
-    },
-    **{
-        f"several policies, {what}": {"class": "lightning_rl.policies:MultiAgentPolicy", "kwargs": kwargs}
-        for what, kwargs in {
-            "a class": {"policies": {"a": {"_target_": "stranger:Evil"}}},
-            "a path for an entry": {"policies": {"a": "stranger:Evil"}},
-            "a function": {"policies": {"a": {"_target_": "os:system"}}},
-            "a scripted one": {"policies": {"a": {"_target_": "scripted", "function": "os:system"}}},
-            "a function of ours": {
-                "policies": {"a": {"_target_": "scripted", "function": "lightning_rl.errors:import_object"}}
-            },
-            "an optimizer": {
-                "policies": {"a": {"_target_": "lightning_rl.policies:PPO", "optimizer": "stranger:Evil"}}
-            },
-            "a loss": {
-                "policies": {"a": {"_target_": "lightning_rl.policies:PPO", "custom_losses": ["stranger:touch"]}}
-            },
-            "a model": {
-                "policies": {"a": {"_target_": "lightning_rl.policies:PPO", "model": {"custom_model": "stranger:Evil"}}}
-            },
-            "the mapping": {"policies": {"a": {"_target_": "random"}}, "policy_mapping": "stranger:touch"},
-        }.items()
-    },
-    "losses of a policy of functions": {
-        "class": "lightning_rl.policies.function_policy:FromFunctions",
-        "kwargs": {"config": {"custom_losses": ["stranger:touch"]}},
-    },
-}
+
+# In the entry of a checkpoint that says how to build the policy.
+POLICIES: list[Attack] = [
+    {"class": "hydra.utils:instantiate", "kwargs.config": SYSTEM},
+    {"class": "subprocess:Popen", "kwargs": SHELL},
+    {"class": "torch:load", "kwargs": EVIL_FILE},
+    {"class": "torch.hub:load", "kwargs": {"repo_or_dir": "{place}", "source": "local"}},
+    {"class": "lightning_rl.runs.run:instantiate", "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"}},
+    {"class": "lightning_rl.errors:import_object", "kwargs": {"path": "stranger:Evil"}},
+    {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
+    {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
+    {"class": "lightning_rl.benchmark.sides:subprocess.Popen", "kwargs": SHELL},
+    *at(
+        "class", "unittest.mock:MagicMock", "os:system", "os.system", "builtins:eval", "stranger:Evil", "stranger.Evil"
+    ),
+    *at("class", "lightning_rl.checkpoint_files:os.system", "lightning_rl.runs.launchers:LocalLauncher"),
+    *at("class", "lightning_rl.models:FullyConnectedNetwork", "lightning_rl.policies:NotThere"),
+    *at("class", "PPO", "", "..stranger:Evil"),
+    *at("kwargs.model.custom_model", "stranger:Evil", "torch.hub:load"),
+    *at("kwargs.model.custom_action_dist", "stranger:Evil"),
+    *at("kwargs.model.custom_preprocessor", "os.system"),
+    *at("kwargs.model.custom_model_config", {"layer": {"_target_": "os.system"}}),
+    *at("kwargs.model.custom_model_config", {"a": [{"b": [{"_target_": "stranger.touch"}]}]}),
+    *at("kwargs.exploration", {"type": "stranger:Evil"}, {"type": PPO_PATH}),
+    *at("kwargs.exploration", {"type": "curiosity", "sub_exploration": {"type": "stranger.Evil"}}),
+    *at("kwargs.exploration", {"type": "rnd", "network": {"custom_model": "stranger:Evil"}}),
+    *at("kwargs.optimizer", "stranger:touch", "torch.optim:swa_utils.update_bn", "torch:load"),
+    *at("kwargs.optimizer_kwargs", {"_partial_": True, "_target_": "os.system"}),
+    *at("kwargs.custom_losses", ["stranger:touch"], [{"loss": "os:system", "command": TOUCH}]),
+    *at("kwargs.custom_losses", [{"loss": "torch:compile"}], ["lightning_rl.errors:import_object"]),
+    {"class": FUNCTIONS, "kwargs": {"config": {"optimizer": "stranger:touch"}}},
+    {"class": FUNCTIONS, "kwargs": {"config": {"custom_losses": ["stranger:touch"]}}},
+    {"class": SEVERAL, "kwargs": {"policies": {"a": {"_target_": "random"}}, "policy_mapping": "stranger:touch"}},
+    *(
+        {"class": SEVERAL, "kwargs": {"policies": {"a": entry}}}
+        for entry in (
+            *("stranger:Evil", {"_target_": "stranger:Evil"}, {"_target_": "os:system"}),
+            {"_target_": "scripted", "function": "os:system"},
+            {"_target_": "scripted", "function": "lightning_rl.errors:import_object"},
+            {"_target_": PPO_PATH, "optimizer": "stranger:Evil"},
+            {"_target_": PPO_PATH, "custom_losses": ["stranger:touch"]},
+            {"_target_": PPO_PATH, "model": {"custom_model": "stranger:Evil"}},
+        )
+    ),
+]
+
+BOX = {"type": "Box", "shape": [2], "dtype": "float32", "low": 0, "high": 1}
+BROKEN: list[Attack] = [
+    *at("policy", "stranger:Evil"),
+    *at("policy.class", ["lightning_rl.policies:PPO"], ...),
+    *at("policy.kwargs", ["stranger:Evil"]),
+    *at("policy.kwargs.nonsense", 1),
+    *at("policy.kwargs.observation_space", {"type": "Discrete"}),
+    *at("policy.kwargs.model", "stranger:Evil"),
+    *at("policy.observation_space", {"type": "os:system"}, {"type": "Box"}, {**BOX, "dtype": "O"}),
+    *at("policy.observation_space", {**BOX, "shape": [10**9, 10**9]}, {**BOX, "shape": [-5]}),
+    *at("counters", {}, {"env_steps": "many", "iterations": 0, "gradient_steps": 0}),
+    *at("state_dict", {"weight": torch.zeros(3)}, "stranger:Evil"),
+    *at("lightning_rl", {"version": "9.9.9", "schema": 99}, {"version": "9.9.9", "schema": "one"}, "9.9.9"),
+    *at("pytorch-lightning_version", "1.0.0", "9.0.0", ["2.6.6"]),  # long ago, in the future, and no version at all
+]
 
 
-def with_tree(value: Any, place: Path) -> Any:
-    if isinstance(value, str):
-        return value.replace(TREE, str(place))
-    if isinstance(value, Mapping):
-        return {key: with_tree(child, place) for key, child in value.items()}
-    return [with_tree(child, place) for child in value] if isinstance(value, list) else value
+def test_a_checkpoint_names_no_code_and_is_whole(try_each: TryEach, theirs: Theirs) -> None:
+    def check(attack: Attack) -> None:
+        file = theirs.checkpoint(attack)
+        assert str(file) in refused(Policy.load, file)
+
+    try_each([*BROKEN, *({f"policy.{key}": value for key, value in attack.items()} for attack in POLICIES)], check)
 
 
-def test_a_checkpoint_names_no_code(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
-    def check(case: str) -> None:
-        spec = with_changes(base["checkpoint"]["policy"], with_tree(NAMES_IN_POLICIES[case], tmp_path))
-        file = tmp_path / "theirs.ckpt"
-        torch.save({**base["checkpoint"], "policy": spec}, file)
-        with pytest.raises(CheckpointError) as refused:
-            Policy.load(file)
-        assert str(file) in one_line(refused.value)
-
-    try_each(NAMES_IN_POLICIES, check)
-
-
-def test_the_config_in_a_checkpoint_names_no_code(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
+def test_the_policy_of_a_config_in_a_checkpoint_names_no_code(try_each: TryEach, theirs: Theirs) -> None:
     """`Algorithm.restore` builds what `Algorithm.save` wrote beside the policy's own keywords."""
 
-    def check(case: str) -> None:
-        changes = {
-            key.replace("kwargs", "policy", 1) if key != "class" else "policy._target_": value
-            for key, value in with_tree(NAMES_IN_POLICIES[case], tmp_path).items()
-        }
-        if "policy" in changes:
-            changes["policy"] = {
-                "_target_": "lightning_rl.policies:PPO",
-                **changes.pop("policy"),
-                **({"_target_": changes.pop("policy._target_")} if "policy._target_" in changes else {}),
-            }
-        file = tmp_path / "theirs.ckpt"
-        torch.save({**base["checkpoint"], "config": with_changes(base["config"], changes)}, file)
-        with pytest.raises((CheckpointError, ConfigError)) as refused:
-            Algorithm.restore(file)
-        one_line(refused.value)
+    def check(attack: Attack) -> None:
+        keywords = {key.replace("kwargs", "policy", 1): value for key, value in attack.items() if key != "class"}
+        config = with_place({**keywords, "policy._target_": attack.get("class", PPO_PATH)}, theirs.place)
+        file = theirs.checkpoint({"config": with_changes(theirs.config, config)})
+        refused(Algorithm.restore, file, error=(CheckpointError, ConfigError))
 
-    try_each(NAMES_IN_POLICIES, check)
+    try_each(POLICIES, check)
 
 
-BROKEN_SPECS: dict[str, dict[str, Any]] = {
-    "class is no text": {"policy.class": ["lightning_rl.policies:PPO"]},
-    "no class": {"policy.class": ...},
-    "keywords are a list": {"policy.kwargs": ["stranger:Evil"]},
-    "policy is text": {"policy": "stranger:Evil"},
-    "unknown keyword": {"policy.kwargs.nonsense": 1},
-    "keyword twice": {"policy.kwargs.observation_space": {"type": "Discrete"}},
-    "wrong type": {"policy.kwargs.model": "stranger:Evil"},
-    "space of another kind": {"policy.observation_space": {"type": "os:system"}},
-    "space without shape": {"policy.observation_space": {"type": "Box"}},
-    "space of objects": {
-        "policy.observation_space": {"type": "Box", "shape": [2], "dtype": "O", "low": 0, "high": 1},
-    },
-    "space larger than the memory": {
-        "policy.observation_space": {"type": "Box", "shape": [10**9, 10**9], "dtype": "float32", "low": 0, "high": 1},
-    },
-    "space of negative shape": {
-        "policy.observation_space": {"type": "Box", "shape": [-5], "dtype": "float32", "low": 0, "high": 1},
-    },
-    "no counters": {"counters": {}},
-    "counters of text": {"counters": {"env_steps": "many", "iterations": 0, "gradient_steps": 0}},
-    "other weights": {"state_dict": {"weight": torch.zeros(3)}},
-    "weights of text": {"state_dict": "stranger:Evil"},
-    "a newer schema": {"lightning_rl": {"version": "9.9.9", "schema": 99}},
-    "schema of text": {"lightning_rl": {"version": "9.9.9", "schema": "one"}},
-    "version instead of both": {"lightning_rl": "9.9.9"},
-    "Lightning of long ago": {"pytorch-lightning_version": "1.0.0"},
-    "Lightning of the future": {"pytorch-lightning_version": "9.0.0"},
-    "Lightning's version is a list": {"pytorch-lightning_version": ["2.6.6"]},
-}
-
-
-def test_an_edited_checkpoint_is_refused_in_one_line(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
-    def check(case: str) -> None:
-        file = tmp_path / "theirs.ckpt"
-        torch.save(with_changes(base["checkpoint"], BROKEN_SPECS[case]), file)
-        with pytest.raises(CheckpointError) as refused:
-            Policy.load(file)
-        assert str(file) in one_line(refused.value)
-
-    try_each(BROKEN_SPECS, check)
-
-
+# -- files ------------------------------------------------------------------------------------------------------------
 class Reduced:
     """A pickle that calls a function when it is read."""
 
@@ -335,463 +309,243 @@ class Reduced:
         return self.function, self.arguments
 
 
-def reducing(file: Path, base: dict[str, Any]) -> None:
-    import os
-
-    torch.save({**base["checkpoint"], "policy": Reduced(os.system, f"touch {file.parent}/canary")}, file)
-
-
-def reducing_in_weights(file: Path, base: dict[str, Any]) -> None:
-    import os
-
-    torch.save({**base["checkpoint"], "state_dict": {"w": Reduced(os.system, f"touch {file.parent}/canary")}}, file)
-
-
-def plain_pickle(file: Path, base: dict[str, Any]) -> None:
-    import os
-
-    file.write_bytes(pickle.dumps(Reduced(os.system, f"touch {file.parent}/canary")))
-
-
-def old_format(file: Path, base: dict[str, Any]) -> None:
-    import os
-
-    payload = {"policy": Reduced(os.system, f"touch {file.parent}/canary")}
-    torch.save(payload, file, _use_new_zipfile_serialization=False)
-
-
-def importing(file: Path, base: dict[str, Any]) -> None:
-    """The pickle opcode GLOBAL imports a module."""
+def save_with_pickle(file: Path, content: bytes, compression: int = zipfile.ZIP_STORED) -> None:
+    """A checkpoint with another pickle inside."""
     torch.save({"policy": 0}, file)
-    replace_entries(file, {"data.pkl": b"cstranger\nEvil\n."})
-
-
-def replace_entries(file: Path, contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(file) as archive:
         entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     with zipfile.ZipFile(file, "w", compression) as archive:
-        for name, content in entries.items():
-            archive.writestr(name, contents.get(Path(name).name, content))
+        for name, own in entries.items():
+            archive.writestr(name, content if Path(name).name == "data.pkl" else own)
 
 
-def traversal(file: Path, base: dict[str, Any]) -> None:
-    torch.save(base["checkpoint"], file)
+def save_with_entry(file: Path, checkpoint: dict[str, Any], name: str) -> None:
+    """A checkpoint with one entry more."""
+    torch.save(checkpoint, file)
     with zipfile.ZipFile(file, "a") as archive:
-        archive.writestr("../../canary", b"")
+        archive.writestr(name, b"")
 
 
-def absolute(file: Path, base: dict[str, Any]) -> None:
-    torch.save(base["checkpoint"], file)
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.writestr(f"{file.parent}/canary", b"")
-
-
-def bomb(file: Path, base: dict[str, Any]) -> None:
-    """64 MB of zeros in 64 kB."""
-    torch.save({"policy": 0}, file)
-    replace_entries(file, {"data.pkl": bytes(64 * 2**20)}, zipfile.ZIP_DEFLATED)
-
-
-def deep(file: Path, base: dict[str, Any]) -> None:
-    value: Any = 0
+def hostile_files(theirs: Theirs) -> dict[str, Callable[[Path], object]]:
+    """What writes each."""
+    checkpoint, touch = theirs.content, Reduced(os.system, f"touch {theirs.place}/canary")
+    deep: Any = 0
     for _ in range(200):
-        value = [value]
-    torch.save(with_changes(base["checkpoint"], {"policy.kwargs.model.custom_model_config": {"a": value}}), file)
+        deep = [deep]
+    endless: list[Any] = []
+    endless.append(endless)
+    doubling: list[Any] = []
+    for _ in range(40):  # each holds the one before twice: a billion entries for whatever walks them
+        doubling = [doubling, doubling]
+    very_deep = b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."  # which torch.save itself could not write
+
+    def link_to_hostile(file: Path) -> None:
+        torch.save({**checkpoint, "policy": touch}, file.with_name("other.ckpt"))
+        file.symlink_to(file.with_name("other.ckpt"))
+
+    return {
+        "a call": lambda file: torch.save({**checkpoint, "policy": touch}, file),
+        "a call among the weights": lambda file: torch.save({**checkpoint, "state_dict": {"w": touch}}, file),
+        "a plain pickle": lambda file: file.write_bytes(pickle.dumps(touch)),
+        "the old format": lambda file: torch.save({"policy": touch}, file, _use_new_zipfile_serialization=False),
+        "an import": lambda file: save_with_pickle(file, b"cstranger\nEvil\n."),  # the opcode GLOBAL
+        "64 MB in 64 kB": lambda file: save_with_pickle(file, bytes(64 * 2**20), zipfile.ZIP_DEFLATED),
+        "100,000 lists in each other": lambda file: save_with_pickle(file, very_deep),
+        "traversal": lambda file: save_with_entry(file, checkpoint, "../../canary"),
+        "an absolute path": lambda file: save_with_entry(file, checkpoint, f"{file.parent}/canary"),
+        "depth": lambda file: theirs.checkpoint({"policy.kwargs.model.custom_model_config": {"a": deep}}),
+        "a list in itself": lambda file: torch.save({**checkpoint, "counters": endless}, file),
+        "doubling": lambda file: torch.save({**checkpoint, "counters": doubling}, file),
+        "a link to text": lambda file: file.symlink_to("/etc/passwd"),
+        "a link to nothing": lambda file: file.symlink_to(file.with_name("missing")),
+        "a link to a call": link_to_hostile,
+        "a directory": lambda file: file.mkdir(),
+        "an endless device": lambda file: file.symlink_to("/dev/zero"),
+    }
 
 
-def very_deep(file: Path, base: dict[str, Any]) -> None:
-    """100,000 lists in each other, which torch.save itself could not write."""
-    torch.save({"policy": 0}, file)
-    replace_entries(file, {"data.pkl": b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."})
+@pytest.mark.parametrize("open_file", [Policy.load, Algorithm.restore, evaluate])
+def test_a_hostile_file_is_refused(open_file: Callable[..., Any], try_each: TryEach, theirs: Theirs) -> None:
+    builders = hostile_files(theirs)
+    keywords = {"env": "CartPole-v1", "episodes": 1} if open_file is evaluate else {}
+
+    def check(name: str) -> None:
+        file = theirs.place / "theirs.ckpt"
+        builders[name](file)
+        assert "theirs.ckpt" in refused(open_file, file, **keywords)
+
+    try_each(builders, check)
 
 
-def endless(file: Path, base: dict[str, Any]) -> None:
-    value: list[Any] = []
-    value.append(value)
-    torch.save({**base["checkpoint"], "counters": value}, file)
+# -- configs ----------------------------------------------------------------------------------------------------------
+def env(name: str, **keywords: Any) -> Attack:
+    return {"env.id": name, "env.kwargs": keywords}
 
 
-def doubling(file: Path, base: dict[str, Any]) -> None:
-    """40 lists, each of which holds the one before twice: a billion entries for whatever walks them."""
-    value: list[Any] = []
-    for _ in range(40):
-        value = [value, value]
-    torch.save({**base["checkpoint"], "counters": value}, file)
-
-
-def link_to_text(file: Path, base: dict[str, Any]) -> None:
-    file.symlink_to("/etc/passwd")
-
-
-def link_to_nothing(file: Path, base: dict[str, Any]) -> None:
-    file.symlink_to(file.with_name("missing"))
-
-
-def link_to_hostile(file: Path, base: dict[str, Any]) -> None:
-    other = file.with_name("other.ckpt")
-    reducing(other, base)
-    file.symlink_to(other)
-
-
-def a_directory(file: Path, base: dict[str, Any]) -> None:
-    file.mkdir()
-
-
-def an_endless_device(file: Path, base: dict[str, Any]) -> None:
-    file.symlink_to("/dev/zero")
-
-
-FILES = [
-    *(reducing, reducing_in_weights, plain_pickle, old_format, importing, traversal, absolute, bomb, deep),
-    *(very_deep, endless, doubling, link_to_text, link_to_nothing, link_to_hostile, a_directory, an_endless_device),
+RECORD = {"wrapper": "gymnasium.wrappers:RecordVideo"}
+HOSTILE_ENVS: list[Attack] = [
+    *(env("subprocess:Popen", **SHELL), env("os:system", command=TOUCH)),
+    *at("env.id", "stranger:Env", "stranger:Outer.Env", "stranger:touch", "stranger:CartPole-v1", "stranger.envs"),
+    env("lightning_rl.errors.import_object", path="stranger:Evil"),
+    env("lightning_rl.runs.run:instantiate", entry="os:system", key="_target_"),
+    *at("env.id", "lightning_rl.envs.creator", "lightning_rl.runs.launchers:RayTrainLauncher"),
+    env("gymnasium:make", id="stranger:Id-v0"),
+    # Ids of Gymnasium's that relay to others.
+    env("GymV26Environment-v0", env_id="stranger:Id-v0", make_kwargs={}),
+    env("GymV26Environment", env_id="stranger:Id-v0"),
+    env("lightning_rl.envs.toy_tasks:GymV26Environment-v0", env_id="stranger:Id-v0"),
+    env("GymV21Environment-v0", env_id="stranger:Id-v0"),
+    *at("env.wrappers", ["stranger:touch"], [{"wrapper": "os:system", "command": TOUCH}]),
+    *at("env.wrappers", [{"wrapper": {"wrapper": {"wrapper": "stranger:touch"}}}]),
+    *at("env.wrappers", ["lightning_rl.errors:import_object"], ["gymnasium.wrappers:vector.gym.make"]),
+    *at("env.wrappers", ["gymnasium.wrappers.rendering:os.system"], [{**RECORD, "video_folder": "{place}/canary"}]),
+    *at("env.kwargs", {"lap": {"_target_": "os.system"}}),
+    *at("evaluation.env", {"id": "CartPole-v1", "wrappers": [{**RECORD, "video_folder": "../canary"}]}),
+    *at("evaluation.env", {"id": "subprocess:Popen", "kwargs": SHELL}),
+    *at("evaluation.env", {"id": "CartPole-v1", "wrappers": ["stranger:touch"]}),
+]
+WANDB, MLFLOW = "lightning.pytorch.loggers.WandbLogger", {"_target_": "lightning_rl.callbacks.MLFlowLogger"}
+OUR_WANDB = "lightning_rl.callbacks.experiment_trackers:LightningWandbLogger"
+KEPT = {"callback": "lightning.pytorch.callbacks:ModelCheckpoint"}
+HOSTILE_CONFIGS: list[Attack] = [
+    *HOSTILE_ENVS,
+    *at("policy._target_", "stranger:Evil", "lightning_rl.runs.run:instantiate"),
+    *at("policy.model.custom_model", "stranger:Evil"),
+    *at("model.custom_model", "stranger:Evil"),
+    *at("model.custom_action_dist", "stranger.Evil"),
+    *at("exploration.type", "stranger:Evil"),
+    *at("policy.exploration.type", "stranger:Evil"),
+    *at("policy.optimizer", "torch.hub:load"),
+    *at("policy.custom_losses", [{"loss": "stranger:touch"}]),
+    *at("data._target_", "stranger:touch", "lightning_rl.policies:PPO"),
+    *at("data.dataset", "os:system", "lightning_rl.data.plans:record_times"),
+    *at("data.plan", "stranger:touch", "lightning_rl.data.plans:for_each"),
+    *at("data.compute_reward", "stranger:touch"),
+    *at("launcher._target_", "stranger:touch"),
+    {"launcher._target_": "lightning_rl.runs.run:record_outcome", "launcher.run_dir": "{place}"},
+    *at("launcher", {"_target_": "lightning_rl.runs.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"}),
+    *at("logger", {"mine.own": "stranger:touch"}),
+    *at("logger.mine", SYSTEM, "stranger:touch", {"_target_": "hydra.utils.call", "config": {"_target_": "os.system"}}),
+    *at("logger.mine", {"_target_": "torch.load", **EVIL_FILE}),
+    *at("logger.mine", {"_target_": "lightning.pytorch.loggers.MLFlowLogger"}),
+    *at("logger.mine", {"_target_": WANDB, "settings": {"_executable": "touch"}}),
+    *at("logger.mine", {"_target_": "lightning.pytorch.loggers.wandb:WandbLogger", "entity": "them"}),
+    *at("logger.mine", {"_target_": "lightning_rl.callbacks.WandbLogger", "settings": {"x": 1}}),
+    *at("logger.mine", {"_target_": OUR_WANDB, "settings": {"_executable": "touch"}}),
+    *at("logger.mine", {**MLFLOW, "tracking_uri": "http://192.0.2.1:5000"}, {**MLFLOW, "tracking_uri": "databricks"}),
+    *at("logger.mine", {**MLFLOW, "artifact_location": "canary"}, {**MLFLOW, "directory": "{place}"}),
+    *at("logger.mine", {"_target_": "lightning.pytorch.loggers.CSVLogger", "save_dir": "{place}", "name": "canary"}),
+    *at("logger.csv.path", {"_target_": "stranger.touch"}, "{place}/canary", "~/.profile", "canary"),
+    *at("callbacks", ["stranger:touch"], ["subprocess:Popen"], [{"callback": "os:system", "command": TOUCH}]),
+    *at("callbacks", [{"_target_": "os:system", "command": TOUCH}]),
+    *at("callbacks", ["lightning_rl.callbacks.checkpoint_io:remove_staging"], [{**KEPT, "dirpath": "{place}/canary"}]),
+    # A file name is a template: it reads attributes and docstrings, fills with dots, and makes characters of numbers.
+    *at("callbacks", [{**KEPT, "filename": "{step].__doc__[15}canary"}], [{**KEPT, "filename": "{step.__doc__}"}]),
+    *at("callbacks", [{**KEPT, "filename": "{step:.^3}/canary"}], [{**KEPT, "filename": "..{epoch:c}canary"}]),
+    *at("trainer.strategy", {"_target_": "os.system"}),
+    {"workers.ray": {"runtime_env": {"worker_process_setup_hook": "stranger.touch"}}, "workers.num_workers": 1},
+    {"workers.ray": {"address": "192.0.2.1:6379"}, "workers.num_workers": 1},
+    *at("workers.ray", {"_system_config": {"object_spilling_config": "x"}}),
 ]
 
 
-def test_a_hostile_file_is_refused(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
-    def check(case: tuple[Callable[..., None], str]) -> None:
-        make, verb = case
-        file = tmp_path / "theirs.ckpt"
-        make(file, base)
-        verbs: dict[str, Callable[[], Any]] = {
-            "load": lambda: Policy.load(file),
-            "restore": lambda: Algorithm.restore(file),
-            "evaluate": lambda: evaluate(file, env="CartPole-v1", episodes=1),
-        }
-        with pytest.raises(CheckpointError) as refused:
-            verbs[verb]()
-        assert "theirs.ckpt" in one_line(refused.value)
-
-    try_each(product(FILES, ("load", "restore", "evaluate")), check)
-
-
-HOSTILE_ENVS: dict[str, dict[str, Any]] = {
-    "popen": {"env.id": "subprocess:Popen", "env.kwargs": COMMAND},
-    "command": {"env.id": "os:system", "env.kwargs": {"command": "touch {place}/canary"}},
-    "stranger's class": {"env.id": "stranger:Env"},
-    "stranger's nested class": {"env.id": "stranger:Outer.Env"},
-    "stranger's function": {"env.id": "stranger:touch"},
-    "stranger's id": {"env.id": "stranger:CartPole-v1"},
-    "stranger's module": {"env.id": "stranger.envs"},
-    "our function with dots": {"env.id": "lightning_rl.errors.import_object", "env.kwargs": {"path": "stranger:Evil"}},
-    "our module": {"env.id": "lightning_rl.envs.creator"},
-    "our function": {
-        "env.id": "lightning_rl.runs.run:instantiate",
-        "env.kwargs": {"entry": "os:system", "key": "_target_"},
-    },
-    "our class that is no environment": {"env.id": "lightning_rl.runs.launchers:RayTrainLauncher"},
-    "gymnasium.make": {"env.id": "gymnasium:make", "env.kwargs": {"id": "stranger:Id-v0"}},
-    "an id that relays": {
-        "env.id": "GymV26Environment-v0",
-        "env.kwargs": {"env_id": "stranger:Id-v0", "make_kwargs": {}},
-    },
-    "an id that relays, without its version": {
-        "env.id": "GymV26Environment",
-        "env.kwargs": {"env_id": "stranger:Id-v0"},
-    },
-    "an id that relays, behind a module of ours": {
-        "env.id": "lightning_rl.envs.toy_tasks:GymV26Environment-v0",
-        "env.kwargs": {"env_id": "stranger:Id-v0"},
-    },
-    "an older id that relays": {"env.id": "GymV21Environment-v0", "env.kwargs": {"env_id": "stranger:Id-v0"}},
-    "wrapper": {"env.wrappers": ["stranger:touch"]},
-    "wrapper with keywords": {"env.wrappers": [{"wrapper": "os:system", "command": "touch {place}/canary"}]},
-    "wrapper in a wrapper": {"env.wrappers": [{"wrapper": {"wrapper": {"wrapper": "stranger:touch"}}}]},
-    "wrapper, a function of ours": {"env.wrappers": ["lightning_rl.errors:import_object"]},
-    "wrapper, a function of Gymnasium": {"env.wrappers": ["gymnasium.wrappers:vector.gym.make"]},
-    "wrapper, a module's module": {"env.wrappers": ["gymnasium.wrappers.rendering:os.system"]},
-    "target in the keywords": {"env.kwargs": {"lap": {"_target_": "os.system"}}},
-    "wrapper that writes elsewhere": {
-        "env.wrappers": [{"wrapper": "gymnasium.wrappers:RecordVideo", "video_folder": "{place}/canary"}],
-    },
-    "evaluation's wrapper that writes elsewhere": {
-        "evaluation.env": {
-            "id": "CartPole-v1",
-            "wrappers": [{"wrapper": "gymnasium.wrappers:RecordVideo", "video_folder": "../canary"}],
-        },
-    },
-    "evaluation's environment": {"evaluation.env": {"id": "subprocess:Popen", "kwargs": COMMAND}},
-    "evaluation's wrapper": {"evaluation.env": {"id": "CartPole-v1", "wrappers": ["stranger:touch"]}},
-}
-HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
-    **HOSTILE_ENVS,
-    "policy": {"policy._target_": "stranger:Evil"},
-    "policy that is a function": {"policy._target_": "lightning_rl.runs.run:instantiate"},
-    "custom_model of the policy": {"policy.model.custom_model": "stranger:Evil"},
-    "custom_model": {"model.custom_model": "stranger:Evil"},
-    "custom_action_dist": {"model.custom_action_dist": "stranger.Evil"},
-    "exploration": {"exploration.type": "stranger:Evil"},
-    "exploration of the policy": {"policy.exploration.type": "stranger:Evil"},
-    "optimizer": {"policy.optimizer": "torch.hub:load"},
-    "custom loss": {"policy.custom_losses": [{"loss": "stranger:touch"}]},
-    "data": {"data._target_": "stranger:touch"},
-    "data that is none": {"data._target_": "lightning_rl.policies:PPO"},
-    "dataset": {"data.dataset": "os:system"},
-    "dataset that is a function": {"data.dataset": "lightning_rl.data.plans:record_times"},
-    "plan": {"data.plan": "stranger:touch"},
-    "plan of ours": {"data.plan": "lightning_rl.data.plans:for_each"},
-    "compute_reward": {"data.compute_reward": "stranger:touch"},
-    "launcher": {"launcher._target_": "stranger:touch"},
-    "launcher, a function of ours": {
-        "launcher._target_": "lightning_rl.runs.run:record_outcome",
-        "launcher.run_dir": "{place}",
-    },
-    "launcher's cluster": {
-        "launcher": {"_target_": "lightning_rl.runs.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"},
-    },
-    "logger": {"logger.mine": {"_target_": "os.system", "command": "touch {place}/canary"}},
-    "logger as text": {"logger.mine": "stranger:touch"},
-    "logger under a dotted name": {"logger": {"mine.own": "stranger:touch"}},
-    "logger of Hydra": {"logger.mine": {"_target_": "hydra.utils.call", "config": {"_target_": "os.system"}}},
-    "logger of another package": {"logger.mine": {"_target_": "lightning.pytorch.loggers.MLFlowLogger"}},
-    "settings of Weights & Biases": {
-        "logger.mine": {"_target_": "lightning.pytorch.loggers.WandbLogger", "settings": {"_executable": "touch"}},
-    },
-    "entity of Weights & Biases": {
-        "logger.mine": {"_target_": "lightning.pytorch.loggers.wandb:WandbLogger", "entity": "them"},
-    },
-    "settings of Weights & Biases in our logger": {
-        "logger.mine": {"_target_": "lightning_rl.callbacks.WandbLogger", "settings": {"x": 1}},
-    },
-    "Weights & Biases by another name": {
-        "logger.mine": {
-            "_target_": "lightning_rl.callbacks.experiment_trackers:LightningWandbLogger",
-            "settings": {"_executable": "touch"},
-        },
-    },
-    "MLflow's server": {
-        "logger.mine": {
-            "_target_": "lightning_rl.callbacks.MLFlowLogger",
-            "tracking_uri": "http://192.0.2.1:5000",
-        },
-    },
-    "MLflow's server by a name": {
-        "logger.mine": {
-            "_target_": "lightning_rl.callbacks.MLFlowLogger",
-            "tracking_uri": "databricks",
-        },
-    },
-    "MLflow's files": {
-        "logger.mine": {
-            "_target_": "lightning_rl.callbacks.MLFlowLogger",
-            "artifact_location": "canary",
-        },
-    },
-    "MLflow elsewhere": {
-        "logger.mine": {"_target_": "lightning_rl.callbacks.MLFlowLogger", "directory": "{place}"},
-    },
-    "logger in a logger": {"logger.csv.path": {"_target_": "stranger.touch"}},
-    "logger elsewhere": {"logger.csv.path": "{place}/canary"},
-    "logger at home": {"logger.csv.path": "~/.profile"},
-    "logger in the working directory": {"logger.csv.path": "canary"},
-    "Lightning's logger elsewhere": {
-        "logger.mine": {"_target_": "lightning.pytorch.loggers.CSVLogger", "save_dir": "{place}", "name": "canary"},
-    },
-    "torch's load": {
-        "logger.mine": {"_target_": "torch.load", "f": "{place}/evil.pt", "weights_only": False},
-    },
-    "callback": {"callbacks": ["stranger:touch"]},
-    "callback, a class that is none": {"callbacks": ["subprocess:Popen"]},
-    "callback with keywords": {"callbacks": [{"callback": "os:system", "command": "touch {place}/canary"}]},
-    "callback as target": {"callbacks": [{"_target_": "os:system", "command": "touch {place}/canary"}]},
-    "callback, a function of ours": {"callbacks": ["lightning_rl.callbacks.checkpoint_io:remove_staging"]},
-    "callback elsewhere": {
-        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "dirpath": "{place}/canary"}],
-    },
-    "callback whose file name reads a docstring": {
-        "callbacks": [
-            {"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "{step].__doc__[15}canary"}
-        ],
-    },
-    "callback whose file name reads an attribute": {
-        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "{step.__doc__}"}],
-    },
-    "callback whose file name fills with dots": {
-        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "{step:.^3}/canary"}],
-    },
-    "callback whose file name makes characters of numbers": {
-        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "..{epoch:c}canary"}],
-    },
-    "target in the trainer": {"trainer.strategy": {"_target_": "os.system"}},
-    "Ray's runtime environment": {
-        "workers.ray": {"runtime_env": {"worker_process_setup_hook": "stranger.touch"}},
-        "workers.num_workers": 1,
-    },
-    "Ray's cluster": {"workers.ray": {"address": "192.0.2.1:6379"}, "workers.num_workers": 1},
-    "Ray's system": {"workers.ray": {"_system_config": {"object_spilling_config": "x"}}},
-}
-
-
-def first_key(case: str) -> str:
-    """How the key that the refusal names begins."""
-    return next(iter(HOSTILE_CONFIGS[case]))
-
-
-def test_resume_runs_nothing_that_a_config_names(
-    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("verb", "attacks"), [("resume", HOSTILE_CONFIGS), ("evaluate", HOSTILE_ENVS)])
+def test_nothing_that_the_config_of_a_run_names_is_run(
+    verb: str, attacks: list[Attack], try_each: TryEach, theirs: Theirs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def check(case: str) -> None:
-        run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_CONFIGS[case], tmp_path))
-        assert main(["resume", str(run_dir)]) == 2
+    def check(attack: Attack) -> None:
+        run_dir = theirs.run(attack)
+        assert main([verb, str(run_dir)]) == 2
         output = capsys.readouterr()
-        assert output.out == f"lightning_rl {__version__}: resume {run_dir}\n"
-        assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(output.err)
+        assert verb == "evaluate" or output.out == f"lightning_rl {__version__}: resume {run_dir}\n"
+        assert f"{run_dir / 'config.yaml'}: {next(iter(attack))}" in one_line(output.err)
+
+    try_each(attacks, check)
+
+
+def test_nothing_that_the_config_in_a_checkpoint_names_is_run(
+    try_each: TryEach, theirs: Theirs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a checkpoint is played in the environment of the config inside it, and restored to write beside it only."""
+
+    def check(attack: Attack) -> None:
+        file = theirs.checkpoint_with_config(attack)
+        assert f"checkpoint {file}: {next(iter(attack))}" in refused(Algorithm.restore, file)
+        if attack in HOSTILE_ENVS:
+            assert f"{file}: {next(iter(attack))}" in refused_command(capsys, "evaluate", file)
 
     try_each(HOSTILE_CONFIGS, check)
 
 
-def test_evaluate_runs_nothing_that_a_config_names(
-    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def check(case: str) -> None:
-        run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_ENVS[case], tmp_path))
-        assert main(["evaluate", str(run_dir), "--episodes", "1"]) == 2
-        assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(capsys.readouterr().err)
-
-    try_each(HOSTILE_ENVS, check)
+@pytest.mark.parametrize("changes", [{"env": torch.zeros(2)}, {"env": None}, {"run_dir": 3}])
+def test_a_config_in_a_checkpoint_that_names_no_environment_is_refused(changes: Attack, theirs: Theirs) -> None:
+    file = theirs.checkpoint({"config": {**theirs.config, **changes}})
+    assert "--env ID" in refused(evaluate, file, episodes=1, error=ConfigError)
 
 
-def test_evaluate_runs_nothing_that_the_config_in_a_checkpoint_names(
-    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A checkpoint in no run directory is played in the environment of the config inside it."""
-
-    def check(case: str) -> None:
-        file = tmp_path / "theirs" / "last.ckpt"
-        file.parent.mkdir()
-        config = with_changes(base["config"], with_tree(HOSTILE_ENVS[case], tmp_path))
-        torch.save({**base["checkpoint"], "config": config}, file)
-        assert main(["evaluate", str(file), "--episodes", "1"]) == 2
-        assert f"{file}: {first_key(case)}" in one_line(capsys.readouterr().err)
-
-    try_each(HOSTILE_ENVS, check)
+def test_a_tensor_in_the_place_of_a_section_of_no_use_to_an_evaluation_is_as_good_as_none(theirs: Theirs) -> None:
+    file = theirs.checkpoint({"config": {**theirs.config, "evaluation": torch.zeros(2)}})
+    assert evaluate(file, episodes=1)["episodes"] == 1
 
 
-@pytest.mark.parametrize(
-    "changes", [{"evaluation": torch.zeros(2)}, {"env": torch.zeros(2)}, {"env": None}, {"run_dir": 3}]
-)
-def test_a_config_in_a_checkpoint_that_names_no_environment_is_refused(
-    changes: dict[str, Any], base: dict[str, Any], tmp_path: Path
-) -> None:
-    """A tensor in the place of a section of no use to an evaluation is as good as none."""
-    torch.save({**base["checkpoint"], "config": {**base["config"], **changes}}, tmp_path / "theirs.ckpt")
-    if "evaluation" in changes:
-        assert evaluate(tmp_path / "theirs.ckpt", episodes=1)["episodes"] == 1
-    else:
-        with pytest.raises(ConfigError, match="--env ID") as refused:
-            evaluate(tmp_path / "theirs.ckpt", episodes=1)
-        one_line(refused.value)
+def multiplied(first: str, entry: str) -> str:
+    """YAML in which each of eleven lines holds the one before ten times."""
+    lines = (f"a{i}: &a{i} " + entry.format(", ".join([f"*a{i - 1}"] * 10)) for i in range(1, 12))
+    return "\n".join(["run_dir: x", f"a0: &a0 {first}", *lines])
 
 
-def test_wrappers_of_a_config_in_a_checkpoint_write_beside_it_only(base: dict[str, Any], tmp_path: Path) -> None:
-    wrapper = {"wrapper": "gymnasium.wrappers:RecordVideo", "video_folder": str(tmp_path / "elsewhere")}
-    config = with_changes(base["config"], {"env.wrappers": [wrapper]})
-    torch.save({**base["checkpoint"], "config": config}, tmp_path / "theirs.ckpt")
-    with pytest.raises(ConfigError, match=r"env.wrappers.*video_folder"):
-        evaluate(tmp_path / "theirs.ckpt", episodes=1)
-    assert not (tmp_path / "elsewhere").exists()
+MALFORMED = [
+    "!!python/object/apply:os.system ['touch {place}/canary']",
+    "run_dir: x\nenv: !!python/object/new:subprocess.Popen [[touch, '{place}/canary']]",
+    "run_dir: x\npolicy: {_target_: !!python/name:os.system }",
+    *("run_dir: !!python/module:stranger", "run_dir: !stranger x"),
+    *(multiplied("[1]", "[{}]"), multiplied("{k: 1}", "{{<<: [{}]}}")),
+    *("run_dir: x\na: &a [*a]", "run_dir: x\na: " + "[" * 500 + "]" * 500, "run_dir: x\na: [" + "1," * 2**19 + "]"),
+    *("[1, 2]", "stranger", "", "seed: 1", "run_dir: [x]", "run_dir: x\nenv: {id:", "\x00\x01\x02"),
+]
 
 
-def test_restore_runs_nothing_that_a_config_names(try_each: TryEach, base: dict[str, Any], tmp_path: Path) -> None:
-    """The run of a checkpoint that lies by itself may write beside it only; here it has no logger but the payload's."""
-
-    def check(case: str) -> None:
-        config = with_changes({**base["config"], "logger": {}}, with_tree(HOSTILE_CONFIGS[case], tmp_path))
-        if set(config["logger"]) == {"csv"}:
-            config["logger"]["csv"]["_target_"] = "lightning_rl.callbacks.CSVLogger"
-        file = tmp_path / "theirs" / "last.ckpt"
-        file.parent.mkdir()
-        torch.save({**base["checkpoint"], "config": config}, file)
-        with pytest.raises(CheckpointError) as refused:
-            Algorithm.restore(file)
-        assert f"checkpoint {file}: {first_key(case)}" in one_line(refused.value)
-
-    try_each(HOSTILE_CONFIGS, check)
-
-
-TEXTS: dict[str, str] = {
-    "a Python object": "!!python/object/apply:os.system ['touch {place}/canary']",
-    "a Python object inside": "run_dir: x\nenv: !!python/object/new:subprocess.Popen [[touch, '{place}/canary']]",
-    "a Python name": "run_dir: x\npolicy: {{_target_: !!python/name:os.system }}",
-    "an import": "run_dir: !!python/module:stranger",
-    "a tag of its own": "run_dir: !stranger x",
-    "aliases of aliases": "run_dir: x\na0: &a0 [1]\n"
-    + "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)),
-    "merges of merges": "run_dir: x\na0: &a0 {{k: 1}}\n"
-    + "\n".join(f"a{i}: &a{i} {{{{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}}}" for i in range(1, 12)),
-    "an endless list": "run_dir: x\na: &a [*a]",
-    "deep": "run_dir: x\na: " + "[" * 500 + "]" * 500,
-    "long": "run_dir: x\na: [" + "1," * 2**19 + "]",
-    "a list": "[1, 2]",
-    "a text": "stranger",
-    "nothing": "",
-    "no run_dir": "seed: 1",
-    "run_dir of a list": "run_dir: [x]",
-    "half a file": "run_dir: x\nenv: {{id:",
-    "bytes": "\x00\x01\x02",
-}
-
-
-def test_a_malformed_config_is_refused(
-    try_each: TryEach, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_malformed_config_is_refused(try_each: TryEach, theirs: Theirs, capsys: pytest.CaptureFixture[str]) -> None:
     def check(case: tuple[str, str]) -> None:
         text, verb = case
-        run_dir = run_directory(tmp_path, base, {})
-        (run_dir / "config.yaml").write_text(TEXTS[text].format(place=tmp_path))
-        assert main([verb, str(run_dir)]) == 2
-        assert str(run_dir / "config.yaml") in one_line(capsys.readouterr().err)
+        file = theirs.run({}) / "config.yaml"
+        file.write_text(with_place(text, theirs.place))
+        assert str(file) in refused_command(capsys, verb, file.parent)
 
-    try_each(product(TEXTS, ("resume", "evaluate")), check)
-
-
-LINES: dict[str, Any] = {
-    "objects": {"type": "SampleBatch", "obs": {"dtype": "O", "shape": [1], "base64": "AAAAAAAAAAA="}},
-    "listed objects": {"type": "SampleBatch", "obs": {"dtype": "O", "shape": [1], "values": [{"a": 1}]}},
-    "a name for a type": {"type": "SampleBatch", "obs": {"dtype": "stranger:Evil", "shape": [1], "values": [1]}},
-    "another type": {"type": "stranger:Evil"},
-    "a shape that is not the bytes'": {
-        "type": "SampleBatch",
-        "obs": {"dtype": "float32", "shape": [10**12], "base64": "AAAA"},
-    },
-}
+    try_each(product(MALFORMED, ("resume", "evaluate")), check)
 
 
 def test_offline_data_is_data(try_each: TryEach, tmp_path: Path) -> None:
-    def check(case: str) -> None:
-        (tmp_path / "data.json").write_text(json.dumps(LINES[case]) + "\n")
-        with pytest.raises(ConfigError) as refused:
-            JsonReader(tmp_path / "data.json").next()
-        one_line(refused.value)
+    """Objects, names for types, a shape that is not that of the bytes, and a hundred thousand brackets."""
+    columns: list[Any] = [
+        {"dtype": "O", "shape": [1], "base64": "AAAAAAAAAAA="},
+        {"dtype": "O", "shape": [1], "values": [{"a": 1}]},
+        {"dtype": "stranger:Evil", "shape": [1], "values": [1]},
+        {"dtype": "float32", "shape": [10**12], "base64": "AAAA"},
+    ]
+    deep = '{"type": "SampleBatch", "obs": ' + "[" * 10**5 + "]" * 10**5 + "}"
+    lines = [json.dumps({"type": "SampleBatch", "obs": column}) for column in columns]
 
-    try_each(LINES, check)
+    def check(line: str) -> None:
+        (tmp_path / "data.json").write_text(f"{line}\n")
+        refused(JsonReader(tmp_path / "data.json").next, error=ConfigError)
 
-
-def test_a_deep_line_of_offline_data_is_refused(canary: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.json").write_text('{"type": "SampleBatch", "obs": ' + "[" * 10**5 + "]" * 10**5 + "}\n")
-    with pytest.raises(ConfigError) as refused:
-        JsonReader(tmp_path / "data.json").next()
-    one_line(refused.value)
+    try_each([*lines, '{"type": "stranger:Evil"}', deep], check)
 
 
 # -- what is trusted --------------------------------------------------------------------------------------------------
 @pytest.fixture
-def welcome(base: dict[str, Any], canary: Path, tmp_path: Path) -> Path:
+def welcome(theirs: Theirs) -> Path:
     """A checkpoint whose policy is the user's own, of the package "welcome"."""
-    spec = with_changes(
-        base["checkpoint"]["policy"], {"class": "welcome:Mine", "kwargs.custom_losses": ["welcome:nothing"]}
-    )
-    file = tmp_path / "mine.ckpt"
-    torch.save({**base["checkpoint"], "policy": spec}, file)
-    return file
+    own = {"policy.class": "welcome:Mine", "policy.kwargs.custom_losses": ["welcome:nothing"]}
+    return theirs.checkpoint(own, "mine.ckpt")
 
 
 def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
-    welcome: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    welcome: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusal names the ways: an argument, an environment variable, an option, or the class itself."""
-    with pytest.raises(CheckpointError) as refused:
-        Policy.load(welcome)
-    assert one_line(refused.value) == (
+    assert refused(Policy.load, welcome) == (
         f"checkpoint {welcome}: policy.custom_losses.0='welcome:nothing' names code that you have not trusted; if you "
         "trust who wrote it: --trust welcome, LIGHTNING_RL_TRUST=welcome or Policy.load(…, trust=['welcome'])"
     )
@@ -804,71 +558,48 @@ def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
     assert type(Policy.load(welcome)) is mine
 
 
-def test_objects_passed_in_python_are_trusted_and_names_in_files_are_not(
-    base: dict[str, Any], welcome: Path, canary: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "plain.ckpt"
-    torch.save(base["checkpoint"], file)
-    with pytest.raises(CheckpointError, match=r"policy\.custom_losses\.0='welcome:nothing'"):
-        Policy.load(welcome, policy_class=PPO)
+def test_objects_passed_in_python_are_trusted_and_names_in_files_are_not(welcome: Path, theirs: Theirs) -> None:
+    assert "policy.custom_losses.0='welcome:nothing'" in refused(Policy.load, welcome, policy_class=PPO)
     losses = ["welcome:nothing"]
-    assert PPO.load_from_checkpoint(file, custom_losses=losses).spec()["kwargs"]["custom_losses"] == losses
+    found = PPO.load_from_checkpoint(theirs.checkpoint({}), custom_losses=losses)
+    assert found.spec()["kwargs"]["custom_losses"] == losses
 
 
 def test_a_refusal_does_not_offer_another_file_of_the_run(
-    welcome: Path, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    welcome: Path, theirs: Theirs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = run_directory(tmp_path, base, {})
+    run_dir = theirs.run({})
     welcome.rename(run_dir / "checkpoints" / "best_000000100_5.00.ckpt")
-    assert main(["evaluate", str(run_dir), "--best"]) == 2
-    assert one_line(capsys.readouterr().err).endswith("Policy.load(…, trust=['welcome'])")
+    said = refused_command(capsys, "evaluate", run_dir, "--best")
+    assert said.endswith("Policy.load(…, trust=['welcome'])")
 
 
-@pytest.mark.parametrize("trust", ["welcom", "welcome_too", "welcome.Mine2", "elcome", "Mine", "*"])
-def test_a_prefix_is_made_of_whole_names(trust: str, welcome: Path) -> None:
-    with pytest.raises(CheckpointError, match="not trusted"):
-        Policy.load(welcome, trust=[trust])
+def test_a_prefix_is_made_of_whole_names_and_never_the_standard_library(welcome: Path) -> None:
+    for trusted in ("welcom", "welcome_too", "welcome.Mine2", "elcome", "Mine", "*"):
+        assert "not trusted" in refused(Policy.load, welcome, trust=[trusted])
+    for trusted in ("os", "subprocess", "builtins", "importlib.util"):
+        assert "policy" in refused(Policy.load, welcome, trust=[trusted], error=ConfigError)
 
 
-@pytest.mark.parametrize("trust", ["os", "subprocess", "builtins", "importlib.util"])
-def test_the_standard_library_cannot_be_trusted(trust: str, welcome: Path) -> None:
-    with pytest.raises(ConfigError, match="policy"):
-        Policy.load(welcome, trust=[trust])
+def test_trusting_a_package_does_not_trust_its_imports(try_each: TryEach, theirs: Theirs) -> None:
+    def check(attack: Attack) -> None:
+        with pytest.raises((ConfigError, EnvError)):
+            evaluate(theirs.run(attack), trust=["welcome"])
 
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"env.id": "welcome:system", "env.kwargs": {"command": "touch {place}/canary"}},
-        {"env.id": "welcome:subprocess.Popen", "env.kwargs": COMMAND},
-        {"env.wrappers": ["welcome:system"]},
-        {"env.wrappers": ["welcome:gymnasium.make"]},
-        {"env.wrappers": ["welcome:Mine"]},
-    ],
-    ids=str,
-)
-def test_trusting_a_package_does_not_trust_its_imports(
-    changes: dict[str, Any], base: dict[str, Any], canary: Path, tmp_path: Path
-) -> None:
-    run_dir = run_directory(tmp_path, base, with_tree(changes, tmp_path))
-    with pytest.raises((ConfigError, EnvError)):
-        evaluate(run_dir, trust=["welcome"])
+    wrappers = at("env.wrappers", ["welcome:system"], ["welcome:gymnasium.make"], ["welcome:Mine"])
+    try_each([env("welcome:system", command=TOUCH), env("welcome:subprocess.Popen", **SHELL), *wrappers], check)
 
 
 @pytest.mark.parametrize("name", ["welcome:make", "welcome:Env"])
-def test_an_environment_of_one_s_own_is_played_where_its_package_is_trusted(
-    name: str, base: dict[str, Any], canary: Path, tmp_path: Path
-) -> None:
-    run_dir = run_directory(tmp_path, base, {"env.id": name})
-    with pytest.raises(ConfigError, match="--trust welcome"):
-        evaluate(run_dir)
+def test_an_environment_of_one_s_own_is_played_where_its_package_is_trusted(name: str, theirs: Theirs) -> None:
+    run_dir = theirs.run({"env.id": name})
+    assert "--trust welcome" in refused(evaluate, run_dir, error=ConfigError)
     assert evaluate(run_dir, trust=["welcome"], episodes=1)["length_mean"] > 0
     assert evaluate(run_dir, env=name, episodes=1)["length_mean"] > 0, "typed by the user"
 
 
-def test_files_may_name_paths_that_the_process_has_used_itself(canary: Path, tmp_path: Path) -> None:
+def test_files_may_name_paths_that_the_process_has_used_itself(tmp_path: Path) -> None:
     package = importlib.import_module("welcome")
-
     own = Algorithm(package.Mine, "CartPole-v1", overrides=[f"run_dir={tmp_path}/own", "model.fcnet_hiddens=[4]"])
     path = own.save()
     own.stop()
@@ -885,33 +616,26 @@ def test_a_run_reports_the_packages_that_its_files_need() -> None:
 
 def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
     for overrides in (
-        ["policy=dqn"],
-        ["policy=es"],
-        ["policy=ppo", "env=repeat_after_me", "model=lstm"],
-        ["policy=sac", "env=pendulum"],
-        ["policy=impala", "workers.num_workers=2"],
-        ["policy=apex"],
-        ["policy=ppo", "env=breakout"],
-        ["launcher=ray_train", "launcher.address=local", "exploration=curiosity"],
-        ["policy=ppo", "logger=wandb"],
-        ["policy=ppo", "logger=mlflow"],
-        ["policy=ppo", "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]"],
+        *("policy=dqn", "policy=es", "policy=apex", "policy=impala workers.num_workers=2", "policy=sac env=pendulum"),
+        *("env=repeat_after_me model=lstm", "env=breakout", "logger=wandb", "logger=mlflow"),
+        "launcher=ray_train launcher.address=local exploration=curiosity",
+        "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]",
     ):
-        config = compose_config(overrides)
+        config = compose_config(overrides.split())
         FileTrust("config.yaml", write_to=config["run_dir"]).check(config)
 
 
-def test_names_at_unknown_keys_are_refused_at_their_import(canary: Path) -> None:
+def test_names_at_unknown_keys_are_refused_at_their_import() -> None:
     """The second check, for a class that resolves a name where the first check sees a text."""
-    with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
-        errors.import_object("stranger:Evil")
-    with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
-        EnvCreator("stranger:Id-v0").make_single()
+    for call in (lambda: errors.import_object("stranger:Evil"), EnvCreator("stranger:Id-v0").make_single):
+        with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
+            call()
     with FileTrust("config.yaml", ["welcome"]).restrict_imports():
         errors.import_object("welcome:Mine")
 
 
-def test_a_checkpoint_names_no_file_that_is_deleted(canary: Path, tmp_path: Path) -> None:
+# -- what is written and deleted --------------------------------------------------------------------------------------
+def test_a_checkpoint_names_no_file_that_is_deleted(tmp_path: Path) -> None:
     """Superfluous best files are deleted, and a checkpoint lists the best files."""
     mine = tmp_path / "mine.txt"
     mine.touch()
@@ -931,16 +655,15 @@ def test_a_checkpoint_deletes_no_file_of_another_run(tmp_path: Path) -> None:
         (directory / "last.ckpt").touch()
     (own / "link").symlink_to(other)
     through = own / ".." / ".." / "other" / "checkpoints" / "last.ckpt"
-    for io, path in (
-        (AtomicCheckpointIO(), through),
-        (AtomicCheckpointIO([tmp_path / "own"]), through),
-        (AtomicCheckpointIO([tmp_path / "own"]), other / "last.ckpt"),
-        (AtomicCheckpointIO([tmp_path / "own"]), own / "link" / "last.ckpt"),
+    io = AtomicCheckpointIO([tmp_path / "own"])
+    for remove, path in (
+        (AtomicCheckpointIO().remove_checkpoint, through),
+        *((io.remove_checkpoint, path) for path in (through, other / "last.ckpt", own / "link" / "last.ckpt")),
     ):
         with pytest.raises(CheckpointError, match=r"last.ckpt"):
-            io.remove_checkpoint(path)
+            remove(path)
     assert (other / "last.ckpt").exists()
-    AtomicCheckpointIO([tmp_path / "own"]).remove_checkpoint(own / "last.ckpt")
+    io.remove_checkpoint(own / "last.ckpt")
     assert not (own / "last.ckpt").exists()
 
 
@@ -955,29 +678,27 @@ def test_a_run_writes_checkpoints_only_below_its_directories(tmp_path: Path) -> 
     io.save_checkpoint({}, tmp_path / "archive" / "x.ckpt")
 
 
+MODEL_CHECKPOINT = {"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "every_n_train_steps": 1}
+
+
+def short_algorithm(run_dir: Path, **callback: Any) -> Algorithm:
+    """One with Lightning's ModelCheckpoint."""
+    small = [f"run_dir={run_dir}", "model.fcnet_hiddens=[4]", "workers.fragment_length=16"]
+    return Algorithm("pg", "CartPole-v1", overrides=small, config={"callbacks": [{**MODEL_CHECKPOINT, **callback}]})
+
+
 def test_checkpoints_may_be_written_to_the_directory_of_a_user_s_callback(tmp_path: Path) -> None:
-    kept = {"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "every_n_train_steps": 1, "save_top_k": -1}
-    algorithm = Algorithm(
-        "pg",
-        "CartPole-v1",
-        overrides=[f"run_dir={tmp_path}/run", "model.fcnet_hiddens=[4]", "workers.fragment_length=16"],
-        config={"callbacks": [{**kept, "dirpath": f"{tmp_path}/kept"}]},
-    )
+    algorithm = short_algorithm(tmp_path / "run", save_top_k=-1, dirpath=f"{tmp_path}/kept")
     algorithm.train()
     algorithm.save(tmp_path / "saved" / "mine.ckpt")
     algorithm.stop()
     assert list((tmp_path / "kept").glob("*.ckpt")) and (tmp_path / "saved" / "mine.ckpt").exists()
 
 
-def test_a_restored_algorithm_writes_next_to_its_checkpoint(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
+def test_a_restored_algorithm_writes_next_to_its_checkpoint(tmp_path: Path) -> None:
     """A file names its run directory; if the file does not lie there, that directory belongs to another run."""
     elsewhere, file = tmp_path / "elsewhere", tmp_path / "downloads" / "theirs.ckpt"
-    source = Algorithm(
-        "pg",
-        "CartPole-v1",
-        overrides=[f"run_dir={elsewhere}", "model.fcnet_hiddens=[4]", "workers.fragment_length=16"],
-        config={"callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "every_n_train_steps": 1}]},
-    )
+    source = short_algorithm(elsewhere)
     source.save(file)
     source.stop()
     restored = Algorithm.restore(file)
@@ -996,17 +717,11 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
-        *(
-            "config/run_fractions.py",
-            "data/datamodule.py",
-            "replay/hindsight.py",
-            "exploration/catalog.py",
-            "models/custom.py",
-        ),
-        *("policies/checkpoints.py", "learning/custom_losses.py", "learning/optimiser.py", "rllib/__init__.py"),
-        *("envs/creator.py", "runs/run.py", "runs/multi_agent.py", "signatures.py"),
-        *("config/policies.py", "policies/multi_agent_policy.py"),
-        *("policies/policy_mapping.py", "policies/scripted_policy.py"),
+        *("config/policies.py", "config/run_fractions.py", "data/datamodule.py", "replay/hindsight.py"),
+        *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/optimiser.py"),
+        *("policies/checkpoints.py", "policies/multi_agent_policy.py", "policies/policy_mapping.py"),
+        *("policies/scripted_policy.py", "rllib/__init__.py", "envs/creator.py", "signatures.py"),
+        *("runs/run.py", "runs/multi_agent.py"),
         "diagnosis/fitting_policies.py",  # reads options of the package's and the user's own conf, no files of others
     }
     keywords = {
@@ -1024,16 +739,10 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     assert not {name for name, text in texts.items() if re.search(r"(?<![.\w])(eval|exec|__import__)\(", text)}
 
 
-def test_a_config_of_the_time_before_the_schema_is_migrated(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
-    config = with_changes(
-        {**base["config"], "logger": {}}, {"evaluation.every_env_steps": ..., "evaluation.interval": 3}
-    )
-    config["data"]["iterations_per_epoch"] = 10
-    checkpoint = {**base["checkpoint"], "config": config}
-    del checkpoint["lightning_rl"]
-    file = tmp_path / "old.ckpt"
-    torch.save(checkpoint, file)
-    content = read_checkpoint(file)
+def test_a_config_of_the_time_before_the_schema_is_migrated(theirs: Theirs) -> None:
+    older = {"evaluation.every_env_steps": ..., "evaluation.interval": 3, "data.iterations_per_epoch": 10}
+    config = with_changes({**theirs.config, "logger": {}}, older)
+    content = read_checkpoint(theirs.checkpoint({"config": config, "lightning_rl": ...}))
     assert content["lightning_rl"]["schema"] == 1
     assert content["config"]["evaluation"]["every_env_steps"] == "5%"
     check_config(content["config"])

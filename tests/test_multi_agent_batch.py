@@ -87,10 +87,7 @@ def test_timeslices_cut_at_the_same_environment_steps_for_each_policy() -> None:
     """5 steps: a acts at all of them, b at steps 1 and 4 of them; a slice of 2 steps has what was done in them."""
     zeros = torch.zeros(5, dtype=torch.long)
     batch = MultiAgentBatch(
-        {
-            "a": rows(5, eps_id=zeros, env_t=torch.arange(5)),
-            "b": rows(2, eps_id=zeros[:2], env_t=torch.tensor([1, 4])),
-        },
+        {"a": rows(5, eps_id=zeros, env_t=torch.arange(5)), "b": rows(2, eps_id=zeros[:2], env_t=torch.tensor([1, 4]))},
         5,
     )
     slices = batch.timeslices(2)

@@ -113,7 +113,7 @@ CLAIMS = {
     "loading a file runs no code": [
         "callbacks/test_checkpoint_io.py::test_code_in_a_file_is_not_run",
         "test_hostile_files.py::test_a_hostile_file_is_refused",
-        "test_hostile_files.py::test_evaluate_runs_nothing_that_a_config_names",
+        "test_hostile_files.py::test_nothing_that_the_config_of_a_run_names_is_run",
         "test_hostile_files.py::test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted",
     ],
     "an evaluation with which evaluations would take more than a fifth of the wall time is put off": [
@@ -121,7 +121,7 @@ CLAIMS = {
         "data/test_epochs.py::test_the_first_evaluation_is_expected_to_last_as_its_own_steps_say",
     ],
     "they come at multiples of environment steps": [
-        "data/test_epochs.py::test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline",
+        "data/test_epochs.py::test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline"
     ],
     # Everyday commands
     "group=choice, key=value": ["cli/test_config.py::test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],

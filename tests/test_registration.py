@@ -129,8 +129,7 @@ def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: A
 
 # -- environments -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "creator",
-    [lambda: gym.make("CartPole-v1"), lambda config: gym.make("CartPole-v1", **config), CartPoleEnv],
+    "creator", [lambda: gym.make("CartPole-v1"), lambda config: gym.make("CartPole-v1", **config), CartPoleEnv]
 )
 def test_creators_take_a_context_keywords_or_no_argument(creator: Any) -> None:
     assert EnvCreator(creator).make_single().action_space == spaces.Discrete(2)

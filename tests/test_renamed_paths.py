@@ -62,10 +62,7 @@ def test_a_renamed_path_leads_to_a_module_or_class_that_exists(old: str):
     [
         (OLD_ENV, NEW_ENV),
         (OLD_ENV.replace(":", "."), NEW_ENV.replace(":", ".")),
-        (
-            "lightning_rl.exploration.layered:LayeredExploration",
-            "lightning_rl.exploration.wrapper:ExplorationWrapper",
-        ),
+        ("lightning_rl.exploration.layered:LayeredExploration", "lightning_rl.exploration.wrapper:ExplorationWrapper"),
         ("lightning_rl.run:train", "lightning_rl.runs.run:train"),
         ("lightning_rl.run_directory.lock:RunLock", "lightning_rl.run_directory.lock:RunLock"),
         ("my_pkg.lightning_rl.rollouts.tasks:Env", "my_pkg.lightning_rl.rollouts.tasks:Env"),

@@ -21,14 +21,7 @@ from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
 from tests.families import each
-from tests.run_comparison import (
-    assert_equal,
-    assert_same_run,
-    everything,
-    first_checkpoint,
-    learned_state,
-    resume,
-)
+from tests.run_comparison import assert_equal, assert_same_run, everything, first_checkpoint, learned_state, resume
 from tests.run_processes import Run
 
 SMALL = [

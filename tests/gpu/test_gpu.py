@@ -169,8 +169,7 @@ HALF = [(name, precision) for name in ("ppo", "sac", "dqn, rmsprop") for precisi
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"),
-    [pytest.param(*case, marks=pytest.mark.every if n else ()) for n, case in enumerate(HALF)],
+    ("name", "precision"), [pytest.param(*case, marks=pytest.mark.every if n else ()) for n, case in enumerate(HALF)]
 )
 def test_policies_learn_in_half_precision(name: str, precision: str, device: str, tmp_path: Path):
     if device == "cpu" and precision == "16-mixed":

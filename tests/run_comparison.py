@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.policies import Policy
 from lightning_rl.runs import run
 
 TIMES = ("time/", "sys/rss_mb", "eval/share")  # metrics of time and memory
+
+
+def checked_config(*overrides: str) -> dict[str, Any]:
+    """The composed config of a run, as the command line checks it."""
+    config = compose_config(list(overrides))
+    check_config(config)
+    return config
 
 
 def learned_state(run_dir: Path) -> dict[str, Any]:

@@ -18,48 +18,44 @@ from lightning.pytorch import Trainer
 
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.cli import main
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
+from tests import run_comparison
 from tests.families import each
-from tests.run_comparison import assert_equal, assert_same_run, everything, first_checkpoint, learned_state, resume
+from tests.run_comparison import assert_equal, checked_config, first_checkpoint, learned_state, resume
 from tests.run_processes import Run
 
-SMALL = [
-    "policy=ppo",
-    "env=pendulum",
-    "experiment=none",
-    "policy.passes=2",
-    "policy.observation_filter=mean_std",
-    "policy.reward_filter=return_std",
-    "policy.lr=[[0,1e-3],[1000,0.0]]",
-    "workers.logical_workers=2",
-    "workers.envs_per_worker=2",
-    "workers.fragment_length=16",
-    "evaluation.episodes=1",
-    "evaluation.max_share=null",
-    "evaluation.every_env_steps=192",
-    "checkpoint.keep=20",
-]
+UNCUT = "experiment=none evaluation.episodes=1 evaluation.max_share=null checkpoint.keep=20 workers.logical_workers=2"
+SMALL = f"""{UNCUT} policy=ppo env=pendulum policy.passes=2 policy.observation_filter=mean_std
+    policy.reward_filter=return_std policy.lr=[[0,1e-3],[1000,0.0]] workers.envs_per_worker=2
+    workers.fragment_length=16 evaluation.every_env_steps=192""".split()
 ITERATION = 64  # env steps: 2 workers × 2 environments × 16 steps
 IN_PROCESSES = pytest.param(2, marks=pytest.mark.ray)
 IN_PROCESSES_SLOW = pytest.param(2, marks=[pytest.mark.ray, pytest.mark.slow])
+LSTM = "model=lstm model.lstm_use_prev_action=true model.lstm_cell_size=8"
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
-    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
-    check_config(composed)
-    return composed
+    return checked_config(*SMALL, f"run_dir={run_dir}", *overrides)
 
 
-RUNS: dict[str, tuple[int, list[str]]] = {
-    "mid-epoch": (4, []),
-    "epoch-end": (3, []),
-    "lstm": (4, ["model=lstm", "model.lstm_use_prev_action=true", "model.lstm_cell_size=8"]),
-    "attention": (4, ["model=attention", "model.attention_use_n_prev_rewards=2", "model.attention_dim=8"]),
-    "episodes and a penalty": (
-        4,
-        ["env=cartpole", "policy.kl_coef=0.5", "policy.kl_target=1e-5", "policy.minibatches=2"],
-    ),
+def assert_half_and_half_are_the_whole(config: dict[str, Any], at: int, workers: int = 0) -> Path:
+    """Train; resume a copy from its checkpoint at an env step; both ends are the same. Gives the copy's directory."""
+    whole = Path(config["run_dir"])
+    config["checkpoint"]["every_env_steps"] = at
+    run.train(config)
+    total = config["total_env_steps"]
+    again = resume(whole, first_checkpoint(whole), whole.with_name("again"), total, workers)
+    run_comparison.assert_same_run(again, whole)
+    return again
+
+
+# Iterations until the checkpoint, which are half of the run; overrides.
+RUNS: dict[str, tuple[int, str]] = {
+    "mid-epoch": (4, ""),
+    "epoch-end": (3, ""),
+    "lstm": (4, LSTM),
+    "attention": (4, "model=attention model.attention_use_n_prev_rewards=2 model.attention_dim=8"),
+    "episodes and a penalty": (4, "env=cartpole policy.kl_coef=0.5 policy.kl_target=1e-5 policy.minibatches=2"),
 }
 
 
@@ -67,46 +63,21 @@ RUNS: dict[str, tuple[int, list[str]]] = {
 @pytest.mark.parametrize("name", each(RUNS, default=("mid-epoch", "lstm")))
 def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, name: str) -> None:
     iterations, overrides = RUNS[name]
-    half, whole = iterations * ITERATION, 2 * iterations * ITERATION
-    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}", *overrides))
-    again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", whole, workers)
-    assert_same_run(again, tmp_path / "whole")
+    half = iterations * ITERATION
+    whole = config(tmp_path / "whole", f"total_env_steps={2 * half}", *overrides.split())
+    assert_half_and_half_are_the_whole(whole, half, workers)
 
 
-REPLAY = [
-    "experiment=none",
-    "workers.logical_workers=2",
-    "workers.fragment_length=8",
-    "evaluation.episodes=1",
-    "evaluation.max_share=null",
-    "evaluation.every_env_steps=48",
-    "checkpoint.keep=20",
-    "data.capacity=100",
-    "data.batch_size=8",
-    "data.learning_starts=24",
-    "data.training_intensity=0.3",
-    "model.fcnet_hiddens=[16]",
-]
+REPLAY = f"""{UNCUT} workers.fragment_length=8 evaluation.every_env_steps=48 data.capacity=100 data.batch_size=8
+    data.learning_starts=24 data.training_intensity=0.3 model.fcnet_hiddens=[16]"""
 OFF_POLICY = {
-    "dqn": ["policy=dqn", "env=cartpole", "data.prioritized=true", "data.n_step=3", "policy.target_update_interval=7"],
-    "rainbow": ["policy=rainbow", "env=cartpole", "data.priority_ranked=true", "policy.num_atoms=5"],
-    "sac": ["policy=sac", "env=pendulum", "policy.observation_filter=mean_std", "policy.reward_filter=return_std"],
-    "hindsight": [
-        "policy=dqn",
-        "env=bit_flipping",
-        "env.kwargs.bits=4",
-        "data=hindsight",
-        "data.goal_strategy=episode",
-    ],
-    "gsde, hindsight": ["policy=sac", "env=point_reach", "data=hindsight", "exploration=gsde", "data.n_step=2"],
-    "td3": ["policy=td3", "env=pendulum", "data.n_step=2", "workers.fragment_length=7"],
-    "qmix": [
-        "policy=qmix",
-        "env=two_step_game",
-        "model.lstm_cell_size=8",
-        "data.sequence_length=2",
-        "data.sequence_stride=2",
-    ],
+    "dqn": "policy=dqn env=cartpole data.prioritized=true data.n_step=3 policy.target_update_interval=7",
+    "rainbow": "policy=rainbow env=cartpole data.priority_ranked=true policy.num_atoms=5",
+    "sac": "policy=sac env=pendulum policy.observation_filter=mean_std policy.reward_filter=return_std",
+    "hindsight": "policy=dqn env=bit_flipping env.kwargs.bits=4 data=hindsight data.goal_strategy=episode",
+    "gsde, hindsight": "policy=sac env=point_reach data=hindsight exploration=gsde data.n_step=2",
+    "td3": "policy=td3 env=pendulum data.n_step=2 workers.fragment_length=7",
+    "qmix": "policy=qmix env=two_step_game model.lstm_cell_size=8 data.sequence_length=2 data.sequence_stride=2",
 }
 
 
@@ -114,53 +85,32 @@ OFF_POLICY = {
 @pytest.mark.parametrize("name", each(OFF_POLICY, default=("dqn", "sac")))
 def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path, name: str, workers: int) -> None:
     """The ring has wrapped by then, and 0.3 gradient steps per env step leave a remainder at every iteration."""
-    half, whole = 136, 264
-
-    def replay_config(run_dir: Path, *more: str) -> dict[str, Any]:
-        composed = compose_config([*REPLAY, *OFF_POLICY[name], f"run_dir={run_dir}", *more])
-        check_config(composed)
-        return composed
-
-    run.train(replay_config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}"))
-    again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", whole, workers)
-    assert_same_run(again, tmp_path / "whole")
-    (data,) = (value for key, value in everything(again).items() if key.endswith("DataModule"))
+    overrides = f"{REPLAY} {OFF_POLICY[name]} run_dir={tmp_path / 'whole'} total_env_steps=264"
+    again = assert_half_and_half_are_the_whole(checked_config(*overrides.split()), 136, workers)
+    (data,) = (value for key, value in run_comparison.everything(again).items() if key.endswith("DataModule"))
     assert data["ratio"]["taken"] > 50
 
 
-SHORT_RUN = [
-    *("experiment=none", "env=cartpole", "model.fcnet_hiddens=[8]", "workers.logical_workers=2"),
-    *("evaluation.episodes=1", "evaluation.every_env_steps=96", "evaluation.max_share=null", "checkpoint.keep=20"),
-]
+SHORT_RUN = f"{UNCUT} env=cartpole model.fcnet_hiddens=[8] evaluation.every_env_steps=96 total_env_steps=256"
 FRAGMENTS = "workers.fragment_length=16"
-SEQUENCES = [
-    "model.lstm_cell_size=8",
-    "data.sequence_length=4",
-    "data.sequence_stride=2",
-    "data.burn_in=2",
-    "data.learning_starts=40",
-]
+R2D2 = "policy=r2d2 data.capacity=100 data.batch_size=4 model.lstm_cell_size=8 data.learning_starts=40"
 EXPERIENCE = {
-    "impala": ["policy=impala", FRAGMENTS, "data.order=fixed", "data.replay_proportion=1.0", "policy.minibatches=1"],
-    "appo": ["policy=appo", FRAGMENTS, "data.order=fixed", "policy.kl_coef=0.5", "policy.minibatches=1"],
-    "a3c": ["policy=a3c", FRAGMENTS, "data.gradients_per_iteration=2"],
-    "es": ["policy=es", "data.directions=2", "data.eval_prob=0.5"],
-    "ars": ["policy=ars", "data.directions=2"],
-    "r2d2": ["policy=r2d2", FRAGMENTS, "data.capacity=100", "data.batch_size=4", *SEQUENCES],
-    "rnd": ["policy=ppo", FRAGMENTS, "policy.minibatches=1", "exploration=rnd"],
-    "parameter noise": [*REPLAY, "policy=dqn", "exploration=parameter_noise"],
+    "impala": f"policy=impala {FRAGMENTS} data.order=fixed data.replay_proportion=1.0 policy.minibatches=1",
+    "appo": f"policy=appo {FRAGMENTS} data.order=fixed policy.kl_coef=0.5 policy.minibatches=1",
+    "a3c": f"policy=a3c {FRAGMENTS} data.gradients_per_iteration=2",
+    "es": "policy=es data.directions=2 data.eval_prob=0.5",
+    "ars": "policy=ars data.directions=2",
+    "r2d2": f"{R2D2} {FRAGMENTS} data.sequence_length=4 data.sequence_stride=2 data.burn_in=2",
+    "rnd": f"policy=ppo {FRAGMENTS} policy.minibatches=1 exploration=rnd",
+    "parameter noise": f"{REPLAY} policy=dqn exploration=parameter_noise",
 }
 
 
 @pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es")))
 def test_a_resumed_run_equals_an_uninterrupted_run_for_every_kind_of_experience(tmp_path: Path, name: str) -> None:
     """With requests, populations, gradients, sequences, target networks, and networks that explore."""
-    composed = compose_config([*SHORT_RUN, *EXPERIENCE[name], f"run_dir={tmp_path / 'whole'}", "total_env_steps=256"])
-    composed["checkpoint"]["every_env_steps"] = 128
-    check_config(composed)
-    run.train(composed)
-    again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", 256, 0)
-    assert_same_run(again, tmp_path / "whole")
+    overrides = f"{SHORT_RUN} {EXPERIENCE[name]} run_dir={tmp_path / 'whole'}"
+    assert_half_and_half_are_the_whole(checked_config(*overrides.split()), 128)
 
 
 class Interrupt(RLCallback):
@@ -184,30 +134,20 @@ def test_a_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(tmp_path: Path, 
     assert learned_state(tmp_path / "interrupted")["counters"]["env_steps"] == stop
     again = resume(tmp_path / "interrupted", "last.ckpt", tmp_path / "again", whole, workers)
     run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={stop}"))
-    assert_same_run(again, tmp_path / "whole")
+    run_comparison.assert_same_run(again, tmp_path / "whole")
 
 
 # -- saves by the clock -----------------------------------------------------------------------------------------------
-CLOCK = ("checkpoint.every_seconds=1e-9",)
-LSTM = ["model=lstm", "model.lstm_use_prev_action=true", "model.lstm_cell_size=8"]
-TINY = [*("env=cartpole", "experiment=none", "model.fcnet_hiddens=[8]", "workers.logical_workers=2"), "evaluation=none"]
+TINY = """env=cartpole experiment=none model.fcnet_hiddens=[8] workers.logical_workers=2 workers.fragment_length=8
+    evaluation=none"""
 PIPELINES = {
-    "ppo, lstm": [*SMALL, *LSTM],
-    "dqn": [*REPLAY, *OFF_POLICY["dqn"]],
-    "impala": [
-        *TINY,
-        "policy=impala",
-        "policy.minibatches=2",
-        "workers.fragment_length=8",
-        "data.replay_proportion=1.0",
-    ],
-    "a3c": [*TINY, "policy=a3c", "workers.fragment_length=8", "data.gradients_per_iteration=2"],
-    "es": [*TINY, "policy=es", "data.directions=2", "env.max_episode_steps=10"],
-    "apex": [
-        *TINY,
-        *("policy=apex", "workers.fragment_length=8", "data.num_shards=2", "data.batch_size=16", "data.capacity=200"),
-        *("data.learning_starts=32", "data.training_intensity=0.25", "data.fragments_per_iteration=1"),
-    ],
+    "ppo, lstm": f"{' '.join(SMALL)} {LSTM}",
+    "dqn": f"{REPLAY} {OFF_POLICY['dqn']}",
+    "impala": f"{TINY} policy=impala policy.minibatches=2 data.replay_proportion=1.0",
+    "a3c": f"{TINY} policy=a3c data.gradients_per_iteration=2",
+    "es": f"{TINY} policy=es workers.fragment_length=1 data.directions=2 env.max_episode_steps=10",
+    "apex": f"""{TINY} policy=apex data.num_shards=2 data.batch_size=16 data.capacity=200 data.learning_starts=32
+        data.training_intensity=0.25 data.fragments_per_iteration=1""",
 }
 
 
@@ -226,10 +166,10 @@ class Copies(RLCallback):
 @pytest.fixture(scope="module", params=each(PIPELINES, default=("ppo, lstm", "dqn", "impala")))
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """Overrides, and a run of them with a save by the clock after every iteration, of which the fourth is kept."""
-    overrides, run_dir = [*PIPELINES[request.param], "total_env_steps=400"], tmp_path_factory.mktemp("saved") / "run"
-    composed = compose_config([*overrides, *CLOCK, f"run_dir={run_dir}"])
+    overrides = [*PIPELINES[request.param].split(), "total_env_steps=400"]
+    run_dir = tmp_path_factory.mktemp("saved") / "run"
+    composed = checked_config(*overrides, "checkpoint.every_seconds=1e-9", f"run_dir={run_dir}")
     composed["callbacks"] = [{"callback": f"{__name__}:Copies", "at": 4}]
-    check_config(composed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
         run.train(composed)
@@ -239,7 +179,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_saves_by_the_clock_do_not_change_training(saved: tuple[list[str], Path], tmp_path: Path) -> None:
     """Two runs of one seed are equal, however fast the machine is."""
     overrides, run_dir = saved
-    run.train(compose_config([*overrides, f"run_dir={tmp_path / 'none'}", "checkpoint.every_seconds=null"]))
+    run.train(checked_config(*overrides, f"run_dir={tmp_path / 'none'}", "checkpoint.every_seconds=null"))
     assert (run_dir / "checkpoints" / "clock.ckpt").is_file()
     assert_equal(learned_state(run_dir), learned_state(tmp_path / "none"))
 
@@ -271,7 +211,7 @@ def test_saves_at_every_iteration_change_nothing_that_is_learned(tmp_path: Path,
 
 
 def test_a_killed_run_goes_on_from_its_save_by_the_clock(tmp_path: Path) -> None:
-    overrides = ("policy=ppo", *SMALL[1:], "run_dir=out", "total_env_steps=100000000", "checkpoint.every_seconds=0.1")
+    overrides = (*SMALL, "run_dir=out", "total_env_steps=100000000", "checkpoint.every_seconds=0.1")
     last = tmp_path / "out" / "checkpoints" / "last.ckpt"
     with Run("train", *overrides, cwd=tmp_path) as killed:
         killed.until(last.is_file)

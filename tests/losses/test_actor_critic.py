@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -17,6 +17,7 @@ from lightning_rl.losses import (
     td_targets,
     temperature_loss,
 )
+from tests.refusals import not_refused
 
 PI = torch.tensor([[0.2, 0.3, 0.5]])
 LOWEST = torch.tensor([[1.0, 1.0, 3.0]])  # of Q1 = [1, 2, 3] and Q2 = [1.5, 1, 4]
@@ -96,11 +97,11 @@ def test_critic_error_takes_targets_of_each_critic() -> None:
 
 
 def test_shapes_that_would_broadcast_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"\[K, N\]"):
-        critic_error(torch.zeros(2, 3), torch.zeros(3, 1))
-    with pytest.raises(ValueError, match=r"\[K, N\]"):
-        critic_error(torch.zeros(2, 3, 4), torch.zeros(3, 4))
-    with pytest.raises(ValueError, match="shapes differ"):
-        discrete_soft_values(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(2, 3), 0.1)
-    with pytest.raises(ValueError, match="shapes differ"):
-        soft_values(torch.zeros(3), torch.zeros(3, 1), 0.1)
+    row, column = torch.zeros(1, 3), torch.zeros(3, 1)
+    cases: list[tuple[Any, tuple[Any, ...], str]] = [
+        (critic_error, (torch.zeros(2, 3), column), r"\[K, N\]"),
+        (critic_error, (torch.zeros(2, 3, 4), torch.zeros(3, 4)), r"\[K, N\]"),
+        (discrete_soft_values, (row, row, torch.zeros(2, 3), 0.1), "shapes differ"),
+        (soft_values, (torch.zeros(3), column, 0.1), "shapes differ"),
+    ]
+    assert not_refused(lambda function, arguments: function(*arguments), cases, ValueError) == []

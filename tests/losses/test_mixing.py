@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from lightning_rl.losses.mixing import mean_over_present, monotonic_mix, sum_mix
+from tests.refusals import not_refused
 
 
 def test_monotonic_mix_by_hand() -> None:
@@ -16,13 +18,8 @@ def test_monotonic_mix_by_hand() -> None:
 
     |w| = (3, 2), v = −1: 3 · 0.5 + 2 (e⁻⁵ − 1) − 1 = −1.5 + 2 e⁻⁵.
     """
-    found = monotonic_mix(
-        torch.tensor([[1.0, -2.0]]),
-        torch.tensor([[[-2.0, 1.0], [1.0, -3.0]]]),
-        torch.tensor([[0.5, 0.0]]),
-        torch.tensor([[3.0, -2.0]]),
-        torch.tensor([-1.0]),
-    )
+    numbers = [[1.0, -2.0]], [[[-2.0, 1.0], [1.0, -3.0]]], [[0.5, 0.0]], [[3.0, -2.0]], [-1.0]
+    found = monotonic_mix(*map(torch.tensor, numbers))
     assert_close(found, torch.tensor([-1.5 + 2 * math.exp(-5)]))
 
 
@@ -70,11 +67,10 @@ def test_mean_over_present_ignores_absent_members_and_rows_without_any() -> None
 
 def test_shapes_that_would_broadcast_are_refused() -> None:
     q, first, bias, last, last_bias = (torch.zeros(shape) for shape in [(2, 3), (2, 3, 4), (2, 4), (2, 4), (2,)])
-    with pytest.raises(ValueError, match="fit"):
-        monotonic_mix(q, first[:, :1], bias, last, last_bias)
-    with pytest.raises(ValueError, match="fit"):
-        monotonic_mix(q, first, bias, last, last_bias.unsqueeze(1))
-    with pytest.raises(ValueError, match="differ"):
-        monotonic_mix(q, first, bias[:1], last, last_bias)
-    with pytest.raises(ValueError, match="differ"):
-        mean_over_present(q, q[:, :1] > 0)
+    cases: list[tuple[Any, tuple[Any, ...], str]] = [
+        (monotonic_mix, (q, first[:, :1], bias, last, last_bias), "fit"),
+        (monotonic_mix, (q, first, bias, last, last_bias.unsqueeze(1)), "fit"),
+        (monotonic_mix, (q, first, bias[:1], last, last_bias), "differ"),
+        (mean_over_present, (q, q[:, :1] > 0), "differ"),
+    ]
+    assert not_refused(lambda function, arguments: function(*arguments), cases, ValueError) == []

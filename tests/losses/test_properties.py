@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from hypothesis import given, settings
@@ -20,9 +19,9 @@ checked = settings(derandomize=True, max_examples=50, deadline=None)
 
 
 @st.composite
-def fragments(draw: st.DrawFn, longest: int = 9) -> Fragment:
+def fragments(draw: st.DrawFn) -> Fragment:
     """Ends anywhere, a reset row after each, padding at the bottom of some columns, values of several sizes."""
-    length, envs = draw(st.integers(1, longest)), draw(st.integers(1, 3))
+    length, envs = draw(st.integers(1, 9)), draw(st.integers(1, 3))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     likely = draw(st.sampled_from([0.0, 0.1, 0.4]))
     terminated, truncated = (torch.rand(length, envs, generator=generator) < likely for _ in range(2))
@@ -39,7 +38,8 @@ def fragments(draw: st.DrawFn, longest: int = 9) -> Fragment:
 
 
 def flags(f: Fragment) -> dict[str, Tensor]:
-    return {name: f[name] for name in FLAGS}
+    """Without `valid` where every row is experience."""
+    return {name: f[name] for name in FLAGS if name != "valid" or not f["valid"].all()}
 
 
 def close(got: Tensor, expected: Tensor, f: Fragment) -> None:
@@ -92,75 +92,24 @@ def test_lambda_0_is_the_one_step_error_and_lambda_1_the_return_to_the_end(f: Fr
     close(lambda_returns(rewards, values, **flags(f), gamma=gamma, lam=1.0), whole, f)
 
 
-@checked
-@given(fragments(), UNIT)
-def test_gamma_0_leaves_the_reward_minus_the_value(f: Fragment, lam: float) -> None:
-    expected = (f["rewards"] - f["values"][:-1]) * f["valid"]
-    close(gae(f["rewards"], f["values"], **flags(f), gamma=0.0, lam=lam), expected, f)
-
-
-@checked
-@given(fragments(), UNIT, UNIT, st.floats(-5, 5))
-def test_gae_is_linear_in_rewards_and_values_together(f: Fragment, gamma: float, lam: float, factor: float) -> None:
-    once = gae(f["rewards"], f["values"], **flags(f), gamma=gamma, lam=lam)
-    scaled = gae(f["rewards"] * factor, f["values"] * factor, **flags(f), gamma=gamma, lam=lam)
-    assert_close(scaled, once * factor, rtol=1e-4, atol=1e-2)
-
-
-@checked
-@given(fragments(), UNIT, st.floats(-50, 50))
-def test_a_constant_added_to_the_values_cancels_without_discount_and_termination(
-    f: Fragment, lam: float, constant: float
-) -> None:
-    f = f | {"terminated": torch.zeros_like(f["terminated"]), "truncated": f["terminated"] | f["truncated"]}
-    plain = gae(f["rewards"], f["values"], **flags(f), gamma=1.0, lam=lam)
-    close(gae(f["rewards"], f["values"] + constant, **flags(f), gamma=1.0, lam=lam), plain, f)
-
-
-@checked
-@given(fragments(longest=12), UNIT, st.data())
-def test_a_fragment_cut_anywhere_bootstraps_from_the_value_at_the_cut(
-    f: Fragment, gamma: float, data: st.DataObject
-) -> None:
-    """λ = 0 looks one row ahead only, so the pieces are the whole; λ = 1 equals a return truncated at the cut."""
-    cut = data.draw(st.integers(1, len(f["rewards"])))
-    whole = gae(f["rewards"], f["values"], **flags(f), gamma=gamma, lam=0.0)
-    first = {name: column[:cut] for name, column in flags(f).items()}
-    piece = gae(f["rewards"][:cut], f["values"][: cut + 1], **first, gamma=gamma, lam=0.0)
-    assert torch.equal(piece, whole[:cut])
-    ended = f["truncated"].clone()
-    ended[cut - 1] |= f["valid"][cut - 1]
-    cut_by_hand = gae(f["rewards"], f["values"], **(flags(f) | {"truncated": ended}), gamma=gamma, lam=1.0)
-    close(gae(f["rewards"][:cut], f["values"][: cut + 1], **first, gamma=gamma, lam=1.0), cut_by_hand[:cut], f)
-
-
 # -- sums of rewards --------------------------------------------------------------------------------------------------
 @checked
-@given(fragments(), UNIT)
-def test_discounted_returns_are_the_sum_of_their_definition(f: Fragment, gamma: float) -> None:
-    expected = torch.zeros_like(f["rewards"], dtype=torch.float64)
-    for row, env in every_row(f):
-        for power, t in enumerate(episode_rows(f, env, row)):
-            expected[row, env] += gamma**power * f["rewards"][t, env].double()
-    close(discounted_returns(f["rewards"], **flags(f), gamma=gamma), expected, f)
-
-
-@checked
 @given(fragments(), UNIT, st.integers(1, 7))
-def test_n_step_returns_are_the_sum_over_the_next_n_rows(f: Fragment, gamma: float, n: int) -> None:
-    expected = torch.zeros_like(f["rewards"], dtype=torch.float64)
+def test_discounted_and_n_step_returns_are_the_sums_of_their_definitions(f: Fragment, gamma: float, n: int) -> None:
+    whole, expected = (torch.zeros_like(f["rewards"], dtype=torch.float64) for _ in range(2))
     for row, env in every_row(f):
-        rows = episode_rows(f, env, row)[:n]
-        for power, t in enumerate(rows):
-            expected[row, env] += gamma**power * f["rewards"][t, env].double()
-        if rows:
+        rows = episode_rows(f, env, row)
+        weighted = [gamma**power * float(f["rewards"][t, env]) for power, t in enumerate(rows)]
+        whole[row, env], expected[row, env] = sum(weighted), sum(weighted[:n])
+        if rows := rows[:n]:
             expected[row, env] += gamma ** len(rows) * next_value(f, env, rows[-1])
+    close(discounted_returns(f["rewards"], **flags(f), gamma=gamma), whole, f)
     close(n_step_returns(f["rewards"], f["values"], **flags(f), gamma=gamma, n=n), expected, f)
 
 
 # -- V-trace ----------------------------------------------------------------------------------------------------------
 @checked
-@given(fragments(), UNIT, UNIT, st.floats(0.1, 3), st.floats(0.1, 3))
+@given(fragments(), UNIT, UNIT, st.floats(0.1, 3), st.floats(0, 3))
 def test_vtrace_is_the_sum_of_its_definition(
     f: Fragment, gamma: float, lam: float, clip_rho: float, clip_c: float
 ) -> None:
@@ -199,24 +148,6 @@ def test_vtrace_of_the_acting_policy_itself_is_the_lambda_return(f: Fragment, ga
         assert (advantages[~valid] == 0).all()
 
 
-@checked
-@given(fragments(), UNIT)
-def test_a_trace_clipped_to_0_is_the_one_step_error(f: Fragment, gamma: float) -> None:
-    targets, _ = vtrace(torch.zeros_like(f["rewards"]), f["rewards"], f["values"], **flags(f), gamma=gamma, clip_c=0.0)
-    one_step = n_step_returns(f["rewards"], f["values"], **flags(f), gamma=gamma, n=1)
-    close(targets[f["valid"]], one_step[f["valid"]], f)
-
-
-@checked
-@given(fragments(), st.floats(0, 50))
-def test_ratios_beyond_the_clip_equal_the_clip(f: Fragment, further: float) -> None:
-    beyond = torch.where(f["log_rhos"] > 0, f["log_rhos"] + further, f["log_rhos"])
-    once = vtrace(f["log_rhos"], f["rewards"], f["values"], **flags(f), gamma=0.9)
-    again = vtrace(beyond, f["rewards"], f["values"], **flags(f), gamma=0.9)
-    assert torch.equal(once[0], again[0])
-    assert torch.equal(once[1], again[1])
-
-
 # -- all of them ------------------------------------------------------------------------------------------------------
 def all_results(f: Fragment) -> list[Tensor]:
     rewards, values, ends = f["rewards"], f["values"], flags(f)
@@ -241,16 +172,6 @@ def test_rows_that_are_not_valid_have_no_effect(f: Fragment) -> None:
     poisoned["values"] = f["values"].masked_fill(~needed, nan)
     for got, clean in zip(all_results(f | poisoned), all_results(f), strict=True):
         assert_close(got[f["valid"]], clean[f["valid"]])
-
-
-@checked
-@given(fragments(), st.randoms(use_true_random=False))
-def test_environments_are_independent(f: Fragment, random: Any) -> None:
-    order = list(range(f["rewards"].shape[1]))
-    random.shuffle(order)
-    permuted: dict[str, Tensor] = {name: column[:, order] for name, column in f.items()}
-    for got, whole in zip(all_results(permuted), all_results(f), strict=True):
-        assert_close(got, whole[:, order], rtol=1e-6, atol=1e-5)
 
 
 @checked

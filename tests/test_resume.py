@@ -93,6 +93,7 @@ def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path,
 
 SHORT_RUN = f"{UNCUT} env=cartpole model.fcnet_hiddens=[8] evaluation.every_env_steps=96 total_env_steps=256"
 FRAGMENTS = "workers.fragment_length=16"
+EXPLORES = f"policy=ppo {FRAGMENTS} policy.minibatches=1 exploration"
 R2D2 = "policy=r2d2 data.capacity=100 data.batch_size=4 model.lstm_cell_size=8 data.learning_starts=40"
 EXPERIENCE = {
     "impala": f"policy=impala {FRAGMENTS} data.order=fixed data.replay_proportion=1.0 policy.minibatches=1",
@@ -101,14 +102,19 @@ EXPERIENCE = {
     "es": "policy=es data.directions=2 data.eval_prob=0.5",
     "ars": "policy=ars data.directions=2",
     "r2d2": f"{R2D2} {FRAGMENTS} data.sequence_length=4 data.sequence_stride=2 data.burn_in=2",
-    "rnd": f"policy=ppo {FRAGMENTS} policy.minibatches=1 exploration=rnd",
-    "parameter noise": f"{REPLAY} policy=dqn exploration=parameter_noise",
+    "rnd": f"{EXPLORES}=rnd exploration.intrinsic_reward_coeff=[[0,1.0],[400,0.0]]",
+    "curiosity": f"{EXPLORES}=curiosity policy.lr={{type:cosine,initial:1e-3,final:0,steps:400}}",
+    "gsde": f"{EXPLORES}=gsde env=pendulum exploration.sample_freq=11",
+    "epsilon greedy": f"{EXPLORES}=epsilon_greedy exploration.epsilon_timesteps=400",
+    "parameter noise": f"{REPLAY} policy=dqn exploration=parameter_noise exploration.random_timesteps=50",
 }
 
 
-@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es")))
+@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es", "gsde")))
 def test_a_resumed_run_equals_an_uninterrupted_run_for_every_kind_of_experience(tmp_path: Path, name: str) -> None:
-    """With requests, populations, gradients, sequences, target networks, and networks that explore."""
+    """With requests, populations, gradients, sequences, target networks, and networks that explore.
+
+    Exploration rates, learning rates and coefficients follow the env steps."""
     overrides = f"{SHORT_RUN} {EXPERIENCE[name]} run_dir={tmp_path / 'whole'}"
     assert_half_and_half_are_the_whole(checked_config(*overrides.split()), 128)
 

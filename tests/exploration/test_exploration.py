@@ -29,7 +29,6 @@ from lightning_rl.exploration import (
     make_exploration,
     strategy_class,
 )
-from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.policies import PPO
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
@@ -46,11 +45,8 @@ from tests.exploration.spaces import (
 )
 from tests.refusals import not_refused
 
-REPLAYED = {
-    "constant_noise": "td3",
-    "random_start": "sac",
-    "constant_group_noise": "maddpg",
-}  # tuned values for these algorithms, not defaults
+# Tuned values for these algorithms, not defaults.
+REPLAYED = {"constant_noise": "td3", "random_start": "sac", "constant_group_noise": "maddpg"}
 YAMLS = [name for name in group_options("exploration") if name != "custom" and name not in REPLAYED]
 every_strategy = pytest.mark.parametrize("name", TAKES)
 
@@ -106,30 +102,18 @@ def test_a_subclass_that_overrides_the_choice_is_used_in_every_short_cut(parent:
 
 
 @every_strategy
-def test_explored_actions_are_inside_the_space(name: str) -> None:
-    for space in TAKES[name]:
-        actions, logp = choose_actions(build_strategy(name, space), distribution(space))
-        single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))
-        assert all(space.contains(action) for action in single), space
-        assert logp.shape == (64,) and bool(logp.isfinite().all()), space
-
-
-@pytest.mark.parametrize("name", [name for name in TAKES if name != "parameter_noise"])  # its noise is in the network
-def test_exploring_is_not_greedy(name: str) -> None:
-    for space in TAKES[name]:
-        dist = distribution(space)
-        actions, _ = choose_actions(build_strategy(name, space), dist)
-        assert not torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample())), space
-
-
-@every_strategy
-def test_strategies_never_change_the_outputs_of_the_network(name: str) -> None:
-    """RLlib's soft Q divided the caller's logits in place."""
+def test_explored_actions_are_inside_the_space_and_not_the_best_ones(name: str) -> None:
+    """And the outputs of the network are left alone: RLlib's soft Q divided the caller's logits in place."""
     for space in TAKES[name]:
         dist = distribution(space)
         before = dist.inputs.clone()
-        choose_actions(build_strategy(name, space), dist)
+        actions, logp = choose_actions(build_strategy(name, space), dist)
         assert torch.equal(dist.inputs, before), space
+        single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))
+        assert all(space.contains(action) for action in single), space
+        assert logp.shape == (64,) and bool(logp.isfinite().all()), space
+        is_best = torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample()))
+        assert not is_best or name == "parameter_noise", space  # whose noise is in the network
 
 
 @every_strategy
@@ -182,20 +166,20 @@ def test_random_actions_of_half_open_boxes_have_their_density() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "space", "logp"),
+    ("name", "space"),
     [
-        ("stochastic_sampling", spaces.Discrete(4), -math.log(4)),
-        ("parameter_noise", spaces.Discrete(4), -math.log(4)),
-        ("gaussian_noise", BOXES[0], -math.log(4)),  # [−1, 1]²
-        ("per_worker_gaussian_noise", BOXES[0], -math.log(4)),
-        ("ornstein_uhlenbeck_noise", BOXES[0], -math.log(4)),
+        *((name, spaces.Discrete(4)) for name in ("stochastic_sampling", "parameter_noise")),
+        *((f"{kind}_noise", BOXES[0]) for kind in ("gaussian", "per_worker_gaussian", "ornstein_uhlenbeck")),
     ],
 )
-def test_rllib_defect_random_steps_had_log_probability_0(name: str, space: Space[Any], logp: float) -> None:
-    """…so that the first ratio π/1 of PPO was wrong. The random steps end at `random_timesteps`."""
+def test_rllib_defect_random_steps_had_log_probability_0(name: str, space: Space[Any]) -> None:
+    """…so that the first ratio π/1 of PPO was wrong. Here it is ¼: of four actions, or of [−1, 1]².
+
+    The random steps end at `random_timesteps`.
+    """
     exploration, dist = build_strategy(name, space, random_timesteps=100), distribution(space)
     actions, early = choose_actions(exploration, dist, timestep=99)
-    assert_close(early, torch.full((64,), logp))
+    assert_close(early, torch.full((64,), -math.log(4)))
     later, late = choose_actions(exploration, dist, timestep=100)
     assert not torch.equal(flat_actions(space, actions), flat_actions(space, later)) and not torch.equal(early, late)
 
@@ -279,34 +263,16 @@ def test_info_is_empty_without_a_schedule() -> None:
     assert Random(spaces.Discrete(2)).info(0) == {}
 
 
-def test_model_catalog_has_a_distribution_for_every_tested_space() -> None:
-    assert all(ModelCatalog.get_action_dist(space)[1] > 0 for taken in TAKES.values() for space in taken)
-
-
 def test_noisy_network_exploration_refuses_a_network_without_noise() -> None:
     """PPO on a plain network would take its best action every time."""
     with pytest.raises(ConfigError, match=r"exploration\.type=noisy_network"):
         PPO(*CARTPOLE.spaces(), exploration={"type": "noisy_network"})
 
 
-OU = {"type": "ornstein_uhlenbeck_noise"}
-
-
-@pytest.mark.parametrize(
-    ("given", "follows"),
-    [
-        ({"type": "stochastic_sampling"}, False),
-        ({"type": "gaussian_noise"}, False),
-        (OU, True),
-        ({"type": "gsde"}, True),
-        ({"type": "parameter_noise"}, True),
-        ({"type": "curiosity"}, False),
-        ({"type": "curiosity", "sub_exploration": OU}, True),
-        ({"type": "group_noise"}, False),
-        ({"type": "group_noise", "sub_exploration": OU}, True),
-    ],
-    ids=str,
-)
-def test_strategies_with_noise_that_lasts_follow_episodes(given: dict[str, Any], follows: bool) -> None:
-    box = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    assert make_exploration(given, box, box).follows_episodes is follows
+def test_strategies_with_noise_that_lasts_follow_episodes() -> None:
+    box, noise = spaces.Box(-1.0, 1.0, (2,), np.float32), {"type": "ornstein_uhlenbeck_noise"}
+    lasting = [noise, {"type": "gsde"}, {"type": "parameter_noise"}]
+    lasting += [{"type": name, "sub_exploration": noise} for name in ("curiosity", "group_noise")]
+    drawn = [{"type": name} for name in ("stochastic_sampling", "gaussian_noise", "curiosity", "group_noise")]
+    assert [each for each in lasting if not make_exploration(each, box, box).follows_episodes] == []
+    assert [each for each in drawn if make_exploration(each, box, box).follows_episodes] == []

@@ -18,8 +18,9 @@ from lightning_rl.exploration import GSDE, Actor
 from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.models.gsde_head import StateDependentHead
 from lightning_rl.policies import A2C, PPO, SAC, TD3, TQC, Policy
-from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from lightning_rl.rollouts import RolloutWorker
 from tests.envs.classic_control import PENDULUM
+from tests.refusals import not_refused
 
 OBS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-2.0, 2.0, (2,), np.float32)
 MEMORY = {"use_lstm": True, "lstm_cell_size": 8}
@@ -235,20 +236,6 @@ def test_learning_reads_the_log_probabilities_that_acted(kind: Any, model: dict[
     worker.stop()
 
 
-def test_the_noise_of_a_worker_does_not_depend_on_its_process() -> None:
-    """Two workers in one process act like each alone, over fragments that end in the middle of a noise."""
-
-    def workers(*indices: int) -> WorkerSet:
-        policy = PPO(*PENDULUM.spaces(), exploration={"type": "gsde", "sample_freq": 8}, seed=1)
-        keywords: dict[str, Any] = {"num_envs": 2, "fragment_length": 5, "logical_workers": 2, "seed": 1}
-        return WorkerSet(PENDULUM, policy, indices, **keywords)
-
-    together, apart = workers(0, 1), [workers(0), workers(1)]
-    for _ in range(3):
-        expected = torch.cat([each.sample().actions for each in apart], dim=1)
-        assert torch.equal(together.sample().actions, expected)
-
-
 def test_noise_goes_on_from_fragment_to_fragment() -> None:
     """Fragments of one step, as between the gradient steps of SAC: 4 steps in one state share a matrix."""
 
@@ -294,31 +281,22 @@ class Headless(Model):
         return torch.zeros(2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ({"space": spaces.Discrete(2)}, UnsupportedSpaceError, r"GSDE.*epsilon_greedy"),
-        ({"space": spaces.Tuple([ACTIONS, ACTIONS])}, UnsupportedSpaceError, "use stochastic"),
-        ({"kind": TD3}, ConfigError, r"TD3.*SquashedDeterministic"),
-        ({"model": {"custom_action_dist": "Beta"}}, ConfigError, "Beta"),
-        ({"model": {"free_log_std": True}}, ConfigError, r"set model\.free_log_std=false"),
-        ({"model": {"no_final_linear": True}}, ConfigError, r"leave model\.no_final_linear out"),
-        ({"model": {"custom_model": Headless}}, ConfigError, "Headless"),
-        ({"sample_freq": 0}, ConfigError, r"exploration\.sample_freq=0; expected at least 1"),
-    ],
-)
-def test_gsde_refuses_spaces_and_models_that_it_cannot_use_in_one_line(
-    arguments: dict[str, Any], error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words) as raised:
-        gsde_policy(**arguments)
-    assert "\n" not in str(raised.value)
-
-
-def test_disturbed_weights_and_a_noise_of_features_exclude_each_other() -> None:
+def test_gsde_refuses_spaces_models_and_strategies_that_it_cannot_use() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"space": spaces.Discrete(2)}, r"GSDE.*epsilon_greedy"),
+        ({"space": spaces.Tuple([ACTIONS, ACTIONS])}, "use stochastic"),
+        ({"kind": TD3}, r"TD3.*SquashedDeterministic"),
+        ({"model": {"custom_action_dist": "Beta"}}, "Beta"),
+        ({"model": {"free_log_std": True}}, r"set model\.free_log_std=false"),
+        ({"model": {"no_final_linear": True}}, r"leave model\.no_final_linear out"),
+        ({"model": {"custom_model": Headless}}, "Headless"),
+        ({"sample_freq": 0}, r"exploration\.sample_freq=0; expected at least 1"),
+    ]
+    refusals = (ConfigError, UnsupportedSpaceError)
+    assert not_refused(lambda arguments: gsde_policy(**arguments), cases, refusals) == []
+    nested = {"type": "parameter_noise", "sub_exploration": {"type": "gsde"}}
     with pytest.raises(ConfigError, match="under parameter_noise"):
-        exploration = {"type": "parameter_noise", "sub_exploration": {"type": "gsde"}}
-        PPO(OBS, ACTIONS, exploration=exploration)
+        PPO(OBS, ACTIONS, exploration=nested)
 
 
 def test_gsde_works_under_intrinsic_rewards() -> None:

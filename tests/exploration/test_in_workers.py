@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,34 +10,17 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator
 from lightning_rl.exploration import Actor, EpsilonGreedy, Exploration
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import DQN, PPO, R2D2, SAC, TD3, Policy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
-from lightning_rl.runs import run
-from tests.callbacks.log_files import csv_rows
 from tests.envs.classic_control import CARTPOLE, PENDULUM
-from tests.families import each
 
 FALLING = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 0.0, "epsilon_timesteps": 100}
 
 
-class Short(gym.Env[np.ndarray, np.ndarray]):
-    """Episodes of 3 steps; what is done does not matter."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.zeros(1, np.float32), 0.0, self.steps == 3, False, {}
+SHORT = EnvCreator("Pendulum-v1", max_episode_steps=3)
 
 
 class Diary(Exploration):
@@ -62,10 +44,9 @@ class Diary(Exploration):
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_workers_call_begin_fragment_and_on_episode_start_of_the_strategy(mode: AutoresetMode) -> None:
     """3 steps, an end, (a reset row,) and the next episode, in both environments, across two fragments."""
-    env = EnvCreator(Short)
-    policy = PPO(*env.spaces(), exploration={"type": Diary})
+    policy = PPO(*SHORT.spaces(), exploration={"type": Diary})
     options: dict[str, Any] = {"num_envs": 2, "fragment_length": 4, "vectorization": "sync", "mode": mode}
-    worker = RolloutWorker(env, policy, worker_index=1, logical_workers=3, **options)
+    worker = RolloutWorker(SHORT, policy, worker_index=1, logical_workers=3, **options)
     worker.sample()
     policy.env_steps = 7
     worker.sample()
@@ -81,14 +62,14 @@ def test_workers_call_begin_fragment_and_on_episode_start_of_the_strategy(mode: 
 
 def test_ou_noise_starts_at_0_with_every_episode_of_a_worker() -> None:
     """With θ = 1 noise is what was drawn; with θ = 0 it is the sum since the episode began: within 3 steps, 3 draws."""
-    env = EnvCreator(Short)
     settings = {"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0, "scale_schedule": 0.01, "ou_base_noise": 0.5}
     noise = {}
     for theta in (0.0, 1.0):
-        policy = PPO(*env.spaces(), exploration={**settings, "ou_theta": theta}, seed=1)
-        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=11, vectorization="sync", seed=1)
-        actions = worker.sample().actions[..., 0]
-        noise[theta] = actions - policy.compute_actions(np.zeros((2, 1), np.float32), explore=False)[0][:, 0]
+        policy = PPO(*SHORT.spaces(), exploration={**settings, "ou_theta": theta}, seed=1)
+        worker = RolloutWorker(SHORT, policy, num_envs=2, fragment_length=11, vectorization="sync", seed=1)
+        fragment = worker.sample()
+        best = policy.compute_actions(fragment.obs[:-1].flatten(0, 1), explore=False)[0]
+        noise[theta] = (fragment.actions - best.view_as(fragment.actions))[..., 0]
     drawn, summed = noise[1.0], noise[0.0]
     for start in (0, 4, 8):  # rows 3 and 7 are resets
         torch.testing.assert_close(summed[start : start + 3], drawn[start : start + 3].cumsum(0), rtol=1e-3, atol=1e-5)
@@ -110,8 +91,13 @@ def test_a_fragment_that_starts_with_a_reset_can_be_computed_again(name: str) ->
     assert torch.equal(fragments[0].action_logp, fragments[1].action_logp)
 
 
-def test_two_workers_in_one_process_act_like_two_in_two_processes() -> None:
-    settings = {"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0}
+@pytest.mark.parametrize(
+    "settings",
+    [{"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0}, {"type": "gsde", "sample_freq": 12}],
+    ids=lambda settings: settings["type"],
+)
+def test_two_workers_in_one_process_act_like_two_in_two_processes(settings: dict[str, Any]) -> None:
+    """Over fragments of 8 steps, which end in the middle of a noise."""
 
     def workers(*indices: int) -> WorkerSet:
         policy = PPO(*PENDULUM.spaces(), exploration=settings, seed=1)
@@ -146,8 +132,8 @@ def test_rllib_defect_workers_scheduled_by_steps_of_their_own() -> None:
     assert torch.equal(fragment.actions.flatten(), best)  # ε = 0 at 100, though this worker has made no step before
 
 
-def test_rllib_defect_epsilon_was_not_restored(tmp_path: Path) -> None:
-    """ε before saving is ε after loading: through the state, through a checkpoint, and in the acting copy."""
+def test_rllib_defect_epsilon_was_not_restored() -> None:
+    """ε before saving is ε after loading: through the state, and in the acting copy."""
     policy = PPO(*CARTPOLE.spaces(), exploration=FALLING, seed=1)
     policy.learn_on_batch(RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=16).sample())
 
@@ -160,60 +146,12 @@ def test_rllib_defect_epsilon_was_not_restored(tmp_path: Path) -> None:
     assert epsilon(twin) == epsilon(policy) == epsilon(policy.copy_for_acting())
 
 
-SMALL = [
-    "policy=ppo",
-    "env=cartpole",
-    "experiment=none",
-    "policy.passes=1",
-    "policy.lr=1e-3",  # by default it falls to the end of a run, and that of the shorter run comes sooner
-    "workers.logical_workers=2",
-    "workers.envs_per_worker=2",
-    "workers.fragment_length=16",
-    "evaluation.episodes=1",
-    "evaluation.max_share=null",
-    "evaluation.every_env_steps=192",
-]
-RUNS = {
-    "epsilon_greedy": ["exploration=epsilon_greedy", "exploration.epsilon_timesteps=400"],
-    "parameter_noise": ["exploration=parameter_noise", "exploration.random_timesteps=100"],
-    "gsde": ["exploration=gsde", "env=pendulum", "exploration.sample_freq=11"],
-    "curiosity": ["exploration=curiosity", "policy.lr={type:cosine,initial:1e-3,final:0,steps:400}"],
-    "rnd": ["exploration=rnd", "exploration.intrinsic_reward_coeff=[[0,1.0],[400,0.0]]"],
-}
-
-
-@pytest.mark.parametrize("name", each(RUNS, default=["gsde"]))
-def test_a_resumed_run_explores_as_the_run_without_a_stop(tmp_path: Path, name: str) -> None:
-    """Weights, σ, statistics and curves bit for bit; ε, learning rate and coefficient follow the env steps."""
-
-    def config(run_dir: Path, *more: str) -> dict[str, Any]:
-        composed = compose_config([*SMALL, *RUNS[name], f"run_dir={run_dir}", *more])
-        check_config(composed)
-        return composed
-
-    whole, again = tmp_path / "whole", tmp_path / "again"
-    run.train(config(whole, "total_env_steps=384", "checkpoint.every_env_steps=192"))
-    run.train(config(again, "total_env_steps=192"))
-    run.train(run.resumed_config(again, {"total_env_steps": 384}), ckpt_path=again / "checkpoints" / "last.ckpt")
-    ends = [torch.load(each / "checkpoints" / "last.ckpt", weights_only=True) for each in (whole, again)]
-    assert ends[0]["counters"] == ends[1]["counters"]
-    assert all(torch.equal(value, ends[1]["state_dict"][key]) for key, value in ends[0]["state_dict"].items())
-    curves = [_curves(each) for each in (whole, again)]
-    assert curves[0] == curves[1] and len(curves[0]) >= 6
-
-
-def _curves(run_dir: Path) -> list[dict[str, str]]:
-    rows = csv_rows(run_dir / "metrics.csv")
-    kept = [key for key in rows[0] if key.startswith("train/exploration/")]
-    assert kept, f"nothing of the exploration among {list(rows[0])}"
-    return [{key: row[key] for key in (*kept, "env_steps", "train/lr")} for row in rows]
-
-
 TAXI = max(id for id in gym.registry if id.startswith("Taxi-v"))  # an earlier version is deprecated later
+HALF = {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}
 POLICIES = {
-    "dqn": (DQN, CARTPOLE, {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
-    "masked": (DQN, EnvCreator(TAXI), {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
-    "recurrent": (R2D2, CARTPOLE, {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
+    "dqn": (DQN, CARTPOLE, HALF),
+    "masked": (DQN, EnvCreator(TAXI), HALF),
+    "recurrent": (R2D2, CARTPOLE, HALF),
     "sac": (SAC, PENDULUM, {}),
     "random start": (SAC, PENDULUM, {"exploration": {"type": "stochastic_sampling", "random_timesteps": 10**6}}),
     "td3": (TD3, PENDULUM, {}),
@@ -286,7 +224,7 @@ def test_random_numbers_of_a_failed_step_are_dropped() -> None:
     """Randomness of a fragment follows from its seed alone."""
     actions = []
     for fails in (False, True):
-        policy = DQN(*CARTPOLE.spaces(), exploration={"type": "epsilon_greedy", "epsilon_schedule": 0.5}, seed=1)
+        policy = DQN(*CARTPOLE.spaces(), **HALF, seed=1)
         worker = RolloutWorker(CARTPOLE, policy, fragment_length=30, record_logp=False, seed=5)
         if fails:
             policy.seed_exploration(9)

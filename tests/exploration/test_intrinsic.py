@@ -23,28 +23,11 @@ from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.envs.classic_control import CARTPOLE
 from tests.exploration.spaces import DISCRETE, MIXED, build_strategy, choose_actions, distribution
+from tests.feature_matrix import AnySpaces
 
 PICTURE = spaces.Box(0, 255, (16, 16, 3), np.uint8)
 NESTED = spaces.Dict(camera=PICTURE, parts=spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)]))
 KINDS = ["curiosity", "rnd"]
-
-
-class Anything(gym.Env[Any, Any]):
-    """Random observations and no reward, of any spaces; episodes of 5 steps."""
-
-    def __init__(self, observations: Space[Any], actions: Space[Any]) -> None:
-        self.observation_space, self.action_space = observations, actions
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return self.observation_space.sample(), 0.0, self.steps == 5, False, {}
 
 
 def policy_and_worker(kind: str, policy_class: type[Policy] = PPO, env: Any = "CartPole-v1", **keywords: Any) -> Any:
@@ -56,26 +39,19 @@ def policy_and_worker(kind: str, policy_class: type[Policy] = PPO, env: Any = "C
 
 
 # -- equations --------------------------------------------------------------------------------------------------------
-def test_curiosity_is_half_the_squared_error_of_the_predicted_features() -> None:
-    """Pathak et al. 2017, eq. 6, by hand: φ̂ is a constant 1 and φ(s') is 0 in 4 entries, so r = ½ · 4."""
-    exploration = Curiosity(spaces.Discrete(2), spaces.Discrete(3), feature_dim=4, normalize=False)
+def test_curiosity_and_its_loss_by_hand() -> None:
+    """Pathak et al. 2017, eq. 6: φ̂ is a constant 1 and φ(s') is 0 in 4 entries, so r = ½ · 4.
+
+    All weights are 0 but that bias: the inverse loss is ln 2, the forward loss ½ · 4; β = 0.2 weighs them.
+    """
+    exploration = Curiosity(spaces.Discrete(2), spaces.Discrete(3), feature_dim=4, beta=0.2, normalize=False)
     with torch.no_grad():
         for p in exploration.parameters():
             p.zero_()
         exploration.forward_model[1].bias.fill_(1.0)
-    obs = exploration._inputs(torch.tensor([0, 1]))
-    assert_close(exploration.novelty(obs, torch.tensor([0, 1]), obs), torch.tensor([2.0, 2.0]))
-
-
-def test_curiositys_loss_weighs_both_models() -> None:
-    """All weights 0 but the forward bias 1: inverse loss ln 2, forward loss ½ · 4, β = 0.2."""
-    exploration = Curiosity(spaces.Discrete(2), spaces.Discrete(3), feature_dim=4, beta=0.2)
-    with torch.no_grad():
-        for p in exploration.parameters():
-            p.zero_()
-        exploration.forward_model[1].bias.fill_(1.0)
-    obs = exploration._inputs(torch.tensor([0, 1]))
-    loss, metrics = exploration.own_loss(obs, torch.tensor([0, 1]), obs)
+    obs, actions = exploration._inputs(torch.tensor([0, 1])), torch.tensor([0, 1])
+    assert_close(exploration.novelty(obs, actions, obs), torch.tensor([2.0, 2.0]))
+    loss, metrics = exploration.own_loss(obs, actions, obs)
     assert_close(metrics["inverse_loss"], torch.tensor(2.0).log())
     assert_close(loss, 0.8 * torch.tensor(2.0).log() + 0.2 * 2.0)
 
@@ -149,8 +125,7 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
 @pytest.mark.parametrize("policy_class", [PPO, A2C, PG])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_algorithm_learns_from_intrinsic_rewards(kind: str, policy_class: type[Policy]) -> None:
-    """In an environment without rewards all advantages of a critic that says 0 come from the intrinsic ones."""
-    env = EnvCreator(Anything, {"observations": spaces.Discrete(5), "actions": spaces.Discrete(2)})
+    env = EnvCreator(AnySpaces, {"observation_space": spaces.Discrete(5), "action_space": spaces.Discrete(2)})
     policy, worker = policy_and_worker(kind, policy_class, env)
     fragment = worker.sample()
     rows = policy.learner.rows_of(fragment)
@@ -178,7 +153,7 @@ def test_rllib_defect_only_discrete_actions_and_only_one_process(
     kind: str, observations: Space[Any], actions: Space[Any]
 ) -> None:
     """Any spaces; and the worker only records, so it may be anywhere."""
-    env = EnvCreator(Anything, {"observations": observations, "actions": actions})
+    env = EnvCreator(AnySpaces, {"observation_space": observations, "action_space": actions})
     policy, worker = policy_and_worker(kind, env=env, passes=1, minibatches=2)
     fragment = worker.sample()
     assert "intrinsic_rewards" not in fragment and "next_obs" not in fragment
@@ -280,9 +255,8 @@ def test_curiosity_falls_for_known_transitions_with_n_step_replay_too() -> None:
 
 
 def test_the_other_strategy_chooses_the_actions() -> None:
-    policy, _ = policy_and_worker(
-        "curiosity", settings={"sub_exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.0}}
-    )
+    greedy = {"sub_exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.0}}
+    policy, _ = policy_and_worker("curiosity", settings=greedy)
     obs = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     assert torch.equal(policy.compute_actions(obs)[0], policy.compute_actions(obs, explore=False)[0])
     assert policy.exploration.info(0)["epsilon"] == 0.0

@@ -18,6 +18,7 @@ from lightning_rl.exploration.parameter_noise import row_distances
 from lightning_rl.models.distributions import Categorical, DiagGaussian
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 
 OBS = np.zeros((4, 4), np.float32) + 0.1
@@ -86,16 +87,10 @@ def test_recurrent_models_keep_a_state_for_each_environment() -> None:
 # -- where it does not belong -----------------------------------------------------------------------------------------
 def test_rllib_defect_noisy_weights_in_a_checkpoint(tmp_path: Path) -> None:
     """A checkpoint in the middle of an episode holds the weights without noise, and acting leaves them as they are."""
-    overrides = [
-        "exploration=parameter_noise",
-        "exploration.random_timesteps=0",
-        "exploration.initial_stddev=1.0",
-        "policy.lr=0.0",
-        "workers.envs_per_worker=2",
-        "workers.fragment_length=16",
-        f"run_dir={tmp_path}",
-    ]
-    algorithm = Algorithm("ppo", "cartpole", overrides=["experiment=none", *overrides])
+    overrides = f"""experiment=none exploration=parameter_noise exploration.random_timesteps=0
+        exploration.initial_stddev=1.0 policy.lr=0.0 workers.envs_per_worker=2 workers.fragment_length=16
+        run_dir={tmp_path}"""
+    algorithm = Algorithm("ppo", "cartpole", overrides=overrides.split())
     before = weights(algorithm.policy)
     algorithm.train()  # acts with noise; learning rate 0
     loaded = Policy.load(str(algorithm.save()))
@@ -107,15 +102,10 @@ def test_rllib_defect_noisy_weights_in_a_checkpoint(tmp_path: Path) -> None:
 def test_learning_and_evaluation_are_not_disturbed() -> None:
     policy, twin = noisy_policy(), PPO(*CARTPOLE.spaces(), seed=1)
     outputs(policy)
-    assert_close(outputs(policy, explore=False), twin.distribution_of(_batch()).inputs)
-    assert_close(policy.distribution_of(_batch()).inputs, twin.distribution_of(_batch()).inputs)
+    batch = SampleBatch(obs=torch.from_numpy(OBS))
+    assert_close(outputs(policy, explore=False), twin.distribution_of(batch).inputs)
+    assert_close(policy.distribution_of(batch).inputs, twin.distribution_of(batch).inputs)
     assert policy.compute_single_action(OBS[0]) == twin.compute_single_action(OBS[0])
-
-
-def _batch() -> Any:
-    from lightning_rl.sample_batch import SampleBatch
-
-    return SampleBatch(obs=torch.from_numpy(OBS))
 
 
 def test_an_evaluation_between_two_fragments_does_not_change_the_noise() -> None:

@@ -93,7 +93,7 @@ def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path,
 
 SHORT_RUN = f"{UNCUT} env=cartpole model.fcnet_hiddens=[8] evaluation.every_env_steps=96 total_env_steps=256"
 FRAGMENTS = "workers.fragment_length=16"
-EXPLORES = f"policy=ppo {FRAGMENTS} policy.minibatches=1 exploration"
+EXPLORES = f"policy=ppo {FRAGMENTS} workers.envs_per_worker=2 policy.minibatches=1 exploration"
 R2D2 = "policy=r2d2 data.capacity=100 data.batch_size=4 model.lstm_cell_size=8 data.learning_starts=40"
 EXPERIENCE = {
     "impala": f"policy=impala {FRAGMENTS} data.order=fixed data.replay_proportion=1.0 policy.minibatches=1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import subprocess
@@ -15,10 +16,18 @@ from typing import Any, Self
 import psutil
 import torch
 
-__all__ = ["Fork", "Run"]
+__all__ = ["Fork", "Run", "import_file"]
 
 MARK = "LIGHTNING_RL_TEST_RUN"
 ROOT = Path(__file__).parents[1]
+
+
+def import_file(file: Path) -> Any:
+    """A program of docs/ or scripts/ as a module, which is not in `sys.modules`."""
+    spec: Any = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Fork(multiprocessing.get_context("fork").Process):

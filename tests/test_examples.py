@@ -7,25 +7,23 @@ written "`name` ≥ number" or "`name` ≤ number".
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 from tests.families import each
+from tests.run_processes import import_file
 
 FOLDER = Path(__file__).parents[1] / "docs" / "examples"
 CLAIM = re.compile(r"`([\w -]+)` ([≥≤]) (−?[\d.]*\d)")
 
 FILES = {file.stem: file for file in sorted(FOLDER.glob("*.py"))}
-QUICK = (  # a loss, a model, several agents, and a policy of one's own
-    *("autoencoder_loss", "custom_model_dict_obs", "self_play_rock_paper_scissors", "policy_from_scratch"),
-)
+# A loss, a model, several agents, and a policy of one's own.
+QUICK = ("autoencoder_loss", "custom_model_dict_obs", "self_play_rock_paper_scissors", "policy_from_scratch")
 
 
 def claims(file: Path) -> list[tuple[str, str, float]]:
@@ -34,22 +32,14 @@ def claims(file: Path) -> list[tuple[str, str, float]]:
     return [(name, sign, float(number.replace("−", "-"))) for name, sign, number in CLAIM.findall(docstring)]
 
 
-def import_example(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", each(FILES, default=QUICK))
 def test_an_example_runs_and_returns_the_scores_of_its_claims(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = FILES[name]
-    scores = import_example(file, monkeypatch).main(1)
+    monkeypatch.setitem(sys.modules, file.stem, import_file(file))  # whose classes worker processes look up
+    scores = sys.modules[file.stem].main(1)
     assert all(np.isfinite(score) for score in scores.values())
     assert {name for name, _, _ in claims(file)} <= set(scores)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -16,9 +15,10 @@ from lightning.pytorch.profilers import SimpleProfiler
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lightning_rl import PPO, EnvCreator, Policy, RolloutDataModule
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
 from lightning_rl.runs import run
+from tests.run_comparison import checked_config
+from tests.run_processes import import_file
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "lightning_tools.md").read_text(encoding="utf-8")
@@ -29,9 +29,8 @@ Weights = dict[str, torch.Tensor]
 
 
 def rollouts() -> RolloutDataModule:
-    return RolloutDataModule(
-        CARTPOLE, {"envs_per_worker": 2, "fragment_length": 32}, {"episodes": 1, "every_env_steps": 200}
-    )
+    workers, evaluation = {"envs_per_worker": 2, "fragment_length": 32}, {"episodes": 1, "every_env_steps": 200}
+    return RolloutDataModule(CARTPOLE, workers, evaluation)
 
 
 def fit(policy: Policy, **keywords: Any) -> L.Trainer:
@@ -71,9 +70,7 @@ def test_evaluation_plays_with_the_averaged_weights_and_training_goes_on_with_it
 
 def test_a_run_s_last_checkpoint_holds_the_average_and_the_weights_that_learn(tmp_path: Path) -> None:
     averaging = "callbacks=[{callback: lightning.pytorch.callbacks:EMAWeightAveraging, decay: 0.9, use_buffers: false}]"
-    config = compose_config([*SHORT, averaging, "total_env_steps=1000", f"run_dir={tmp_path / 'run'}"])
-    check_config(config)
-    run.train(config)
+    run.train(checked_config(*SHORT, averaging, "total_env_steps=1000", f"run_dir={tmp_path / 'run'}"))
     file = tmp_path / "run" / "checkpoints" / "last.ckpt"
     saved = torch.load(file, weights_only=True)
     average, learning = saved["state_dict"], saved["current_model_state"]
@@ -87,7 +84,7 @@ def test_gradient_accumulation_is_refused_by_lightning_and_by_a_run() -> None:
         fit(PPO(*CARTPOLE.spaces()), accumulate_grad_batches=2)
     for key, home in (("accumulate_grad_batches=2", "policy.minibatches"), ("gradient_clip_val=1", "max_grad_norm")):
         with pytest.raises(ConfigError, match=home):
-            check_config(compose_config([*SHORT, f"trainer.{key}"]))
+            checked_config(*SHORT, f"trainer.{key}")
 
 
 def test_the_profiler_has_the_names_of_collecting_and_learning(tmp_path: Path) -> None:
@@ -109,7 +106,7 @@ def test_the_table_s_choices_compose_and_pass_the_check() -> None:
     assert len(overrides) >= 9
     for code in overrides:
         words = re.findall(r"(?:[^\s{]|\{[^}]*\})+", code)
-        check_config(compose_config(["policy=ppo", "env=cartpole", *words]))
+        checked_config("policy=ppo", "env=cartpole", *words)
 
 
 def test_the_yaml_of_the_page_is_an_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,23 +115,14 @@ def test_the_yaml_of_the_page_is_an_experiment(tmp_path: Path, monkeypatch: pyte
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    config = compose_config(["policy=ppo", "env=cartpole", "experiment=mine"])
-    check_config(config)
+    config = checked_config("policy=ppo", "env=cartpole", "experiment=mine")
     assert (config["policy"]["lr"], config["total_env_steps"]) == (1e-3, 20_000)
     assert config["callbacks"] == [{"callback": "lightning.pytorch.callbacks:EMAWeightAveraging", "decay": 0.9}]
 
 
 # -- the table of what was tried ---------------------------------------------------------------------------------------
-def table_program() -> Any:
-    spec = importlib.util.spec_from_file_location("lightning_table", ROOT / "scripts" / "lightning_table.py")
-    assert spec is not None and spec.loader is not None
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    return program
-
-
 def test_the_table_names_all_that_lightning_has_and_nothing_in_it_fails_or_is_ignored() -> None:
-    program = table_program()
+    program = import_file(ROOT / "scripts" / "lightning_table.py")
     written = PAGE.split(program.BEGIN)[1].split(program.END)[0]
     arguments = inspect.signature(L.Trainer).parameters
     for name in (*arguments, *program.MODULE_HOOKS, *program.methods(Callback), *program.CALLBACKS):
@@ -145,5 +133,5 @@ def test_the_table_names_all_that_lightning_has_and_nothing_in_it_fails_or_is_ig
 @pytest.mark.slow
 def test_the_table_is_what_its_program_finds() -> None:
     """Some 140 short runs."""
-    program = table_program()
+    program = import_file(ROOT / "scripts" / "lightning_table.py")
     assert program.table() == PAGE.split(program.BEGIN)[1].split(program.END)[0]

@@ -13,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from lightning_rl.config import compose_config
+from tests.run_processes import import_file
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(file for file in DOCS.rglob("*.md") if not {"_build", "reference"} & set(file.relative_to(DOCS).parts))
@@ -34,11 +37,8 @@ def test_links_lead_to_headings_that_are_there() -> None:
 
 def test_every_curve_is_shown_on_its_page() -> None:
     for picture in (DOCS / "curves").glob("*.svg"):
-        shown = [
-            page
-            for page in (DOCS / "algorithms").glob("*.md")
-            if f"/{picture.name}" in page.read_text(encoding="utf-8")
-        ]
+        pages = (DOCS / "algorithms").glob("*.md")
+        shown = [page for page in pages if f"/{picture.name}" in page.read_text(encoding="utf-8")]
         assert len(shown) == 1 and picture.name.startswith(shown[0].stem), picture.name
 
 
@@ -110,8 +110,6 @@ def test_pages_ask_no_server_for_fonts_scripts_or_styles(site: Path) -> None:
 
 @pytest.mark.slow
 def test_the_config_pages_have_the_keys_and_values_of_conf(site: Path) -> None:
-    from lightning_rl.config import compose_config
-
     page = (site / "reference" / "config_workers.html").read_text(encoding="utf-8")
     for key, value in compose_config(["experiment=none"])["workers"].items():
         shown = {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
@@ -122,16 +120,12 @@ def test_the_config_pages_have_the_keys_and_values_of_conf(site: Path) -> None:
 def test_pages_that_no_list_names_are_guides() -> None:
     """Adding a page takes no line; a line in index.md says where it belongs."""
     pytest.importorskip("sphinx", reason='the site needs the extra docs: pip install -e ".[docs]"')
-    spec = importlib.util.spec_from_file_location("site_conf", DOCS / "conf.py")
-    assert spec is not None and spec.loader is not None
-    conf = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conf)
+    conf = import_file(DOCS / "conf.py")
     names = {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} | {"zebra", "reference/config_env"}
     source = [(DOCS / "index.md").read_text(encoding="utf-8")]
     conf.add_navigation(SimpleNamespace(env=SimpleNamespace(found_docs=names)), "index", source)
     guides = source[0].split(":caption: Guides by task")[1].split("```")[0].split()
     assert guides[0] == "watch" and "models" in guides and guides[-1] == "zebra"
-    listed = [
-        name for block in source[0].split("```{toctree}")[1:] for name in block.split("```")[0].split("\n\n")[1].split()
-    ]
+    trees = source[0].split("```{toctree}")[1:]
+    listed = [name for block in trees for name in block.split("```")[0].split("\n\n")[1].split()]
     assert len(listed) == len(set(listed)) and "algorithms/ppo" not in listed

@@ -17,71 +17,55 @@ from lightning.pytorch import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_rl import Algorithm
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, NonFiniteError
 from lightning_rl.policies import DQN, PPO, SAC, Policy
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from tests import feature_matrix
 from tests.families import each
+from tests.run_comparison import checked_config
 from tests.shipped_policies import POLICIES
 
-SMALL = (
-    *(
-        "experiment=none",
-        "logger=none",
-        "trainer.enable_progress_bar=false",
-        "workers.logical_workers=2",
-        "workers.envs_per_worker=1",
-    ),
-    *(
-        "evaluation.episodes=1",
-        "evaluation.every_env_steps=96",
-        "evaluation.max_share=null",
-        "env.max_episode_steps=50",
-    ),
-)
-VECTORS = ("env=cartpole", "model.fcnet_hiddens=[16]")
-FRAGMENTS = ("workers.fragment_length=16", "policy.minibatches=2")
-REPLAY = (
-    *("workers.fragment_length=8", "data.capacity=200", "data.batch_size=8", "data.learning_starts=24"),
-    *("data.training_intensity=0.3", "model.fcnet_hiddens=[16]"),
-)
-LSTM = ("model=lstm", "model.lstm_cell_size=8", "model.lstm_use_prev_action=true")
-FILTERS = ("policy.observation_filter=mean_std", "policy.reward_filter=return_std")
-IMAGES = ("env.id=tests.gpu.environments:Blocks", "env.kwargs.size=24", "workers.fragment_length=16")
+SMALL = """experiment=none logger=none trainer.enable_progress_bar=false workers.logical_workers=2
+    workers.envs_per_worker=1 evaluation.episodes=1 evaluation.every_env_steps=96 evaluation.max_share=null
+    env.max_episode_steps=50"""
+VECTORS = "env=cartpole model.fcnet_hiddens=[16]"
+FRAGMENTS = "workers.fragment_length=16 policy.minibatches=2"
+REPLAY = """workers.fragment_length=8 data.capacity=200 data.batch_size=8 data.learning_starts=24
+    data.training_intensity=0.3 model.fcnet_hiddens=[16]"""
+SEQUENCES = "model.lstm_cell_size=8 data.sequence_stride=2"
+LSTM = "model=lstm model.lstm_cell_size=8 model.lstm_use_prev_action=true"
+FILTERS = "policy.observation_filter=mean_std policy.reward_filter=return_std"
+IMAGES = "env.id=tests.gpu.environments:Blocks env.kwargs.size=24 workers.fragment_length=16"
 PIPELINES = {
-    "ppo": ("policy=ppo", *VECTORS, *FRAGMENTS, *FILTERS, "policy.lr=[[0,1e-3],[1000,0.0]]"),
-    "ppo, lstm": ("policy=ppo", "env=cartpole", *FRAGMENTS, *LSTM),
-    "ppo, attention": ("policy=ppo", "env=cartpole", *FRAGMENTS, "model=attention", "model.attention_dim=8"),
-    "ppo, images": ("policy=ppo", *IMAGES, "policy.minibatches=2"),
-    "ppo, rnd": ("policy=ppo", *VECTORS, *FRAGMENTS, "exploration=rnd"),
-    "ppo, several agents": ("policy=ppo", "env=multi_agent_cartpole", "env.agents=2", *FRAGMENTS),
-    "a2c": ("policy=a2c", "env=pendulum", "workers.fragment_length=16", "model.fcnet_hiddens=[16]"),
-    "a3c": ("policy=a3c", *VECTORS, "workers.fragment_length=16", "data.gradients_per_iteration=2", *FILTERS),
-    "impala": ("policy=impala", *VECTORS, *FRAGMENTS, "data.order=fixed", "data.replay_proportion=1.0"),
-    "appo": ("policy=appo", *VECTORS, *FRAGMENTS, "data.order=fixed", "policy.kl_coef=0.5"),
-    "dqn": ("policy=dqn", "env=cartpole", *REPLAY, "data.prioritized=true", "data.n_step=3"),
-    "dqn, images": ("policy=dqn", *IMAGES, "data.capacity=500", "data.batch_size=8", "data.learning_starts=24"),
-    "dqn, curiosity": ("policy=dqn", "env=cartpole", *REPLAY, "exploration=curiosity"),
-    "dqn, hindsight": ("policy=dqn", "env=bit_flipping", "data=hindsight", *REPLAY),
-    "dqn, parameter noise": ("policy=dqn", "env=cartpole", *REPLAY, "exploration=parameter_noise"),
-    "rainbow": ("policy=rainbow", "env=cartpole", *REPLAY, "policy.num_atoms=5"),
-    "apex": ("policy=apex", "env=cartpole", *REPLAY, "data.num_shards=2", "data.learning_starts=32"),
-    "r2d2": (
-        *("policy=r2d2", "env=cartpole", *REPLAY, "model.lstm_cell_size=8", "data.sequence_length=4"),
-        *("data.sequence_stride=2", "data.burn_in=2", "data.learning_starts=40", "workers.fragment_length=16"),
-    ),
-    "sac": ("policy=sac", "env=pendulum", *REPLAY, *FILTERS, "data.n_step=2"),
-    "sac, gsde": ("policy=sac", "env=pendulum", *REPLAY, "exploration=gsde"),
-    "td3": ("policy=td3", "env=pendulum", *REPLAY),
-    "tqc": ("policy=tqc", "env=pendulum", *REPLAY, "policy.num_quantiles=5"),
-    "es": ("policy=es", *VECTORS, "data.directions=2", "data.eval_prob=0.5", "policy.observation_filter=mean_std"),
-    "qmix": (
-        *("policy=qmix", "env=two_step_game", *REPLAY, "model.lstm_cell_size=8", "data.sequence_length=2"),
-        "data.sequence_stride=2",
-    ),
+    "ppo": f"policy=ppo {VECTORS} {FRAGMENTS} {FILTERS} policy.lr=[[0,1e-3],[1000,0.0]]",
+    "ppo, lstm": f"policy=ppo env=cartpole {FRAGMENTS} {LSTM}",
+    "ppo, attention": f"policy=ppo env=cartpole {FRAGMENTS} model=attention model.attention_dim=8",
+    "ppo, images": f"policy=ppo {IMAGES} policy.minibatches=2",
+    "ppo, rnd": f"policy=ppo {VECTORS} {FRAGMENTS} exploration=rnd",
+    "ppo, several agents": f"policy=ppo env=multi_agent_cartpole env.agents=2 {FRAGMENTS}",
+    "a2c": "policy=a2c env=pendulum workers.fragment_length=16 model.fcnet_hiddens=[16]",
+    "a3c": f"policy=a3c {VECTORS} workers.fragment_length=16 data.gradients_per_iteration=2 {FILTERS}",
+    "impala": f"policy=impala {VECTORS} {FRAGMENTS} data.order=fixed data.replay_proportion=1.0",
+    "appo": f"policy=appo {VECTORS} {FRAGMENTS} data.order=fixed policy.kl_coef=0.5",
+    "dqn": f"policy=dqn env=cartpole {REPLAY} data.prioritized=true data.n_step=3",
+    "dqn, rmsprop": f"policy=dqn env=cartpole {REPLAY} data.prioritized=true data.n_step=3 policy.optimizer=rmsprop",
+    "dqn, images": f"policy=dqn {IMAGES} data.capacity=500 data.batch_size=8 data.learning_starts=24",
+    "dqn, curiosity": f"policy=dqn env=cartpole {REPLAY} exploration=curiosity",
+    "dqn, hindsight": f"policy=dqn env=bit_flipping data=hindsight {REPLAY}",
+    "dqn, parameter noise": f"policy=dqn env=cartpole {REPLAY} exploration=parameter_noise",
+    "rainbow": f"policy=rainbow env=cartpole {REPLAY} policy.num_atoms=5",
+    "apex": f"policy=apex env=cartpole {REPLAY} data.num_shards=2 data.learning_starts=32",
+    "r2d2": f"""policy=r2d2 env=cartpole {REPLAY} {SEQUENCES} data.sequence_length=4 data.burn_in=2
+        data.learning_starts=40 workers.fragment_length=16""",
+    "sac": f"policy=sac env=pendulum {REPLAY} {FILTERS} data.n_step=2",
+    "sac, gsde": f"policy=sac env=pendulum {REPLAY} exploration=gsde",
+    "td3": f"policy=td3 env=pendulum {REPLAY}",
+    "tqc": f"policy=tqc env=pendulum {REPLAY} policy.num_quantiles=5",
+    "es": f"policy=es {VECTORS} data.directions=2 data.eval_prob=0.5 policy.observation_filter=mean_std",
+    "qmix": f"policy=qmix env=two_step_game {REPLAY} {SEQUENCES} data.sequence_length=2",
 }
+VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 MARKS = {"ppo": (), "sac": pytest.mark.every, "dqn, curiosity": pytest.mark.every}  # others are slow
 
 
@@ -97,12 +81,10 @@ class Watch(Callback):
         self.devices |= {parameter.device.type for parameter in pl_module.parameters()}
 
 
-def config_of(run_dir: Path, device: str, *overrides: str, total: int = 128) -> dict[str, Any]:
+def config_of(run_dir: Path, device: str, pipeline: str, *overrides: str, total: int = 128) -> dict[str, Any]:
     place = "cpu" if device == "cpu" else "gpu"
     steps = (f"total_env_steps={total}", f"checkpoint.every_env_steps={total // 2}", f"run_dir={run_dir}")
-    config = compose_config([*SMALL, *overrides, *steps, f"trainer.accelerator={place}"])
-    check_config(config)
-    return config
+    return checked_config(*SMALL.split(), *pipeline.split(), *overrides, *steps, f"trainer.accelerator={place}")
 
 
 def train(config: dict[str, Any], device: str, ckpt_path: Path | None = None) -> Policy:
@@ -125,7 +107,7 @@ def is_simulated(request: pytest.FixtureRequest) -> bool:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in PIPELINES])
 def test_a_pipeline_trains_evaluates_and_resumes(name: str, device: str, tmp_path: Path):
-    config = config_of(tmp_path / "run", device, *PIPELINES[name])
+    config = config_of(tmp_path / "run", device, PIPELINES[name])
     first = train(config, device)
     loaded: Any = Policy.load(last_checkpoint(tmp_path / "run"))
     assert {parameter.device.type for parameter in loaded.parameters()} == {"cpu"}
@@ -140,8 +122,8 @@ def steps_of(policy: Any) -> int:
 
 @pytest.mark.parametrize("name", each(["ppo", "sac"], default=["ppo"]))
 def test_a_checkpoint_of_a_cpu_goes_on_on_a_gpu(name: str, device: str, tmp_path: Path):
-    train(config_of(tmp_path / "cpu", "cpu", *PIPELINES[name]), "cpu")
-    config = config_of(tmp_path / "gpu", device, *PIPELINES[name], total=192)
+    train(config_of(tmp_path / "cpu", "cpu", PIPELINES[name]), "cpu")
+    config = config_of(tmp_path / "gpu", device, PIPELINES[name], total=192)
     train(config, device, last_checkpoint(tmp_path / "cpu"))
 
 
@@ -150,7 +132,7 @@ def test_a_checkpoint_of_a_cpu_goes_on_on_a_gpu(name: str, device: str, tmp_path
 @pytest.mark.parametrize("place", ["cpu", "learner"])
 def test_workers_act_on_either_device(name: str, place: str, device: str, tmp_path: Path):
     seen: set[str] = set()
-    config = config_of(tmp_path, device, *PIPELINES[name], f"workers.act_on={place}")
+    config = config_of(tmp_path, device, PIPELINES[name], f"workers.act_on={place}")
     policy, data, trainer = run.build(config)
     acting = type(policy).compute_actions
 
@@ -174,8 +156,7 @@ HALF = [(name, precision) for name in ("ppo", "sac", "dqn, rmsprop") for precisi
 def test_policies_learn_in_half_precision(name: str, precision: str, device: str, tmp_path: Path):
     if device == "cpu" and precision == "16-mixed":
         pytest.skip("float16 is refused on a CPU")
-    overrides = {**PIPELINES, "dqn, rmsprop": (*PIPELINES["dqn"], "policy.optimizer=rmsprop")}[name]
-    policy = train(config_of(tmp_path, device, *overrides, f"trainer.precision={precision}"), device)
+    policy = train(config_of(tmp_path, device, PIPELINES[name], f"trainer.precision={precision}"), device)
     assert steps_of(policy) > 0
     assert all(bool(parameter.isfinite().all()) for parameter in policy.parameters())
 
@@ -201,7 +182,7 @@ def rows_for(policy: Any) -> SampleBatch:
 @pytest.mark.parametrize("policy_class", [PPO, DQN])
 def test_an_update_on_a_gpu_equals_that_on_a_cpu(policy_class: type[Any], device: str):
     """Up to the order of sums in float32."""
-    spaces = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
+    spaces = VECTOR, gym.spaces.Discrete(2)
     model = {"fcnet_hiddens": [64, 64]}
     here, there = (policy_class(*spaces, model=model, max_grad_norm=0.5, seed=3) for _ in range(2))
     there.to(device)
@@ -214,7 +195,7 @@ def test_an_update_on_a_gpu_equals_that_on_a_cpu(policy_class: type[Any], device
 
 @pytest.mark.parametrize(("policy_class", "column"), [(PPO, "advantages"), (DQN, "rewards")])
 def test_nothing_is_stepped_by_a_loss_that_is_nan(policy_class: type[Any], column: str, device: str):
-    spaces = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
+    spaces = VECTOR, gym.spaces.Discrete(2)
     policy = policy_class(*spaces, model={"fcnet_hiddens": [8]}).to(device)
     before = policy.get_weights()
     rows = rows_for(policy)
@@ -225,7 +206,7 @@ def test_nothing_is_stepped_by_a_loss_that_is_nan(policy_class: type[Any], colum
 
 
 def test_a_checkpoint_of_weights_that_are_nan_is_refused(device: str):
-    policy = PPO(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)).to(device)
+    policy = PPO(VECTOR, gym.spaces.Discrete(2)).to(device)
     with torch.no_grad():
         next(policy.parameters()).fill_(torch.nan)
     with pytest.raises((NonFiniteError, CheckpointError), match="NaN"):
@@ -236,7 +217,7 @@ def test_a_checkpoint_of_weights_that_are_nan_is_refused(device: str):
 def test_a_policy_on_a_gpu_acts_exports_and_gives_its_state_to_a_cpu(
     policy_class: type[Any], device: str, tmp_path: Path
 ):
-    spaces = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Box(-2, 2, (1,), np.float32)
+    spaces = VECTOR, gym.spaces.Box(-2, 2, (1,), np.float32)
     policy = policy_class(*spaces, model={"fcnet_hiddens": [8]}).to(device)
     policy.learn_on_batch(rows_for(policy).to(policy.device))
     obs = np.full(4, 0.3, np.float32)
@@ -257,8 +238,8 @@ def test_a_policy_on_a_gpu_acts_exports_and_gives_its_state_to_a_cpu(
 def test_an_algorithm_trains_iteration_by_iteration(optimizer: str, device: str, tmp_path: Path):
     """Lightning moves policy and moments to the CPU after each of them."""
     place = "trainer.accelerator=cpu" if device == "cpu" else "trainer.accelerator=gpu"
-    overrides = [*SMALL, "model.fcnet_hiddens=[16]", *FRAGMENTS, place, f"policy.optimizer={optimizer}"]
-    algorithm = Algorithm("ppo", env="CartPole-v1", overrides=[*overrides, f"run_dir={tmp_path}"])
+    overrides = f"{SMALL} model.fcnet_hiddens=[16] {FRAGMENTS} {place} policy.optimizer={optimizer} run_dir={tmp_path}"
+    algorithm = Algorithm("ppo", env="CartPole-v1", overrides=overrides.split())
     steps = [algorithm.train()["env_steps"] for _ in range(3)]
     assert 0 < steps[0] < steps[1] < steps[2]
     algorithm.stop()
@@ -286,7 +267,7 @@ def test_every_policy_learns_every_feature_on_a_gpu(
 def test_compiled_networks_learn(name: str, mode: str, real_device: str, tmp_path: Path):
     if real_device == "cpu" and (mode != "default" or shutil.which("g++") is None):
         pytest.skip("CUDA graphs need a card, and compiling for a CPU needs g++")
-    config = config_of(tmp_path, real_device, *PIPELINES[name])
+    config = config_of(tmp_path, real_device, PIPELINES[name])
     config["callbacks"] = [{"callback": "lightning_rl.callbacks:CompileNetworks", "mode": mode}]
     assert steps_of(train(config, real_device)) > 0
     Policy.load(last_checkpoint(tmp_path))
@@ -295,7 +276,7 @@ def test_compiled_networks_learn(name: str, mode: str, real_device: str, tmp_pat
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["ppo", "dqn", "ppo, several agents"])
 def test_ddp_with_one_rank_trains_by_nccl(name: str, real_device: str, tmp_path: Path):
-    config = config_of(tmp_path, real_device, *PIPELINES[name], "trainer.strategy=ddp")
+    config = config_of(tmp_path, real_device, PIPELINES[name], "trainer.strategy=ddp")
     policy, data, trainer = run.build(config)
     run.fit(policy, data, trainer)
     assert isinstance(trainer.strategy, DDPStrategy)

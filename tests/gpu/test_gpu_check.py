@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -12,15 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.run_processes import import_file
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    spec: Any = importlib.util.spec_from_file_location("gpu_check", ROOT / "scripts" / "gpu_check.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_file(ROOT / "scripts" / "gpu_check.py")
 
 
 def test_only_what_is_missing_or_older_is_installed(script: Any):
@@ -38,13 +36,11 @@ def test_every_package_has_a_version_and_is_no_torch(script: Any):
 
 
 def test_the_page_shows_outcomes_and_figures_and_keeps_its_text(script: Any):
+    rows = [{"test": "a", "outcome": "passed"}, {"test": "b", "outcome": "failed", "why": "two devices"}]
+    figures = [{"side": "eager", "value": 1234, "unit": "steps/s"}]
     parts = {
-        "tests": {
-            "state": "failed",
-            "seconds": 3.0,
-            "rows": [{"test": "a", "outcome": "passed"}, {"test": "b", "outcome": "failed", "why": "two devices"}],
-        },
-        "sac": {"state": "cut", "seconds": 9.0, "rows": [{"side": "eager", "value": 1234, "unit": "steps/s"}]},
+        "tests": {"state": "failed", "seconds": 3.0, "rows": rows},
+        "sac": {"state": "cut", "seconds": 9.0, "rows": figures},
     }
     page = script.page({"machine": {"card": "NVIDIA T", "torch": "2.11"}, "parts": parts})
     assert "card: NVIDIA T, torch: 2.11." in page

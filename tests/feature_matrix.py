@@ -98,16 +98,9 @@ def _whole_run(
         env = "two_step_game" if policy in FOR_GROUPS and env == "cartpole" and not several else env
         alone = ["env.group_agents=null"] if env != "two_step_game" else []
         alone = ["env.group_agents=all" if policy in FOR_GROUPS else "env.group_agents=null"] if several else alone
-        fixed_overrides = [
-            f"policy={policy}",
-            f"env={env}",
-            "experiment=none",
-            "evaluation=none",
-            "logger=none",
-            *alone,
-            *overrides,
-        ]
-        config = compose_config([*fixed_overrides, "model.fcnet_hiddens=[8]", "trainer.enable_progress_bar=false"])
+        fixed = f"""policy={policy} env={env} experiment=none evaluation=none logger=none model.fcnet_hiddens=[8]
+            trainer.enable_progress_bar=false"""
+        config = compose_config([*fixed.split(), *alone, *overrides])
         config["total_env_steps"] = 600
         if "learning_starts" in config["data"]:
             config["data"] |= {"learning_starts": 512, "batch_size": 8, "capacity": 4096}

@@ -19,29 +19,19 @@ from lightning_rl.runs.evaluation import evaluate
 from tests.refusals import not_refused
 
 
-def test_a_config_s_model_exploration_and_seed_reach_the_policy() -> None:
-    """The policy's YAML refers to them (`model: ${model}`), and that is resolved before a config is put over it."""
-    config = {"model": {"fcnet_hiddens": [7]}, "exploration": {"type": "random"}, "seed": 5}
-    algorithm = Algorithm("ppo", env="CartPole-v1", config=config)
-    assert algorithm.policy.model.trunk.size == 7
-    assert type(algorithm.policy.exploration).__name__ == "Random"
-    assert algorithm.policy.seed == 5
-    algorithm.stop()
+@pytest.mark.parametrize("policy", ["ppo", PPO])
+def test_a_config_s_model_exploration_and_seed_reach_the_policy(policy: Any) -> None:
+    """The policy's YAML refers to them (`model: ${model}`), and that is resolved before a config is put over it.
 
-
-def test_keys_of_the_policy_section_take_precedence_over_shared_sections() -> None:
-    config = {"model": {"fcnet_hiddens": [7]}, "policy": {"model": {"fcnet_hiddens": [8]}, "seed": 6}}
-    algorithm = Algorithm("ppo", env="CartPole-v1", config=config)
-    assert algorithm.policy.model.trunk.size == 8 and algorithm.policy.seed == 6
-    algorithm.stop()
-
-
-def test_a_policy_class_takes_them_too() -> None:
-    from lightning_rl.policies import PPO
-
-    algorithm = Algorithm(PPO, env="CartPole-v1", config={"model": {"fcnet_hiddens": [7]}})
-    assert algorithm.policy.model.trunk.size == 7
-    algorithm.stop()
+    Keys of the policy's own section take precedence.
+    """
+    shared: dict[str, Any] = {"model": {"fcnet_hiddens": [7]}, "exploration": {"type": "random"}, "seed": 5}
+    own = {"model": {"fcnet_hiddens": [8]}, "seed": 6}
+    for config, size, seed in ((shared, 7, 5), ({**shared, "policy": own}, 8, 6)):
+        algorithm = Algorithm(policy, env="CartPole-v1", config=config)
+        found = algorithm.policy
+        assert (found.model.trunk.size, type(found.exploration).__name__, found.seed) == (size, "Random", seed)
+        algorithm.stop()
 
 
 def test_a_config_that_is_no_mapping_is_refused() -> None:

@@ -27,6 +27,7 @@ from lightning_rl.sample_batch import SampleBatch, flatten_fragment, from_nested
 from lightning_rl.spaces import leaf_values
 from tests.feature_matrix import AnySpaces
 from tests.policies.memories import MEMORIES
+from tests.refusals import not_refused
 
 pytest.importorskip("onnxruntime")
 
@@ -38,6 +39,7 @@ NESTED = spaces.Dict(
         "pixels": spaces.Box(0, 255, (2, 2), np.uint8),
     }
 )
+OBS: dict[str, Any] = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1}
 ACTIONS = spaces.Dict({"force": spaces.Box(-2, 2, (2,)), "gear": spaces.Discrete(3, start=1)})
 
 
@@ -159,21 +161,19 @@ def test_memory_nesting_and_earlier_steps_follow_the_worker_through_episodes(nes
 
 def test_one_environment_s_nested_observation_gives_an_action_of_the_space(nested: Any) -> None:
     deployed = load(nested[2])
-    obs = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1}
-    first, second = deployed.act(obs), deployed.act(obs, reward=5.0)
+    first, second = deployed.act(OBS), deployed.act(OBS, reward=5.0)
     assert ACTIONS.contains(first) and ACTIONS.contains(second)
     assert not np.array_equal(first["force"], second["force"]), "it remembers the first step"
     deployed.reset()
-    np.testing.assert_array_equal(deployed.act(obs)["force"], first["force"])
+    np.testing.assert_array_equal(deployed.act(OBS)["force"], first["force"])
 
 
 def test_copies_remember_by_themselves(nested: Any) -> None:
     deployed = load(nested[2])
-    obs = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1}
-    first = deployed.act(obs)["force"]
+    first = deployed.act(OBS)["force"]
     other = deployed.copy()
-    np.testing.assert_array_equal(other.act(obs)["force"], first)
-    assert not np.array_equal(deployed.act(obs)["force"], first)
+    np.testing.assert_array_equal(other.act(OBS)["force"], first)
+    assert not np.array_equal(deployed.act(OBS)["force"], first)
 
 
 def test_a_mask_forbids_actions(masked: Path) -> None:
@@ -189,74 +189,78 @@ def test_a_mask_forbids_actions(masked: Path) -> None:
 
 
 # -- clear errors ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("obs", "message"),
-    [
-        ([1.0, 2.0, 3.0], r"obs .*\[3\].*Box \[4\] of float32.*\[B, 4\]"),
-        (np.zeros((2, 3, 4)), r"obs .*\[2, 3, 4\].*Box \[4\]"),
-        (["a", "b", "c", "d"], r"obs .*<U1.*Box \[4\]"),
-        ([[1.0], [2.0, 3.0]], "obs "),
-        (None, "dtype object"),
-    ],
-)
-def test_a_wrong_observation_is_named_with_what_was_expected(cart: Path, obs: Any, message: str) -> None:
-    with pytest.raises(DeploymentError, match=message):
-        load(cart).act(obs)
-
-
-@pytest.mark.parametrize(
-    ("part", "value", "message"),
-    [
-        ("place", 2, r"obs.place"),
-        ("place", 0.5, "obs.place has dtype float64"),
-        ("pixels", [[0, 256], [0, 0]], r"obs.pixels.*uint8"),
-        ("pixels", np.zeros((1, 2, 2), np.uint8), r"obs\.pixels.*\[1, 2, 2\]"),
-        ("pair", (np.zeros(3),), "obs.pair is 1 parts; expected a tuple of 2 parts"),
-        ("pair", (np.zeros(3), [3, 0]), r"obs.pair.1.*\[3, 0\].*\[2, 1\]"),
-        ("pixels", None, r"obs\.pixels.*dtype object"),
-    ],
-)
-def test_a_wrong_part_of_an_observation_is_named(nested: Any, part: str, value: Any, message: str) -> None:
-    obs = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1, part: value}
-    with pytest.raises(DeploymentError, match=message):
-        load(nested[2]).act(obs)
-
-
-def test_missing_keys_masks_of_a_wrong_shape_and_other_batches_are_refused(nested: Any, masked: Path) -> None:
-    deployed = load(nested[2])
-    with pytest.raises(DeploymentError, match=r"obs .*\['place'\]"):
-        deployed.act({"place": 0})
-    with pytest.raises(DeploymentError, match="without"):
-        deployed.act({"pixels": [[0, 0], [0, 0]], "pair": (np.zeros(3), [0, 0]), "place": 0}, mask=[True])
-    with pytest.raises(DeploymentError, match=r"mask.*\[3\].*\[4\]"):
-        load(masked).act(np.zeros(3), mask=[True] * 3)
+def test_wrong_observations_and_masks_are_named_with_what_was_expected(cart: Path, nested: Any, masked: Path) -> None:
+    """A whole observation, a part of one, rows of another number, and a mask."""
+    flat, parts, choices = load(cart), load(nested[2]), load(masked)
     two = {"pixels": np.zeros((2, 2, 2), int), "pair": (np.zeros((2, 3)), np.zeros((2, 2), int)), "place": [0, 1]}
-    deployed.act(two)
+    cases: list[tuple[DeployedPolicy, Any, dict[str, Any], str]] = [
+        (flat, [1.0, 2.0, 3.0], {}, r"obs .*\[3\].*Box \[4\] of float32.*\[B, 4\]"),
+        (flat, np.zeros((2, 3, 4)), {}, r"obs .*\[2, 3, 4\].*Box \[4\]"),
+        (flat, ["a", "b", "c", "d"], {}, r"obs .*<U1.*Box \[4\]"),
+        (flat, [[1.0], [2.0, 3.0]], {}, "obs "),
+        (flat, None, {}, "dtype object"),
+        (parts, {**OBS, "place": 2}, {}, r"obs.place"),
+        (parts, {**OBS, "place": 0.5}, {}, "obs.place has dtype float64"),
+        (parts, {**OBS, "pixels": [[0, 256], [0, 0]]}, {}, r"obs.pixels.*uint8"),
+        (parts, {**OBS, "pixels": np.zeros((1, 2, 2), np.uint8)}, {}, r"obs\.pixels.*\[1, 2, 2\]"),
+        (parts, {**OBS, "pixels": None}, {}, r"obs\.pixels.*dtype object"),
+        (parts, {**OBS, "pair": (np.zeros(3),)}, {}, "obs.pair is 1 parts; expected a tuple of 2 parts"),
+        (parts, {**OBS, "pair": (np.zeros(3), [3, 0])}, {}, r"obs.pair.1.*\[3, 0\].*\[2, 1\]"),
+        (parts, {"place": 0}, {}, r"obs .*\['place'\]"),
+        (parts, {**two, "place": [0]}, {}, r"obs.place has 1 rows, obs.pair.0 2"),
+        (parts, OBS, {"mask": [True]}, "without"),
+        (choices, np.zeros(3), {"mask": [True] * 3}, r"mask.*\[3\].*\[4\]"),
+    ]
+    assert not_refused(lambda policy, obs, how: policy.act(obs, **how), cases, DeploymentError) == []
+    parts.act(two)
     with pytest.raises(DeploymentError, match=r"1 observations after 2.*reset\(\)"):
-        deployed.act({"pixels": [[0, 0], [0, 0]], "pair": (np.zeros(3), [0, 0]), "place": 0})
-    with pytest.raises(DeploymentError, match=r"obs.place has 1 rows, obs.pair.0 2"):
-        deployed.act({**two, "place": [0]})
+        parts.act(OBS)
 
 
-def changed(folder: Path, target: Path, **entries: Any) -> Path:
-    shutil.copytree(folder, target)
-    description = json.loads((target / "policy.json").read_text()) | entries
-    (target / "policy.json").write_text(json.dumps(description))
-    return target
+def redescribe(folder: Path, **changes: Any) -> None:
+    file = folder / "policy.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-def test_a_directory_that_holds_no_whole_policy_is_refused(cart: Path, tmp_path: Path) -> None:
-    with pytest.raises(DeploymentError, match="exported policy"):
-        load(tmp_path / "nothing")
-    with pytest.raises(DeploymentError, match="format_version 2"):
-        load(changed(cart, tmp_path / "newer", format_version=2))
-    with pytest.raises(DeploymentError, match="'torchscript'"):
-        load(changed(cart, tmp_path / "script", format="torchscript"))
-    with pytest.raises(DeploymentError, match=r"policy.onnx.*policy.json"):
-        load(changed(cart, tmp_path / "other", sha256="0"))
-    (tmp_path / "other" / "policy.json").write_text("{")
-    with pytest.raises(DeploymentError, match=r"policy\.json is damaged"):
+def replace(file: Path, put: Callable[[Path], object]) -> None:
+    file.unlink()
+    put(file)
+
+
+def move_outside(folder: Path) -> None:
+    (folder.parent / "policy.onnx").write_bytes((folder / "policy.onnx").read_bytes())
+    redescribe(folder, file="../policy.onnx")
+
+
+def no_model(folder: Path) -> None:
+    (folder / "policy.onnx").write_bytes(b"no model")
+    redescribe(folder, sha256=hashlib.sha256(b"no model").hexdigest())
+
+
+# What is wrong with a directory → what makes it so, and what the error names.
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (shutil.rmtree, "exported policy"),
+    "newer": (lambda folder: redescribe(folder, format_version=2), "format_version 2"),
+    "torchscript": (lambda folder: redescribe(folder, format="torchscript"), "'torchscript'"),
+    "other model": (lambda folder: redescribe(folder, sha256="0"), r"policy.onnx.*policy.json"),
+    "half a text": (lambda folder: (folder / "policy.json").write_text("{"), r"policy\.json is damaged"),
+    "deep": (lambda folder: (folder / "policy.json").write_text("[" * 100_000 + "]" * 100_000), ""),
+    "device": (lambda folder: replace(folder / "policy.json", lambda file: file.symlink_to("/dev/zero")), ""),
+    "fifo": (lambda folder: replace(folder / "policy.onnx", os.mkfifo), ""),
+    "outside": (move_outside, ""),
+    "absolute": (lambda folder: redescribe(folder, file=str(folder / "policy.onnx")), ""),
+    "no model": (no_model, ""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_or_hostile_directory_is_refused(damage: str, cart: Path, tmp_path: Path) -> None:
+    make, words = DAMAGES[damage]
+    shutil.copytree(cart, tmp_path / "other")
+    make(tmp_path / "other")
+    with pytest.raises(DeploymentError, match=words) as refused:
         load(tmp_path / "other")
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 800
 
 
 def replaced(content: Any, place: Sequence[Any], value: Any) -> Any:
@@ -285,59 +289,16 @@ def test_a_description_that_lacks_or_distorts_anything_is_refused_or_acts(
     share: int, nested: Any, tmp_path: Path
 ) -> None:
     """Each key left out, and each value replaced by one of another kind, also by another file or data type."""
-    folder = changed(nested[2], tmp_path / "other")
+    folder = Path(shutil.copytree(nested[2], tmp_path / "other"))
     description, refused = json.loads((folder / "policy.json").read_text()), 0
-    obs = {"pixels": [[0, 255], [3, 4]], "pair": (np.zeros(3), [2, 1]), "place": -1}
     for place in list(places(description))[::share]:
         for value in (..., "O"):
             (folder / "policy.json").write_text(json.dumps(replaced(description, place, value)))
             try:
-                load(folder).act(obs)
+                load(folder).act(OBS)
             except DeploymentError:
                 refused += 1
     assert refused > 100 // share
-
-
-def deep(folder: Path) -> None:
-    (folder / "policy.json").write_text("[" * 100_000 + "]" * 100_000)
-
-
-def device(folder: Path) -> None:
-    (folder / "policy.json").unlink()
-    (folder / "policy.json").symlink_to("/dev/zero")
-
-
-def fifo(folder: Path) -> None:
-    (folder / "policy.onnx").unlink()
-    os.mkfifo(folder / "policy.onnx")
-
-
-def outside(folder: Path) -> None:
-    (folder.parent / "policy.onnx").write_bytes((folder / "policy.onnx").read_bytes())
-    redescribe(folder, file="../policy.onnx")
-
-
-def absolute(folder: Path) -> None:
-    redescribe(folder, file=str(folder / "policy.onnx"))
-
-
-def no_model(folder: Path) -> None:
-    (folder / "policy.onnx").write_bytes(b"no model")
-    redescribe(folder, sha256=hashlib.sha256(b"no model").hexdigest())
-
-
-def redescribe(folder: Path, **changes: Any) -> None:
-    file = folder / "policy.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
-@pytest.mark.parametrize("make", [deep, device, fifo, outside, absolute, no_model], ids=lambda make: make.__name__)
-def test_a_hostile_export_directory_is_refused(make: Callable[[Path], None], cart: Path, tmp_path: Path) -> None:
-    shutil.copytree(cart, tmp_path / "other")
-    make(tmp_path / "other")
-    with pytest.raises(DeploymentError) as refused:
-        load(tmp_path / "other")
-    assert "\n" not in str(refused.value) and len(str(refused.value)) < 800
 
 
 def test_onnxruntime_missing_is_named_with_the_command(cart: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -18,29 +19,23 @@ import torch
 from lightning.pytorch import Trainer
 
 from lightning_rl.callbacks import RLCallback
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
 from tests.callbacks.log_files import csv_rows
 from tests.rollouts.ray.programs import descendants
-from tests.run_comparison import assert_equal, learned_state
+from tests.run_comparison import assert_equal, checked_config, learned_state
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
-SMALL = [
-    *("policy=ppo", "env=cartpole", "experiment=none", "policy.passes=2", "policy.observation_filter=mean_std"),
-    *("workers.logical_workers=3", "workers.envs_per_worker=2", "workers.fragment_length=64"),
-    *("workers.batch_mode=complete_episodes", "evaluation.episodes=1", "evaluation.every_env_steps=1200"),
-]
-CRASHING = [
-    *("env.id=tests.rollouts.crashing:CrashingCartPole", "env.check=false", "workers.vectorization=sync"),
-    *("workers.num_workers=2", "evaluation.every_env_steps=0", "trainer.enable_progress_bar=false"),
-]
+SMALL = """policy=ppo env=cartpole experiment=none policy.passes=2 policy.observation_filter=mean_std
+    workers.logical_workers=3 workers.envs_per_worker=2 workers.fragment_length=64
+    workers.batch_mode=complete_episodes evaluation.episodes=1 evaluation.every_env_steps=1200"""
+CRASHING = """env=cartpole env.id=tests.rollouts.crashing:CrashingCartPole env.check=false
+    workers.vectorization=sync workers.num_workers=2 evaluation.every_env_steps=0 trainer.enable_progress_bar=false"""
+FROM_STEP_300 = f"policy=ppo total_env_steps=1000000 workers.fragment_length=64 {CRASHING} +env.kwargs.at=300"
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
-    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
-    check_config(composed)
-    return composed
+    return checked_config(*SMALL.split(), f"run_dir={run_dir}", *overrides)
 
 
 class Kill(RLCallback):
@@ -93,10 +88,11 @@ def test_a_budget_that_was_spent_can_be_raised_in_the_resumed_run(tmp_path: Path
 class Started:
     """`train.py` in its own process group, so that all its processes can be found."""
 
-    def __init__(self, run_dir: Path, *overrides: str) -> None:
+    def __init__(self, run_dir: Path, overrides: str, *more: str) -> None:
         self.run_dir, self.group = run_dir, time.monotonic_ns()
         environ = {**os.environ, "LIGHTNING_RL_TEST_GROUP": str(self.group), "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "train.py", *overrides, f"run_dir={run_dir}", "report_every_env_steps=1"]
+        own = f"run_dir={run_dir}", "report_every_env_steps=1"
+        command = [sys.executable, "train.py", *overrides.split(), *more, *own]
         self.errors = run_dir.with_suffix(".txt")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -138,11 +134,8 @@ def last_checkpoint(run_dir: Path) -> dict[str, Any]:
 
 def test_a_run_that_cannot_go_on_ends_with_the_worker_s_own_words(tmp_path: Path) -> None:
     """Environments work for 300 steps, then never again for longer; exit code 2, and no process is left."""
-    started = Started(
-        tmp_path / "run",
-        *("policy=ppo", "env=cartpole", "total_env_steps=1000000", *CRASHING, "+env.kwargs.at=300"),
-        *("workers.fragment_length=64", "workers.max_env_restarts=0", "workers.max_restarts=2"),
-    )
+    limits = "workers.max_env_restarts=0 workers.max_restarts=2"
+    started = Started(tmp_path / "run", f"{FROM_STEP_300} {limits}")
     assert started.wait(240) == 2, started.output()
     (line,) = [line for line in started.output().splitlines() if line.startswith("error: ")]
     assert "wheels came off" in line and "max_restarts=2" in line and "seed" in line and "worker" in line
@@ -155,11 +148,7 @@ def test_a_run_that_cannot_go_on_ends_with_the_worker_s_own_words(tmp_path: Path
 @pytest.mark.slow
 def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> None:
     """Every environment sleeps from its 300th step on; nothing but the signal would end the run for minutes."""
-    started = Started(
-        tmp_path / "run",
-        *("policy=ppo", "env=cartpole", "total_env_steps=1000000", *CRASHING, "+env.kwargs.at=300"),
-        *("+env.kwargs.how=hang", "workers.fragment_length=64"),
-    )
+    started = Started(tmp_path / "run", f"{FROM_STEP_300} +env.kwargs.how=hang")
     started.wait_until_it_trains()
     time.sleep(10)
     begun = time.monotonic()
@@ -173,17 +162,13 @@ def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> 
 # -- drills -----------------------------------------------------------------------------------------------------------
 EVERYTHING = ["raise", "nan", "kill", "exit", "segfault", "hang", "hang in C", "oom"]
 DRILLS = {
-    "ppo": [*("policy=ppo", "experiment=none", "total_env_steps=40000"), "+env.kwargs.chance=0.0003"],
-    "whole episodes": [
-        *("policy=ppo", "experiment=none", "total_env_steps=40000", "workers.batch_mode=complete_episodes"),
-        "+env.kwargs.chance=0.0003",
-    ],
-    "apex": [
-        *("policy=apex", "experiment=none", "total_env_steps=12000", "data.learning_starts=2048"),
-        *("data.capacity=20000", "data.batch_size=64", "data.num_shards=2", "+env.kwargs.chance=0.001"),
-    ],
-    "impala": [*("policy=impala", "experiment=none", "total_env_steps=40000"), "+env.kwargs.chance=0.0003"],
-    "a3c": [*("policy=a3c", "experiment=none", "total_env_steps=20000"), "+env.kwargs.chance=0.0005"],
+    "ppo": "policy=ppo total_env_steps=40000 +env.kwargs.chance=0.0003",
+    "whole episodes": """policy=ppo total_env_steps=40000 workers.batch_mode=complete_episodes
+        +env.kwargs.chance=0.0003""",
+    "apex": """policy=apex total_env_steps=12000 data.learning_starts=2048 data.capacity=20000 data.batch_size=64
+        data.num_shards=2 +env.kwargs.chance=0.001""",
+    "impala": "policy=impala total_env_steps=40000 +env.kwargs.chance=0.0003",
+    "a3c": "policy=a3c total_env_steps=20000 +env.kwargs.chance=0.0005",
 }
 
 
@@ -192,11 +177,9 @@ DRILLS = {
 @pytest.mark.parametrize("drill", DRILLS)
 def test_failures_of_every_kind_at_random_moments_end_no_run(drill: str, tmp_path: Path) -> None:
     """About a dozen failures in the environments, and a process killed from outside now and then."""
-    started = Started(
-        tmp_path / "run",
-        *("env=cartpole", *CRASHING, *DRILLS[drill], f"+env.kwargs.how=[{','.join(map(repr, EVERYTHING))}]"),
-        *("workers.step_timeout_s=3", "workers.max_failures=30", "workers.max_restarts=1000"),
-    )
+    limits = "experiment=none workers.step_timeout_s=3 workers.max_failures=30 workers.max_restarts=1000"
+    kinds = f"+env.kwargs.how=[{','.join(map(repr, EVERYTHING))}]"
+    started = Started(tmp_path / "run", f"{CRASHING} {DRILLS[drill]} {limits}", kinds)
     random_moments = random.Random(drill)
     started.wait_until_it_trains()
     kills, next_kill = 0, time.monotonic() + 5
@@ -218,20 +201,12 @@ def test_failures_of_every_kind_at_random_moments_end_no_run(drill: str, tmp_pat
 
 def kill_one(driver: int, random_moments: random.Random) -> int:
     """Kill a rollout process of that driver; how many there were to kill."""
-    try:
-        victims = [
-            each for each in psutil.Process(driver).children(recursive=True) if "ray::RolloutProcess" in name_of(each)
-        ]
-    except psutil.Error:
-        return 0
-    if not victims:
-        return 0
-    victim = random_moments.choice(victims)
-    try:
-        victim.kill()
-    except psutil.Error:
-        return 0
-    return 1
+    with contextlib.suppress(psutil.Error):  # the driver, or the victim, has just ended
+        children = psutil.Process(driver).children(recursive=True)
+        if victims := [each for each in children if "ray::RolloutProcess" in name_of(each)]:
+            random_moments.choice(victims).kill()
+            return 1
+    return 0
 
 
 @pytest.mark.slow
@@ -240,9 +215,7 @@ def kill_one(driver: int, random_moments: random.Random) -> int:
 def test_a_signal_at_any_moment_ends_a_run_with_workers_soon(seed: int, tmp_path: Path) -> None:
     """At any second from the first on; a run that was training by then leaves a checkpoint that loads."""
     moments = random.Random(seed)
-    started = Started(
-        tmp_path / "run", "policy=ppo", "env=cartpole", "workers.num_workers=2", "total_env_steps=1000000000"
-    )
+    started = Started(tmp_path / "run", "policy=ppo env=cartpole workers.num_workers=2 total_env_steps=1000000000")
     if seed % 2:
         started.wait_until_it_trains()
         time.sleep(moments.uniform(0.0, 5.0))

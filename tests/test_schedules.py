@@ -18,6 +18,7 @@ from lightning_rl.runs import run
 from lightning_rl.schedules import SCHEDULES, check_schedule, schedule_points, schedule_value, to_env_steps
 from tests.envs.classic_control import CARTPOLE
 from tests.refusals import refused_key
+from tests.run_comparison import checked_config
 
 
 def test_a_number_is_the_same_at_every_step() -> None:
@@ -52,19 +53,8 @@ def test_a_schedule_stays_between_its_values_and_meets_its_points(schedule: list
 
 
 def test_an_invalid_schedule_is_refused_with_its_key() -> None:
-    wrong = (
-        "3e-4",
-        True,
-        None,
-        [],
-        [1, 2],
-        [[0, 1, 2]],
-        [[0, "a"]],
-        ["ab"],
-        [[0, 1], [0, 2]],
-        [[5, 1], [2, 2]],
-        math.nan,
-    )
+    wrong: list[Any] = ["3e-4", True, None, [], [1, 2], [[0, 1, 2]], [[0, "a"]], ["ab"], [[0, 1], [0, 2]], math.nan]
+    wrong.append([[5, 1], [2, 2]])
     assert [each for each in wrong if refused_key(check_schedule, "policy.lr", each) != "policy.lr"] == []
 
 
@@ -152,8 +142,7 @@ COSINE = "{type:cosine,initial:3e-4,final:0,steps:1e6}"
 
 @pytest.mark.parametrize("experiment", ["none", "ppo_cartpole"])  # a number and a list stand there already
 def test_a_mapping_is_taken_on_the_command_line(experiment: str) -> None:
-    config = compose_config([f"experiment={experiment}", f"policy.lr={COSINE}", f"policy.clip={COSINE}"])
-    check_config(config)
+    config = checked_config(f"experiment={experiment}", f"policy.lr={COSINE}", f"policy.clip={COSINE}")
     assert config["policy"]["lr"] == {"type": "cosine", "initial": 3e-4, "final": 0, "steps": 1e6}
     assert config["policy"]["clip"] == config["policy"]["lr"]
 
@@ -206,9 +195,7 @@ def test_shares_of_a_run_of_2000_env_steps() -> None:
 
 
 def run_config(*overrides: str) -> dict[str, Any]:
-    composed = compose_config(["env=cartpole", "experiment=none", "logger=none", "model.fcnet_hiddens=[8]", *overrides])
-    check_config(composed)
-    return composed
+    return checked_config("env=cartpole", "experiment=none", "logger=none", "model.fcnet_hiddens=[8]", *overrides)
 
 
 def test_constructors_get_env_steps_and_the_config_keeps_the_shares() -> None:

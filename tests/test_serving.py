@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import socket
@@ -22,11 +21,13 @@ import torch
 from gymnasium import spaces
 
 from lightning_rl.policies import PPO, Policy
+from tests.run_processes import import_file
 
 pytest.importorskip("onnxruntime")
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "serve_policy.py"
 CART = gym.make("CartPole-v1")
+ZEROS = [0.0] * 4
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +45,7 @@ def policy() -> Policy:
 def url(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("served")
     policy.export_model(folder)
-    spec = importlib.util.spec_from_file_location("serve_policy", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["serve_policy"] = module
-    spec.loader.exec_module(module)
+    module = sys.modules["serve_policy"] = import_file(EXAMPLE)
     with module.make_server(str(folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/act"
@@ -84,7 +81,7 @@ def test_a_wrong_request_is_answered_with_400_and_what_was_expected(url: str) ->
             ask(url, **request)
         assert caught.value.code == 400 and message in json.load(caught.value)["error"]
     assert ask(url, episode="wrong", ended=True) == {"forgotten": True}
-    assert ask(url, episode="after", obs=[0.0, 0.0, 0.0, 0.0])["action"] in (0, 1), "the server still runs"
+    assert ask(url, episode="after", obs=ZEROS)["action"] in (0, 1), "the server still runs"
 
 
 def answer_to(url: str, *lines: str, body: bytes = b"") -> bytes:
@@ -97,20 +94,19 @@ def answer_to(url: str, *lines: str, body: bytes = b"") -> bytes:
 
 def test_a_slow_or_lying_client_keeps_no_other_waiting(url: str) -> None:
     host = f"Host: {url.removeprefix('http://').removesuffix('/act')}"
-    zeros = [0.0, 0.0, 0.0, 0.0]
     with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2])), timeout=60) as slow:
         slow.sendall(f"POST /act HTTP/1.1\r\n{host}\r\nContent-Length: 50\r\n\r\n{{".encode())
         for length in ("-1", "99999999999999", "9" * 5000, "1e3", ""):
             assert b" 413 " in answer_to(url, host, f"Content-Length: {length}")
         deep = b"[" * 100_000
         assert b" 400 " in answer_to(url, host, f"Content-Length: {len(deep)}", body=deep)
-        assert ask(url, episode="quick", obs=zeros)["action"] in (0, 1)
+        assert ask(url, episode="quick", obs=ZEROS)["action"] in (0, 1)
 
 
 def test_a_web_page_is_not_answered(url: str) -> None:
     """A page of another origin, and a host name that leads to this machine."""
     own = f"Host: {url.removeprefix('http://').removesuffix('/act')}"
-    body = json.dumps({"episode": "page", "obs": [0.0, 0.0, 0.0, 0.0]}).encode()
+    body = json.dumps({"episode": "page", "obs": ZEROS}).encode()
     size = f"Content-Length: {len(body)}"
     assert b" 403 " in answer_to(url, own, "Origin: http://example.org", size, body=body)
     assert b" 403 " in answer_to(url, "Host: example.org", size, body=body)
@@ -121,7 +117,7 @@ def test_episodes_at_once_are_limited(url: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys.modules["serve_policy"], "MOST_EPISODES", 1)
     with pytest.raises(HTTPError) as caught:
         for number in range(2):
-            ask(url, episode=f"limited {number}", obs=[0.0, 0.0, 0.0, 0.0])
+            ask(url, episode=f"limited {number}", obs=ZEROS)
     assert "end one" in json.load(caught.value)["error"]
 
 

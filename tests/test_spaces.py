@@ -122,27 +122,27 @@ def test_every_action_arrives_inside_the_space_in_its_dtype_and_comes_back(space
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_normalised_actions_are_stretched_and_then_clipped():
-    """Box [0, 10]: −1 → 0, 0.5 → 7.5, 3 → 25 → 10."""
-    transform = ActionTransform(spaces.Box(0.0, 10.0, (1,)), normalize=True)
-    assert transform.to_env(torch.tensor([[-1.0], [0.5], [3.0]])).tolist() == [[0.0], [7.5], [10.0]]
-    assert transform.policy_space == spaces.Box(-1.0, 1.0, (1,))
+HALF_OPEN = spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, np.inf], np.float32))
+TEN = spaces.Box(0.0, 10.0, (1,))
 
 
-def test_clip_without_normalising_keeps_the_units():
-    transform = ActionTransform(spaces.Box(0.0, 10.0, (1,)), normalize=False, clip=True)
-    assert transform.to_env(torch.tensor([[-1.0], [0.5], [30.0]])).tolist() == [[0.0], [0.5], [10.0]]
-
-
-def test_neither_leaves_actions_alone():
-    transform = ActionTransform(spaces.Box(0.0, 10.0, (1,)), normalize=False, clip=False)
-    assert transform.to_env(torch.tensor([[-1.0], [30.0]])).tolist() == [[-1.0], [30.0]]
-
-
-def test_a_box_with_an_infinite_bound_is_never_normalised_but_its_finite_bounds_hold():
-    space = spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, np.inf], np.float32))
-    transform = ActionTransform(space, normalize=True)
-    assert transform.to_env(torch.tensor([[-5.0, -5.0], [7.0, 7.0]])).tolist() == [[0.0, -5.0], [7.0, 7.0]]
+@pytest.mark.parametrize(
+    ("space", "keywords", "actions", "arrived"),
+    [
+        (TEN, {"normalize": True}, [[-1.0], [0.5], [3.0]], [[0.0], [7.5], [10.0]]),  # 3 → 25 → 10
+        (TEN, {"normalize": False, "clip": True}, [[-1.0], [0.5], [30.0]], [[0.0], [0.5], [10.0]]),
+        (TEN, {"normalize": False, "clip": False}, [[-1.0], [30.0]], [[-1.0], [30.0]]),
+        (HALF_OPEN, {"normalize": True}, [[-5.0, -5.0], [7.0, 7.0]], [[0.0, -5.0], [7.0, 7.0]]),  # clipped alone
+    ],
+    ids=["stretched and then clipped", "clipped", "left alone", "infinite bounds"],
+)
+def test_actions_are_stretched_to_finite_bounds_and_clipped(
+    space: Any, keywords: dict[str, bool], actions: Any, arrived: Any
+) -> None:
+    transform = ActionTransform(space, **keywords)
+    assert transform.to_env(torch.tensor(actions)).tolist() == arrived
+    if keywords == {"normalize": True}:
+        assert transform.policy_space == (spaces.Box(-1.0, 1.0, (1,)) if space is TEN else HALF_OPEN)
 
 
 def test_integer_box_and_start_are_counted_from_zero_by_the_policy():

@@ -109,12 +109,12 @@ def outcome_of(command: str) -> Outcome:
         return Outcome(command, code, *shown, files)
 
 
-def message_of(call: str) -> str:
-    """The text of the error that a call in Python raises."""
+def answer_to(call: str) -> str:
+    """A call in Python, and the text of the error that it raises."""
     try:
         eval(call, _names())
     except ConfigError as error:
-        return str(error)
+        return f">>> {call}\n{_without_lists(str(error))}"
     raise AssertionError(f"{call} raises no error")
 
 
@@ -128,8 +128,7 @@ def _names() -> dict[str, object]:
 def messages() -> str:
     """The whole text of the file."""
     blocks = [f"$ lightning-rl {each.command}\n{each.err.removeprefix('error: ').strip()}" for each in outcomes()]
-    blocks += [f">>> {call}\n{message_of(call)}" for call in CALLS]
-    return "\n\n".join(map(_without_lists, blocks)) + "\n"
+    return "\n\n".join([*map(_without_lists, blocks), *map(answer_to, CALLS)]) + "\n"
 
 
 def _without_lists(text: str) -> str:

@@ -12,6 +12,12 @@ from pathlib import Path
 import pytest
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from tests.golden_messages import CALLS, FILE, answer_to
+
+
+def test_calls_in_python_are_refused_in_the_words_of_the_golden_file() -> None:
+    golden = FILE.read_text(encoding="utf-8").strip().split("\n\n")
+    assert [call for call in CALLS if answer_to(call) not in golden] == []
 
 
 def test_a_config_error_keeps_its_key_and_what_can_be_sent_of_its_value_in_another_process() -> None:

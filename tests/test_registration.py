@@ -262,10 +262,6 @@ class NoLoss(Policy):
     pass
 
 
-class NoForward(FullyConnectedNetwork):
-    forward = FullyConnectedNetwork.__mro__[2].forward  # type: ignore[assignment]
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

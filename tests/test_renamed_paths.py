@@ -106,22 +106,14 @@ def test_a_policy_loads_from_a_checkpoint_with_old_paths(
     assert (type(policy), type(policy.exploration).__name__) == (PPO, "Random")
 
 
-def test_a_run_config_with_an_old_path_is_read_with_the_current_one(files: dict[str, Any], tmp_path: Path):
-    write_run(tmp_path, files)
-    assert read_config(tmp_path)["env"]["id"] == NEW_ENV
-    assert resumed_config(tmp_path, {})["env"]["id"] == NEW_ENV
-
-
-def test_evaluation_finds_the_environment_of_a_run_with_an_old_path(files: dict[str, Any], tmp_path: Path):
-    keywords, _ = environment(write_run(tmp_path, files), None)
-    observation_space, _ = EnvCreator(**keywords).spaces()
-    assert observation_space.shape == (2,)
-
-
-def test_resuming_a_run_with_an_old_path_changes_neither_config_nor_history(files: dict[str, Any], tmp_path: Path):
+def test_a_run_with_an_old_path_is_evaluated_and_resumed_with_the_current_one(files: dict[str, Any], tmp_path: Path):
+    """Neither its config nor its history changes."""
     checkpoint = write_run(tmp_path, files)
     before = (tmp_path / "config.yaml").read_text()
     config = resumed_config(tmp_path, {})
+    assert read_config(tmp_path)["env"]["id"] == config["env"]["id"] == NEW_ENV
+    observation_space, _ = EnvCreator(**environment(checkpoint, None)[0]).spaces()
+    assert observation_space.shape == (2,)
     check_same_run(config, checkpoint)
     write_config({**config, "run_dir": "elsewhere"}, tmp_path)
     assert (tmp_path / "config.yaml").read_text() == before

@@ -107,12 +107,8 @@ def test_an_error_of_a_run_is_that_of_its_trial(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_cannot_be_a_trial_is_refused(tmp_path: Path):
-    cases = [
-        ("evaluation.every_env_steps=0", "every_env_steps"),
-        ("evaluation.parallel=true", "evaluation.parallel"),
-        ("trainer=ddp", "one rank"),
-        ("policy.lrr=1", "policy.lrr"),
-    ]
+    cases = [("evaluation.every_env_steps=0", "every_env_steps"), ("evaluation.parallel=true", "evaluation.parallel")]
+    cases += [("trainer=ddp", "one rank"), ("policy.lrr=1", "policy.lrr")]
     assert not_refused(lambda override: TrialRun([*SHORT, override], tmp_path), cases) == []
 
 
@@ -142,28 +138,6 @@ def tune() -> Iterator[Any]:
         ray.shutdown()
 
 
-@pytest.mark.ray(own_session=True)
-def test_a_grid_of_rates_gives_a_result_for_each(tune: Any, tmp_path: Path):
-    trial = trainable("ppo", env="cartpole", overrides=SHORT[2:-1], run_dir=tmp_path / "runs")
-    tuner = tune.Tuner(
-        trial,
-        param_space={"policy.lr": tune.grid_search([1e-3, 1e-4])},
-        run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), verbose=0),
-    )
-    results = tuner.fit()
-    assert not results.errors
-    assert sorted(result.config["policy.lr"] for result in results) == [1e-4, 1e-3]
-    for result in results:
-        frame = result.metrics_dataframe
-        assert [steps // 400 for steps in frame["env_steps"]] == [1, 2, 3]
-        assert frame["train/lr"].tolist() == pytest.approx([result.config["policy.lr"]] * 3)
-        assert frame["eval/ep_rew_mean"].between(5, 500).all() and frame["rollout/ep_rew_mean"].between(5, 500).all()
-        run_dir = tmp_path / "runs" / result.metrics["trial_id"]
-        status = json.loads((run_dir / "status.json").read_text())
-        assert (status["state"], status["evaluation"]) == ("ok", result.metrics["eval/ep_rew_mean"])
-    assert results.get_best_result("eval/ep_rew_mean", "max").config["policy.lr"] in (1e-4, 1e-3)
-
-
 def tune_of(session: Any, folder: Path, trial: Any, rates: list[float], **options: Any) -> Any:
     """The results of trials with these learning rates."""
     tuner = session.Tuner(
@@ -175,6 +149,22 @@ def tune_of(session: Any, folder: Path, trial: Any, rates: list[float], **option
     results = tuner.fit()
     assert not results.errors
     return results
+
+
+@pytest.mark.ray(own_session=True)
+def test_a_grid_of_rates_gives_a_result_for_each(tune: Any, tmp_path: Path):
+    trial = trainable("ppo", env="cartpole", overrides=SHORT[2:-1], run_dir=tmp_path / "runs")
+    results = tune_of(tune, tmp_path, trial, [1e-3, 1e-4])
+    assert sorted(result.config["policy.lr"] for result in results) == [1e-4, 1e-3]
+    for result in results:
+        frame = result.metrics_dataframe
+        assert [steps // 400 for steps in frame["env_steps"]] == [1, 2, 3]
+        assert frame["train/lr"].tolist() == pytest.approx([result.config["policy.lr"]] * 3)
+        assert frame["eval/ep_rew_mean"].between(5, 500).all() and frame["rollout/ep_rew_mean"].between(5, 500).all()
+        run_dir = tmp_path / "runs" / result.metrics["trial_id"]
+        status = json.loads((run_dir / "status.json").read_text())
+        assert (status["state"], status["evaluation"]) == ("ok", result.metrics["eval/ep_rew_mean"])
+    assert results.get_best_result("eval/ep_rew_mean", "max").config["policy.lr"] in (1e-4, 1e-3)
 
 
 @pytest.mark.slow
@@ -229,10 +219,8 @@ def test_population_based_training_replaces_a_trial_that_learns_nothing(reuse_ac
 def test_a_trial_takes_the_evaluation_that_tune_chose_though_a_later_one_was_saved_beside_it(tmp_path: Path):
     """Tune writes two saves of a trial into one directory if it asked for the first while it paused the trial."""
     pytest.importorskip("ray.tune", exc_type=ImportError)
-    source, copy = [
-        trainable("ppo", env="cartpole", overrides=SHORT[2:], run_dir=tmp_path / name)({})
-        for name in ("source", "copy")
-    ]
+    run_dirs = tmp_path / "source", tmp_path / "copy"
+    source, copy = [trainable("ppo", env="cartpole", overrides=SHORT[2:], run_dir=each)({}) for each in run_dirs]
     chosen, *_ = [(source.train(), source.save(str(tmp_path / "shared")))[1] for _ in range(3)]
     assert chosen.metrics["training_iteration"] == 1
     copy.restore(chosen)

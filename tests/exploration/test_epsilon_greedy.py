@@ -13,33 +13,33 @@ from torch.testing import assert_close
 
 from lightning_rl.exploration import Actor, EpsilonGreedy, PerWorkerEpsilonGreedy, SoftQ
 from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
+from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.exploration.spaces import DISCRETE, build_strategy, choose_actions, distribution, flat_actions
 
 FOUR = spaces.Discrete(4)
 
 
-@pytest.mark.parametrize(
-    ("timestep", "epsilon"), [(0, 1.0), (100, 1.0), (150, 0.75), (200, 0.5), (300, 0.0), (10**9, 0.0)]
-)
-def test_epsilon_falls_after_the_warm_up(timestep: int, epsilon: float) -> None:
+def _over(space: Space[Any], inputs: torch.Tensor) -> Any:
+    return ModelCatalog.get_action_dist(space)[0](inputs, None, None)
+
+
+def test_epsilon_falls_after_the_warm_up() -> None:
     """1 until step 100, 0 from 300."""
     exploration = EpsilonGreedy(FOUR, 1.0, 0.0, warmup_timesteps=100, epsilon_timesteps=200)
-    assert exploration.info(timestep) == {"epsilon": pytest.approx(epsilon)}
+    expected = {0: 1.0, 100: 1.0, 150: 0.75, 200: 0.5, 300: 0.0, 10**9: 0.0}
+    assert {step: exploration.info(step)["epsilon"] for step in expected} == pytest.approx(expected)
 
 
 def test_any_schedule_can_be_epsilon() -> None:
-    exploration = EpsilonGreedy(
-        FOUR, epsilon_schedule={"type": "exponential", "initial": 1, "final": 0.01, "steps": 100}
-    )
-    assert exploration.epsilon(50) == pytest.approx(0.1)
+    falling = {"type": "exponential", "initial": 1, "final": 0.01, "steps": 100}
+    assert EpsilonGreedy(FOUR, epsilon_schedule=falling).epsilon(50) == pytest.approx(0.1)
 
 
 def test_a_fourth_of_the_random_actions_is_the_best_one() -> None:
     """ε = 0.4 over 4 actions: the best with 0.6 + 0.1, the others with 0.1 each; the log-probabilities agree."""
     dist = distribution(FOUR, 1).inputs.expand(20_000, 4)
-    factory = type(distribution(FOUR))
-    actions, logp = choose_actions(EpsilonGreedy(FOUR, epsilon_schedule=0.4), factory(dist, None, None))
+    actions, logp = choose_actions(EpsilonGreedy(FOUR, epsilon_schedule=0.4), _over(FOUR, dist))
     best = int(dist[0].argmax())
     shares = torch.bincount(actions, minlength=4) / len(actions)
     expected = torch.full((4,), 0.1)
@@ -51,8 +51,7 @@ def test_a_fourth_of_the_random_actions_is_the_best_one() -> None:
 @pytest.mark.parametrize("space", DISCRETE, ids=str)
 def test_the_probabilities_are_those_of_the_draws(space: Space[Any]) -> None:
     """E[1/p] over the draws of one row is the number of actions that can be drawn: exact only if every p is."""
-    dist = distribution(space, 1)
-    many = type(dist.inputs)(dist.inputs.expand(20_000, -1))
+    many = distribution(space, 1).inputs.expand(20_000, -1)
     policy_space = ActionTransform(space).policy_space
     exploration = build_strategy("epsilon_greedy", space, epsilon_schedule=0.7)
     actions, logp = choose_actions(exploration, _over(space, many))
@@ -72,12 +71,6 @@ def test_the_probability_of_a_step_without_a_random_action_is_the_mixtures_too()
         assert_close(logp.exp(), torch.where(best, 0.97, 0.01))
         seen.add(bool(best.all()))
     assert seen == {True, False}
-
-
-def _over(space: Space[Any], inputs: torch.Tensor) -> Any:
-    from lightning_rl.models.catalog import ModelCatalog
-
-    return ModelCatalog.get_action_dist(space)[0](inputs, None, None)
 
 
 @pytest.mark.parametrize("name", ["epsilon_greedy", "soft_q", "per_worker_epsilon_greedy", "random"])
@@ -120,6 +113,7 @@ def test_four_workers_explore_as_in_ape_x() -> None:
     """0.4^(1 + 7 i / 3): 0.4, 0.4^(10/3), 0.4^(17/3), 0.4^8."""
     epsilons = [per_worker_scale(Actor(index, 4)) for index in range(4)]
     assert epsilons == pytest.approx([0.4, 0.0471556, 0.0055591, 0.00065536], rel=1e-5)
+    assert per_worker_scale(Actor(0, 1)) == pytest.approx(0.4)  # alone
 
 
 def test_rllib_defect_noise_and_epsilon_had_two_formulas() -> None:
@@ -130,10 +124,6 @@ def test_rllib_defect_noise_and_epsilon_had_two_formulas() -> None:
         for exploration in (greedy, noise):
             exploration.begin_fragment(Actor(index, 4))
         assert greedy.epsilon(0) == noise.scale(0) == greedy.epsilon(10**9)  # type: ignore[operator]
-
-
-def test_a_worker_alone_explores_with_the_first_epsilon() -> None:
-    assert per_worker_scale(Actor(0, 1)) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.9, 1.0])

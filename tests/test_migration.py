@@ -17,18 +17,12 @@ from lightning_rl.config.keys import dotted_keys, value_at
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "migration").glob("*.md"))
 KEY = re.compile(rf"`((?:{'|'.join((*GROUPS, 'stop'))})\.\w+)\b(?!\()")
-COMPOSED = (
-    ["policy=ppo"],
-    ["policy=a2c"],
-    ["policy=dqn"],
-    ["policy=sac", "env=pendulum"],
-    ["policy=dqn", "data=prioritized"],
-)
+COMPOSED = ("policy=ppo", "policy=a2c", "policy=dqn", "policy=sac env=pendulum", "policy=dqn data=prioritized")
 
 
 @cache
 def known_keys() -> set[str]:
-    return {key for choice in COMPOSED for key in dotted_keys(compose_config([*choice, "experiment=none"]))}
+    return {key for choice in COMPOSED for key in dotted_keys(compose_config([*choice.split(), "experiment=none"]))}
 
 
 def tables(page: Path) -> list[list[list[str]]]:

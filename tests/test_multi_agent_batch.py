@@ -42,11 +42,7 @@ def test_concat_joins_the_lanes_of_each_policy_and_sums_the_steps() -> None:
     joined = concat_samples([first, second])
     assert list(joined.policy_batches) == ["b", "a", "c"]
     assert joined.count == env_steps(joined) == count_new_env_steps(joined) == 12 and joined.num_envs == 3
-    assert joined["b"].valid.tolist() == [
-        [True] * 5,
-        [True, True, False, False, False],
-        [True, True, False, False, False],
-    ]
+    assert joined["b"].valid.tolist() == [[True] * 5, *[[True, True, False, False, False]] * 2]
     assert joined["b"].rewards[0].tolist() == [1.0, 1.0, 2.0, 2.0, 2.0]
     assert joined.agent_steps == 6 + 2 + 1 + 3
 
@@ -86,17 +82,14 @@ def test_an_unknown_policy_names_the_known_ones() -> None:
 def test_timeslices_cut_at_the_same_environment_steps_for_each_policy() -> None:
     """5 steps: a acts at all of them, b at steps 1 and 4 of them; a slice of 2 steps has what was done in them."""
     zeros = torch.zeros(5, dtype=torch.long)
-    batch = MultiAgentBatch(
-        {"a": rows(5, eps_id=zeros, env_t=torch.arange(5)), "b": rows(2, eps_id=zeros[:2], env_t=torch.tensor([1, 4]))},
-        5,
+    each_step, twice = (
+        rows(5, eps_id=zeros, env_t=torch.arange(5)),
+        rows(2, eps_id=zeros[:2], env_t=torch.tensor([1, 4])),
     )
-    slices = batch.timeslices(2)
+    slices = MultiAgentBatch({"a": each_step, "b": twice}, 5).timeslices(2)
     assert [part.env_steps for part in slices] == [2, 2, 1]
-    assert [{name: own.rewards.tolist() for name, own in part.items()} for part in slices] == [
-        {"a": [0, 1], "b": [0]},
-        {"a": [2, 3]},
-        {"a": [4], "b": [1]},
-    ]
+    found = [{name: own.rewards.tolist() for name, own in part.items()} for part in slices]
+    assert found == [{"a": [0, 1], "b": [0]}, {"a": [2, 3]}, {"a": [4], "b": [1]}]
 
 
 def test_timeslices_need_to_know_the_step_of_each_row() -> None:

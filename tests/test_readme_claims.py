@@ -190,31 +190,18 @@ CLAIMS = {
 }
 
 NO_PROMISE = (
-    "Train",
-    "Test",
-    "(Without a CUDA device",
-    "the newest PyTorch of the package index",
-    "Reinforcement learning with the concepts of classic RLlib",
-    "What it promises, [each sentence with its test]",
-    "a DataModule owns",
-    "Policy, data and Lightning's Trainer",
-    "(`build_policy` names them all)",
-    "**Coming from RLlib**",
-    "[The feature matrix]",
-    "[The page on several agents]",
-    "Observations",
+    *("Train", "Test", "Observations", "a DataModule owns", "(Without a CUDA device", "**Coming from RLlib**"),
+    *("the newest PyTorch of the package index", "Reinforcement learning with the concepts of classic RLlib"),
+    *("What it promises, [each sentence with its test]", "Policy, data and Lightning's Trainer"),
+    *("(`build_policy` names them all)", "[The feature matrix]", "[The page on several agents]"),
 )
 
 
 def sentences() -> list[str]:
     """The README's prose but for headings and the list of pages, and the comments of its commands."""
     text = README.split("## Read on", maxsplit=1)[0]
-    comments = [
-        line.split(" # ", 1)[1].strip()
-        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-        for line in block.splitlines()
-        if " # " in line
-    ]
+    commands = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
+    comments = [line.split(" # ", 1)[1].strip() for line in commands if " # " in line]
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = re.sub(r"^(#.*|!\[.*)$", "", text, flags=re.MULTILINE)
     text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)  # no sentence ends in there

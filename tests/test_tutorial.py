@@ -21,18 +21,15 @@ SHORT = 3000  # env steps of a training command that names no number, and the mo
 def program_of(command: str) -> list[str]:
     """A command as this interpreter runs it, with fewer env steps."""
     words = shlex.split(command)
-    python = {
-        "python": [sys.executable, str(ROOT / "train.py")],
-        "lightning-rl": [sys.executable, "-m", "lightning_rl"],
-    }
     if words[0] == "tensorboard":  # the server would never end; this reads the same files
         return [sys.executable, "-m", "tensorboard.main", "--inspect", *words[1:]]
     if words[0] == "lightning-rl":
-        return [*python["lightning-rl"], *words[1:]]
+        return [sys.executable, "-m", "lightning_rl", *words[1:]]
     if words[0] != "python":
         return words
     assert words[1] == "train.py"
-    return [*python["python"], *words[2:], *([] if "total_env_steps" in command else [f"total_env_steps={SHORT}"])]
+    steps = [] if "total_env_steps" in command else [f"total_env_steps={SHORT}"]
+    return [sys.executable, str(ROOT / "train.py"), *words[2:], *steps]
 
 
 def check_install(command: str) -> None:
@@ -65,13 +62,12 @@ def test_every_command_and_block_runs(tmp_path: Path) -> None:
             assert result.returncode == 0, (command, result.stderr)
             outputs[command] = result.stdout + result.stderr
     assert "rollout/ep_rew_mean" in outputs["tensorboard --logdir runs"]
-    assert set(re.findall(r"`([\w.]+)(?:/`|`)", TUTORIAL.split("| in the run's")[1].split("\n\n")[0])) - {
-        "last.ckpt"
-    } <= {path.name for path in (tmp_path / "runs" / "first").iterdir()}
-    header = (tmp_path / "runs" / "own" / "metrics.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-    assert {"train/model/reconstruction_error", "train/approx_kl", "train/explained_variance"} <= set(header)
-    rows = (tmp_path / "runs" / "own" / "metrics.csv").read_text(encoding="utf-8").splitlines()
-    assert int(float(rows[-1].split(",")[0])) >= 30_000
+    table = TUTORIAL.split("| in the run's")[1].split("\n\n")[0]
+    files = {path.name for path in (tmp_path / "runs" / "first").iterdir()}
+    assert set(re.findall(r"`([\w.]+)(?:/`|`)", table)) - {"last.ckpt"} <= files
+    header, *_, last = (tmp_path / "runs" / "own" / "metrics.csv").read_text(encoding="utf-8").splitlines()
+    assert {"train/model/reconstruction_error", "train/approx_kl", "train/explained_variance"} <= set(header.split(","))
+    assert int(float(last.split(",")[0])) >= 30_000
     corridor = next(text for command, text in outputs.items() if "evaluate runs/own" in command)
     assert "return 0.65 ± 0.00" in corridor
     (sweep,) = tmp_path.rglob("sweep.csv")

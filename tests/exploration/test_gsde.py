@@ -29,9 +29,8 @@ MEMORY = {"use_lstm": True, "lstm_cell_size": 8}
 def gsde_policy(
     kind: type[Policy] = PPO, model: dict[str, Any] | None = None, space: Any = ACTIONS, **keywords: Any
 ) -> Any:
-    return kind(
-        OBS, space, model={"fcnet_hiddens": [5], **(model or {})}, exploration={"type": "gsde", **keywords}, seed=1
-    )
+    exploration = {"type": "gsde", **keywords}
+    return kind(OBS, space, model={"fcnet_hiddens": [5], **(model or {})}, exploration=exploration, seed=1)
 
 
 def spread(policy: Any) -> None:
@@ -239,19 +238,14 @@ def test_learning_reads_the_log_probabilities_that_acted(kind: Any, model: dict[
 def test_noise_goes_on_from_fragment_to_fragment() -> None:
     """Fragments of one step, as between the gradient steps of SAC: 4 steps in one state share a matrix."""
 
-    class Still(gym.Env[Any, Any]):
-        observation_space, action_space = OBS, ACTIONS
+    def hold(env: Any) -> Any:
+        return gym.wrappers.TransformObservation(env, lambda _: np.full(3, 0.5, np.float32), env.observation_space)
 
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return np.full(3, 0.5, np.float32), {}
-
-        def step(self, action: Any) -> Any:
-            return np.full(3, 0.5, np.float32), 0.0, False, False, {}
-
-    worker = RolloutWorker(EnvCreator(Still), gsde_policy(SAC, sample_freq=4), fragment_length=1)
+    policy = SAC(*PENDULUM.spaces(), exploration={"type": "gsde", "sample_freq": 4}, seed=1)
+    worker = RolloutWorker(EnvCreator("Pendulum-v1", wrappers=[hold]), policy, fragment_length=1)
     actions = torch.cat([worker.sample().actions for _ in range(8)])[:, 0]
-    assert_close(actions[:4], actions[:1].expand(4, 2))
-    assert_close(actions[4:], actions[4:5].expand(4, 2))
+    assert_close(actions[:4], actions[:1].expand(4, 1))
+    assert_close(actions[4:], actions[4:5].expand(4, 1))
     assert (actions[3] - actions[4]).abs().min() > 1e-4
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,26 @@ class Outcome:
     out: str
     err: str
 
+    @property
+    def refusal(self) -> str:
+        """The one line with which the command refused what it was given; empty if it did something else."""
+        refused = self.code == 2 and self.err.startswith("error: ") and self.err.count("\n") == 1
+        return self.err.removeprefix("error: ").removesuffix("\n") if refused else ""
+
 
 Command = Callable[..., Outcome]
+
+
+def not_refused(command: Command, cases: Mapping[str, str], *common: str) -> dict[str, str]:
+    """Command lines that are not refused in one line with the words beside them; each with what was said.
+
+    Args:
+        command: the fixture.
+        cases: command line → words.
+        common: further arguments of each.
+    """
+    outcomes = {line: command(*shlex.split(line), *common) for line in cases}
+    return {line: found.err for line, found in outcomes.items() if cases[line] not in (found.refusal or "\n")}
 
 
 @pytest.fixture(autouse=True)

@@ -32,9 +32,7 @@ def from_a_terminal() -> Iterator[None]:
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_training_ends_with_130_and_a_word(
-    monkeypatch: pytest.MonkeyPatch,
-    command: Command,
-    signum: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch, command: Command, signum: signal.Signals
 ):
     def composes(arguments: Sequence[str]) -> int:
         os.kill(os.getpid(), signum)
@@ -48,8 +46,7 @@ def test_a_signal_before_training_ends_with_130_and_a_word(
 
 
 def test_an_interrupt_that_comes_out_as_another_error_is_an_interrupt(
-    monkeypatch: pytest.MonkeyPatch,
-    command: Command,
+    monkeypatch: pytest.MonkeyPatch, command: Command
 ):
     """A parser may turn an interrupt into its own error about the text."""
 

@@ -7,21 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.policies import (
-    A2C,
-    APPO,
-    ARS,
-    DQN,
-    ES,
-    IMPALA,
-    PG,
-    PPO,
-    R2D2,
-    SAC,
-    Policy,
-    Rainbow,
-    SimpleQ,
-)
+from lightning_rl.policies import A2C, APPO, ARS, DQN, ES, IMPALA, PG, PPO, R2D2, SAC, Policy, Rainbow, SimpleQ
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs.trainer import reaches_every_parameter

@@ -19,7 +19,8 @@ from lightning_rl.policies import Policy
 from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.run_directory.status import FIELDS
 from tests.callbacks.log_files import csv_rows
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, not_refused
+from tests.edited_runs import edit_config, status_of
 
 SHORT = (
     "env=cartpole",
@@ -28,12 +29,12 @@ SHORT = (
     "workers.fragment_length=32",
     "evaluation.episodes=2",
 )
-WHOLE = ("evaluation.every_env_steps=200", "evaluation.max_share=null", "model.fcnet_hiddens=[8]")
+WHOLE = ("evaluation.every_env_steps=200", "evaluation.episodes=2", "evaluation.max_share=null", "model.fcnet_hiddens=[8]")
 
 
 def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(command: Command, tmp_path: Path):
     report = command("train", "run_dir=out", *SHORT, *WHOLE)
-    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    status = status_of(tmp_path / "out")
     best, checkpoints = status["best_checkpoint"], tmp_path / "out" / "checkpoints"
     assert status["evaluated_at"] == status["env_steps"]
     last, count = report.out.splitlines()[-2:]
@@ -43,32 +44,26 @@ def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(comman
     )
     assert count.startswith(f"  {status['evaluations']['done']} evaluation")
     values = {path: float(path.stem.rpartition("_")[2]) for path in checkpoints.glob("best_*.ckpt")}
-    assert len(values) >= 2
-    assert best["value"] == max(values.values())
+    assert len(values) >= 2 and best["value"] == max(values.values())
 
     result = json.loads(command("evaluate", "out", "--best", "--episodes", "2", "--json").out)
     assert result["checkpoint"] == f"out/{best['file']}"
-    refused = command("evaluate", f"out/{best['file']}", "--best")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert command("evaluate", f"out/{best['file']}", "--best").refusal
     resumed = command("resume", "out", "--best", "total_env_steps=900")
-    assert resumed.code == 0
-    assert f"resuming out/{best['file']}" in resumed.out
+    assert resumed.code == 0 and f"resuming out/{best['file']}" in resumed.out
     taken, steps = status["env_steps"], int(best["file"].split("_")[-2])
     note = f"note: it goes on from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped"
     assert (note in resumed.out) == (steps < taken)
 
     (checkpoints / "last.ckpt").write_bytes(b"half a file")
     for verb in (("evaluate", "out"), ("resume", "out", "total_env_steps=2000")):
-        error = command(*verb).err
-        assert "last.ckpt" in error
-        assert all(path.name in error for path in checkpoints.glob("*.ckpt") if path.name != "last.ckpt")
-        assert error.rstrip().endswith("(or --best)")
-        assert error.count("\n") == 1
+        refusal = command(*verb).err.splitlines()[-1]
+        assert all(path.name in refusal for path in checkpoints.glob("*.ckpt")) and refusal.endswith("(or --best)")
 
 
 def test_evaluate_cuts_episodes_where_the_evaluations_of_the_run_did(command: Command, tmp_path: Path):
     pendulum = ("policy=ppo", "env=pendulum", *SHORT[1:], *WHOLE)
-    command("train", *pendulum, "run_dir=out", "evaluation.max_episode_steps=20")
+    assert command("train", *pendulum, "run_dir=out", "evaluation.max_episode_steps=20").code == 0
 
     def lengths(*arguments: str) -> list[int]:
         return json.loads(command("evaluate", "out", "--episodes", "2", "--json", *arguments).out)["lengths"]
@@ -76,19 +71,15 @@ def test_evaluate_cuts_episodes_where_the_evaluations_of_the_run_did(command: Co
     assert lengths() == [20, 20]
     assert lengths("--episodes", "18") == [20] * 18  # more than are played at a time
     assert lengths("--max-steps", "300") == [200, 200]
-    file = tmp_path / "out" / "config.yaml"
-    text = file.read_text()
-    file.write_text(text.replace("max_episode_steps: 20", "max_episode_steps: null"))
+    edit_config(tmp_path / "out", "evaluation.max_episode_steps", None)
     assert lengths() == [200, 200]
-    file.write_text(text.replace("max_episode_steps: 20", "max_episode_steps: soon"))
-    refused = command("evaluate", "out")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "evaluation.max_episode_steps='soon'" in refused.err
+    edit_config(tmp_path / "out", "evaluation.max_episode_steps", "soon")
+    assert "evaluation.max_episode_steps='soon'" in command("evaluate", "out").refusal
 
 
 def test_a_run_without_evaluation_reports_its_training_episodes(command: Command, tmp_path: Path):
     report = command("train", "run_dir=out", *SHORT, "evaluation=none")
-    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    status = status_of(tmp_path / "out")
     assert report.out.splitlines()[-1] == (
         f"  mean return of the latest training episodes (100 at most): {status['return']:.1f}, at best "
         f"{status['best_return']:.1f}; nothing was evaluated"
@@ -126,20 +117,11 @@ def test_only_commands_that_the_run_has_files_for_are_recommended(tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize(
-    ("written", "line"),
-    [
-        ("1e5", "PPO on CartPole-v1, 100,000 env steps → out"),
-        ("ten", "total_env_steps='ten' is text; expected integer"),
-    ],
-)
-def test_the_first_line_names_the_env_steps_as_they_are_understood(written: str, line: str):
-    config = compose_config(["experiment=none", f"total_env_steps={written}", "run_dir=out"])
-    if written == "ten":
-        with pytest.raises(ConfigError, match=line):
-            start_line(config)
-    else:
-        assert start_line(config).endswith(line)
+def test_the_first_line_names_the_env_steps_as_they_are_understood():
+    config = compose_config(["experiment=none", "total_env_steps=1e5", "run_dir=out"])
+    assert start_line(config).endswith("PPO on CartPole-v1, 100,000 env steps → out")
+    with pytest.raises(ConfigError, match="total_env_steps='ten' is text; expected integer"):
+        start_line({**config, "total_env_steps": "ten"})
 
 
 def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
@@ -154,33 +136,29 @@ def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
     assert outcome({**FIELDS}, "out") == "  no training episode has ended; nothing was evaluated"
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"), [("max", "best_000000200_9.50.ckpt"), ("min", "best_000000300_-1.00.ckpt")]
-)
-def test_the_best_file_is_the_one_with_the_best_value(mode: str, expected: str, command: Command, tmp_path: Path):
+def test_the_best_file_is_the_one_with_the_best_value(command: Command, tmp_path: Path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(CheckpointError, match=r"holds no best_\*"):
         checkpoint_of(tmp_path, best=True)
-    for name in ("best_000000100_7.00.ckpt", "best_000000200_9.50.ckpt", "best_000000300_-1.00.ckpt", "last.ckpt"):
+    files = ("best_000000100_7.00.ckpt", "best_000000200_9.50.ckpt", "best_000000300_-1.00.ckpt", "last.ckpt")
+    for name in files:
         (tmp_path / "checkpoints" / name).touch()
-    config = command("train", *SHORT, "run_dir=.", f"checkpoint.mode={mode}", "--cfg").out
-    (tmp_path / "config.yaml").write_text(config)
-    assert checkpoint_of(tmp_path, best=True).name == expected
     assert checkpoint_of(tmp_path).name == "last.ckpt"
+    for mode, expected in (("max", files[1]), ("min", files[2])):
+        config = command("train", *SHORT, "run_dir=.", f"checkpoint.mode={mode}", "--cfg").out
+        (tmp_path / "config.yaml").write_text(config)
+        assert checkpoint_of(tmp_path, best=True).name == expected
 
 
 def test_a_resumed_run_may_change_lr_and_notes_schedules_that_stay_at_zero(command: Command, tmp_path: Path):
     """The rate reaches 0 at 600 env steps; a rate in percent of the run is stretched by more steps."""
     falls = "policy.lr=[[0,1e-2],[600,0.0]]"
     assert command("train", "policy=dqn", "run_dir=out", *SHORT, *WHOLE, falls, "data.learning_starts=256").code == 0
-    still = command("resume", "out", "total_env_steps=700")
-    assert "note: policy.lr is 0 from 6" in still.out
-    assert "policy.lr" in still.out
+    assert "note: policy.lr is 0 from 6" in command("resume", "out", "total_env_steps=700").out
     changed = ("policy.lr=[[0%,1e-2],[100%,0.0]]", "exploration.final_epsilon=0.5")
-    learns = command("resume", "out", "total_env_steps=800", *changed)
-    assert (learns.code, "note:" in learns.out) == (0, False)
-    stretched = command("resume", "out", "total_env_steps=900")
-    assert (stretched.code, "note:" in stretched.out) == (0, False)
+    for typed in (("total_env_steps=800", *changed), ("total_env_steps=900",)):
+        learns = command("resume", "out", *typed)
+        assert (learns.code, "note:" in learns.out) == (0, False)
     rows = [row for row in csv_rows(tmp_path / "out" / "metrics.csv") if row["train/lr"]]
     rates = {int(row["env_steps"]): float(row["train/lr"]) for row in rows}
     assert {rate for step, rate in rates.items() if 640 < step < 690} == {0.0}
@@ -198,15 +176,10 @@ def test_a_run_without_a_last_checkpoint_names_those_that_it_has(command: Comman
     for path in checkpoints.iterdir():
         if path != best:
             path.unlink()
-    for verb, how in (
-        (("evaluate", "out"), "its path"),
-        (("resume", "out", "total_env_steps=900"), "--checkpoint FILE"),
-    ):
-        error = command(*verb).err
-        assert error == (
-            f"error: checkpoint out/checkpoints/last.ckpt does not exist: pass a file such as "
-            f"out/checkpoints/{best.name}. out/checkpoints holds {best.name}: give {how} (or --best)\n"
-        )
+    missing = "checkpoint out/checkpoints/last.ckpt does not exist: pass a file such as out/checkpoints"
+    words = f"{missing}/{best.name}. out/checkpoints holds {best.name}: give"
+    cases = {"evaluate out": "its path", "resume out total_env_steps=900": "--checkpoint FILE"}
+    assert not_refused(command, {line: f"{words} {how} (or --best)" for line, how in cases.items()}) == {}
     with pytest.raises(CheckpointError, match=rf"out .*/{re.escape(best.name)}$"):
         Policy.load(tmp_path / "out")
     shutil.copy(best, checkpoints / "last.ckpt")

@@ -25,12 +25,10 @@ from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.signatures import keywords_of
 from tests.families import each, first
+from tests.shipped_policies import POLICIES
 
-POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
 ANY_ID = ("atari", "custom", "pettingzoo")  # presets that need env.id
-ENVS = sorted(path.stem for path in (shipped_conf() / "env").glob("*.yaml") if path.stem not in ANY_ID)
-DATA = sorted(path.stem for path in (shipped_conf() / "data").glob("*.yaml"))
-EXPERIMENTS = sorted(path.stem for path in (shipped_conf() / "experiment").glob("*.yaml"))
+ENVS = [name for name in group_options("env") if name not in ANY_ID]
 
 
 def yaml_content(name: str) -> dict[str, Any]:
@@ -48,13 +46,13 @@ def defaults(target: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
 def test_the_other_sections_yaml_are_their_constructors_signatures():
     assert yaml_content("model/default") == MODEL_DEFAULTS
     assert yaml_content("checkpoint/default") == defaults(RLCheckpoint, ("dirpath",))
-    for name in DATA:
+    for name in group_options("data"):
         data = yaml_content(f"data/{name}")
         if "_target_" not in data:  # a variant of another one
             assert data.keys() <= yaml_content("data/replay").keys()
             continue
         target = import_object(data.pop("_target_"))
-        if target in (HindsightDataModule,):  # over what conf/data/replay.yaml has
+        if target is HindsightDataModule:  # over what conf/data/replay.yaml has
             data = {**yaml_content("data/replay"), **data}
             del data["_target_"]
         expected = defaults(target, NOT_DATA)
@@ -79,10 +77,7 @@ def test_sections_without_a_constructor_have_the_keys_that_are_checked():
 
 @pytest.mark.parametrize(
     "experiment",
-    each(
-        EXPERIMENTS,
-        default=("cartpole_two_algorithms", "dqn_bit_flipping", "none", "ppo_cartpole", "qmix_two_step_game"),
-    ),
+    each(group_options("experiment"), default=("cartpole_two_algorithms", "dqn_bit_flipping", "none", "ppo_cartpole")),
 )
 def test_every_experiment_composes_and_passes_the_check(experiment: str):
     policy = next((name for name in sorted(POLICIES, key=len)[::-1] if experiment.startswith(f"{name}_")), "")
@@ -94,37 +89,29 @@ def test_every_experiment_composes_and_passes_the_check(experiment: str):
 ONE_ENV = ("env=cartpole", "experiment=none", "workers.envs_per_worker=1", "workers.fragment_length=50")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "rows"),
-    [
-        (["policy=ppo", "total_env_steps=25"], "50"),
-        (["policy=ppo", "total_env_steps=100"], "50"),
-        (["policy=ppo", "total_env_steps=101"], None),
-        (["policy=ppo", "total_env_steps=50", "workers.logical_workers=2"], "100"),
-        (["policy=dqn", "total_env_steps=2"], None),  # replay learns from draws
-        (["policy=es", "total_env_steps=2"], None),
-    ],
-    ids=str,
-)
-def test_an_iteration_of_half_the_run_is_warned_of(overrides: list[str], rows: str | None):
-    warning = longer_than_run(compose_config([*ONE_ENV, *overrides]))
-    assert (f"{rows} env steps" in warning) == bool(rows)
-    assert bool(warning) == bool(rows)
+def test_an_iteration_of_half_the_run_is_warned_of():
+    """The env steps of an iteration; replay learns from draws, and es from whole episodes."""
+    expected = {
+        "policy=ppo total_env_steps=25": "50",
+        "policy=ppo total_env_steps=100": "50",
+        "policy=ppo total_env_steps=101": None,
+        "policy=ppo total_env_steps=50 workers.logical_workers=2": "100",
+        "policy=dqn total_env_steps=2": None,
+        "policy=es total_env_steps=2": None,
+    }
+    warnings = {line: longer_than_run(compose_config([*ONE_ENV, *line.split()])) for line in expected}
+    found = {line: re.findall(r"(\d+) env steps", warning)[:1] for line, warning in warnings.items()}
+    assert found == {line: [rows] if rows else [] for line, rows in expected.items()}
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["policy=impala", "policy.minibatches=4", "data.fragments_per_batch=4"],
-        ["policy=ppo", "data=async", "policy.minibatches=25"],
-        ["policy=ppo", "data=gradients", "policy.minibatches=40"],  # data=gradients has no minibatches
-        ["policy=ars", "policy.top_directions=16", "workers=whole_episodes"],
-    ],
-    ids=str,
-)
-def test_possible_numbers_of_minibatches_are_accepted(overrides: list[str]):
-    rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
-    check_config(compose_config([*rows, *overrides]))
+def test_possible_numbers_of_minibatches_are_accepted():
+    for line in (
+        "policy=impala policy.minibatches=4 data.fragments_per_batch=4",
+        "policy=ppo data=async policy.minibatches=25",
+        "policy=ppo data=gradients policy.minibatches=40",  # data=gradients has no minibatches
+    ):
+        check_config(compose_config([*ONE_ENV, *line.split()]))
+    check_config(compose_config([*ONE_ENV[:2], "policy=ars", "policy.top_directions=16", "workers=whole_episodes"]))
 
 
 def test_tuned_values_of_a_pair_apply_by_default_and_overrides_win():
@@ -183,16 +170,13 @@ def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
 
 
 def test_a_policy_chooses_its_workers_and_the_command_line_overrides_that():
-    assert compose_config(["policy=pg", "env=acrobot"])["workers"]["batch_mode"] == "complete_episodes"
-    assert (
-        compose_config(["policy=pg", "env=acrobot", "workers=default"])["workers"]["batch_mode"] == "truncate_episodes"
-    )
+    for typed, mode in (([], "complete_episodes"), (["workers=default"], "truncate_episodes")):
+        assert compose_config(["policy=pg", "env=acrobot", *typed])["workers"]["batch_mode"] == mode
 
 
 def test_open_mappings_take_keys_without_a_plus():
-    config = compose_config(
-        ["env.kwargs.render_mode=ansi", "policy.optimizer_kwargs.eps=1e-5", "trainer.profiler=simple"]
-    )
+    keys = ["env.kwargs.render_mode=ansi", "policy.optimizer_kwargs.eps=1e-5", "trainer.profiler=simple"]
+    config = compose_config(keys)
     assert config["env"]["kwargs"] == {"render_mode": "ansi"}
     assert config["policy"]["optimizer_kwargs"] == {"eps": 1e-5}
     assert config["trainer"]["profiler"] == "simple"
@@ -215,12 +199,9 @@ def test_open_mappings_take_keys_without_a_plus():
     ),
 )
 def test_open_mappings_are_taken_as_with_two_plus_signs(key: str, value: str):
-    names = ["run_dir=out", "launcher=ray_train"]
-    config, plus, without = (
-        {**compose_config([*names, *more]), "overrides": []} for more in ([f"{key}={value}"], [f"++{key}={value}"], [])
-    )
-    assert config == plus
-    assert config != without
+    names, typed = ["run_dir=out", "launcher=ray_train"], ([f"{key}={value}"], [f"++{key}={value}"], [])
+    config, plus, without = ({**compose_config([*names, *more]), "overrides": []} for more in typed)
+    assert config == plus != without
 
 
 def test_an_optimizer_may_be_changed_where_the_policys_file_has_keywords_for_another():
@@ -229,30 +210,28 @@ def test_an_optimizer_may_be_changed_where_the_policys_file_has_keywords_for_ano
 
 def test_composed_configs_are_plain_containers():
     config = compose_config(["policy=a2c"])
-    assert yaml.safe_load(yaml.safe_dump(config)) == config
-    assert "hydra" not in config
+    assert yaml.safe_load(yaml.safe_dump(config)) == config and "hydra" not in config
 
 
-def write_policy(conf: Path, name: str, clip: float, base: str = "ppo") -> None:
-    (conf / "policy").mkdir(parents=True, exist_ok=True)
-    (conf / "policy" / f"{name}.yaml").write_text(f"defaults:\n  - {base}\n  - _self_\nclip: {clip}\n")
+def write(file: Path, content: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+
+
+def write_policy(conf: Path, name: str, clip: float) -> None:
+    write(conf / "policy" / f"{name}.yaml", f"defaults:\n  - ppo\n  - _self_\nclip: {clip}\n")
 
 
 def test_the_users_conf_adds_to_the_groups(tmp_path: Path):
     write_policy(tmp_path / "conf", "mine", 0.1)
     assert group_options("policy") == sorted([*POLICIES, "mine"])
     config = compose_config(["policy=mine"])["policy"]
-    assert config["clip"] == 0.1
-    assert config["_target_"] == compose_config()["policy"]["_target_"]
+    assert (config["clip"], config["_target_"]) == (0.1, compose_config()["policy"]["_target_"])
 
 
-def test_a_broken_file_that_has_no_part_in_a_run_hides_no_other_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    for name, content in (("notes/list.yaml", "- 1\n"), ("policy/later.yaml", "lr: [1\n")):
-        (tmp_path / "conf" / name).parent.mkdir(parents=True)
-        (tmp_path / "conf" / name).write_text(content)
+def test_a_broken_file_that_has_no_part_in_a_run_hides_no_other_message(tmp_path: Path):
+    write(tmp_path / "conf/notes/list.yaml", "- 1\n")
+    write(tmp_path / "conf/policy/later.yaml", "lr: [1\n")
     assert compose_config(["policy=a2c"])["policy"]["_target_"] == "lightning_rl.policies.A2C"
     with pytest.raises(ConfigError, match=r"'policy.lrr'.*'policy.lr'"):
         compose_config(["policy.lrr=1"])
@@ -268,16 +247,11 @@ def test_a_broken_file_that_has_no_part_in_a_run_hides_no_other_message(
         ("train.yaml", "seed: 7\n", r"conf/train.yaml"),
     ],
 )
-def test_a_config_file_of_the_user_s_that_cannot_be_used_is_named(
-    file: str, content: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "conf" / file
-    path.parent.mkdir(parents=True)
-    path.write_text(content)
-    group = path.parent.name
+def test_a_config_file_of_the_user_s_that_cannot_be_used_is_named(file: str, content: str, words: str, tmp_path: Path):
+    write(tmp_path / "conf" / file, content)
+    group = file.rpartition("/")[0]
     with pytest.raises(ConfigError, match=words) as raised:
-        compose_config([f"{group}=mine"] if group != "conf" else [])
+        compose_config([f"{group}=mine"] if group else [])
     assert "\n" not in str(raised.value)
 
 
@@ -290,12 +264,8 @@ def test_the_search_path_comes_after_the_users_conf_and_before_the_package(
     monkeypatch.setenv("LIGHTNING_RL_SEARCH_PATH", str(tmp_path / "lab"))
     assert compose_config(["policy=shared"])["policy"]["clip"] == 0.3
     assert compose_config(["policy=mine"])["policy"]["clip"] == 0.1
-    (tmp_path / "conf" / "env").mkdir()
-    (tmp_path / "conf" / "env" / "cartpole.yaml").write_text("id: CartPole-v0\n")
+    write(tmp_path / "conf/env/cartpole.yaml", "id: CartPole-v0\n")
     assert compose_config()["env"] == {"id": "CartPole-v0"}
-
-
-def test_a_search_path_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LIGHTNING_RL_SEARCH_PATH", "nowhere")
     with pytest.raises(ConfigError, match=r"LIGHTNING_RL_SEARCH_PATH.*'nowhere'"):
         compose_config()
@@ -303,15 +273,12 @@ def test_a_search_path_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_sweep_jobs_are_all_combinations():
     jobs = sweep_jobs(["policy=ppo,a2c", "env=cartpole", "seed=1,2"])
-    assert len(jobs) == 4
-    assert ["policy=a2c", "env=cartpole", "seed=1"] in jobs
+    assert len(jobs) == 4 and ["policy=a2c", "env=cartpole", "seed=1"] in jobs
 
 
 def test_overrides_of_a_composed_config_are_read_as_hydra_reads_them():
-    assert parse_overrides(["total_env_steps=5000", "stop.seconds=1e2"]) == {
-        "total_env_steps": 5000,
-        "stop.seconds": 100.0,
-    }
+    read = parse_overrides(["total_env_steps=5000", "stop.seconds=1e2"])
+    assert read == {"total_env_steps": 5000, "stop.seconds": 100.0}
 
 
 IMPORTS = {

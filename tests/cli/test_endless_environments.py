@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from lightning_rl import Algorithm
@@ -14,18 +13,14 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.rollouts.worker_options import LONGEST_EPISODE, LONGEST_UNLIMITED_EPISODE
 from lightning_rl.runs import evaluation
+from tests.rollouts.counting import Counter
+
+SMALL = ("model.fcnet_hiddens=[4]", "evaluation.episodes=2")
 
 
-class Endless(gym.Env[np.ndarray, np.int64]):
-    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return np.zeros(1, np.float32), 1.0, False, False, {}
+class Endless(Counter):
+    def __init__(self) -> None:
+        super().__init__(length=10**9)
 
 
 def limited() -> gym.Env:
@@ -52,8 +47,7 @@ def test_the_limit_of_evaluations_follows_from_that_of_the_environment(creator: 
 
 
 def test_an_evaluation_without_ends_is_cut_and_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    overrides = [f"run_dir={tmp_path}", "workers.fragment_length=8", "model.fcnet_hiddens=[4]", "evaluation.episodes=2"]
-    algorithm = Algorithm("ppo", Endless, overrides=overrides)
+    algorithm = Algorithm("ppo", Endless, overrides=[f"run_dir={tmp_path}", "workers.fragment_length=8", *SMALL])
     # One iteration: 8 steps of each of PPO's environments.
     with pytest.warns(UserWarning, match=r"no time limit.*evaluation\.max_episode_steps"):
         algorithm.train()
@@ -70,13 +64,7 @@ def test_an_evaluation_without_ends_is_cut_and_announced(tmp_path: Path, monkeyp
 def test_nothing_is_announced_where_episodes_end(
     creator: object, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    overrides = [
-        f"run_dir={tmp_path}",
-        "workers.fragment_length=32",
-        "model.fcnet_hiddens=[4]",
-        "evaluation.episodes=1",
-    ]
-    algorithm = Algorithm("ppo", creator, overrides=overrides)
+    algorithm = Algorithm("ppo", creator, overrides=[f"run_dir={tmp_path}", "workers.fragment_length=32", *SMALL])
     algorithm.train()
     algorithm.evaluate()
     algorithm.stop()

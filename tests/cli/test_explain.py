@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-import yaml
-
 from lightning_rl.config.groups import shipped_conf
 from lightning_rl.config.origins import changed_keys, settings_of
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, not_refused
+from tests.edited_runs import config_of, edit_config
+from tests.trained_runs import TrainedRuns
 
 CONF = shipped_conf()
 TINY = ("total_env_steps=300", "evaluation=none", "logger=none", "policy.passes=1", "workers.fragment_length=16")
@@ -24,45 +23,32 @@ def line_of(place: str) -> str:
 
 
 def test_the_chain_is_algorithm_experiment_command_line():
-    settings = settings_of("policy.lr", ["policy=ppo", "env=cartpole", "policy.lr=1e-3"])
-    assert [setting.place.rpartition(":")[0] for setting in settings[:2]] == [
-        str(CONF / "policy" / "ppo.yaml"),
-        str(CONF / "experiment" / "ppo_cartpole.yaml"),
-    ]
-    assert [line_of(setting.place) for setting in settings[:2]] == [
-        "lr: [[0, 1.0e-3], [100%, 0.0]]",
-        "lr: [[0, 2e-3], [100%, 0.0]]",
-    ]
-    assert settings[0].reason == "policy=ppo"
-    assert (settings[2].place, settings[2].value) == ("command line", "1e-3")
+    policy, experiment, typed = settings_of("policy.lr", ["policy=ppo", "env=cartpole", "policy.lr=1e-3"])
+    assert policy.place.rpartition(":")[0] == str(CONF / "policy" / "ppo.yaml") and policy.reason == "policy=ppo"
+    assert experiment.place.rpartition(":")[0] == str(CONF / "experiment" / "ppo_cartpole.yaml")
+    assert line_of(policy.place) == "lr: [[0, 1.0e-3], [100%, 0.0]]"
+    assert line_of(experiment.place) == "lr: [[0, 2e-3], [100%, 0.0]]"
+    assert (typed.place, typed.value) == ("command line", "1e-3")
 
 
 def test_a_typed_group_is_set_by_its_own_file_alone():
-    settings = settings_of("workers.fragment_length", ["policy=ppo", "env=cartpole", "workers=short"])
-    assert [(setting.value, setting.reason) for setting in settings] == [
-        ("128", "workers=short"),
-        ("64", "workers=short"),
-    ]
-    moved = changed_keys(["policy=ppo", "env=cartpole", "workers=short"])
+    typed = ["policy=ppo", "env=cartpole", "workers=short"]
+    settings = settings_of("workers.fragment_length", typed)
+    assert [(each.value, each.reason) for each in settings] == [("128", "workers=short"), ("64", "workers=short")]
+    moved = changed_keys(typed)
     assert not {key for key in moved if key.startswith("workers.")} and "policy.lr" in moved
 
 
 def test_a_value_that_refers_to_another_key_is_followed():
     settings = settings_of("policy.model.fcnet_hiddens", ["model.fcnet_hiddens=[8]"])
-    assert [(setting.key, setting.value) for setting in settings] == [
-        ("policy.model", "${model}"),
-        ("model.fcnet_hiddens", "[64, 64]"),
-        ("model.fcnet_hiddens", "[8]"),
-    ]
+    hiddens = [("model.fcnet_hiddens", "[64, 64]"), ("model.fcnet_hiddens", "[8]")]
+    assert [(setting.key, setting.value) for setting in settings] == [("policy.model", "${model}"), *hiddens]
     assert line_of(settings[1].place).startswith("fcnet_hiddens:")
 
 
 def test_a_file_that_another_file_builds_upon_comes_first():
-    places = [setting.place for setting in settings_of("policy.max_grad_norm", ["policy=ppo", "experiment=none"])]
-    assert [Path(place).parent.name + "/" + Path(place).name.split(".")[0] for place in places] == [
-        "shared/keys",
-        "policy/ppo",
-    ]
+    settings = settings_of("policy.max_grad_norm", ["policy=ppo", "experiment=none"])
+    assert [Path(each.place).name.split(".")[0] for each in settings] == ["keys", "ppo"]
 
 
 def test_the_users_own_conf_is_named(empty_directory: Path):
@@ -96,12 +82,9 @@ def test_all_lists_what_differs_from_the_defaults_of_the_choices():
     assert changed_keys(["policy=sac", "env=cartpole", "experiment=none"]) == {}
 
 
-@pytest.mark.parametrize("run_dir", ["elsewhere", "t", r"'it\'s here'"])
-def test_files_within_another_run_directory_are_no_change(run_dir: str):
-    assert changed_keys(["policy=sac", "env=cartpole", "experiment=none", f"run_dir={run_dir}"]) == {}
-
-
-def test_a_file_moved_out_of_the_run_directory_is_a_change():
+def test_a_file_is_a_change_only_where_it_moved_out_of_the_run_directory():
+    for run_dir in ("elsewhere", "t", r"'it\'s here'"):
+        assert changed_keys(["policy=sac", "env=cartpole", "experiment=none", f"run_dir={run_dir}"]) == {}
     moved = changed_keys(["policy=sac", "env=cartpole", "experiment=none", "logger.csv.path=table.csv"])
     assert list(moved) == ["logger.csv.path"]
 
@@ -118,32 +101,31 @@ def test_a_config_is_explained_without_a_run(command: Command):
 
 def test_a_run_is_explained_by_its_own_overrides_and_its_history(command: Command, empty_directory: Path):
     assert command("train", "policy.gamma=0.9", "env.kwargs.sutton_barto_reward=false", *SHORT).code == 0
-    assert yaml.safe_load((empty_directory / "out" / "config.yaml").read_text())["overrides"] == [
-        "policy.gamma=0.9",
-        "++env.kwargs.sutton_barto_reward=false",
-        *SHORT,
-    ]
+    run_dir, typed = empty_directory / "out", ["policy.gamma=0.9", "++env.kwargs.sutton_barto_reward=false", *SHORT]
+    assert config_of(run_dir)["overrides"] == typed
     assert command("resume", "out", "total_env_steps=1500").code == 0
     found = json.loads(command("explain", "out", "total_env_steps", "--json").out)
-    assert found["value"] == 1500 and found["note"] == ""
-    assert [setting["value"] for setting in found["settings"]][-1] == "300"
+    assert (found["value"], found["note"], found["settings"][-1]["value"]) == (1500, "", "300")
     assert [(change["before"], change["after"]) for change in found["changes"]] == [(300, 1500)]
     assert "→ 4. resumed at " in command("explain", "out", "total_env_steps").out
     assert "→ 2. command line" in command("explain", "out", "env.kwargs.sutton_barto_reward").out.replace("1. ", "2. ")
-    rows = {row["key"]: row for row in json.loads(command("explain", "out", "--all", "--json").out)["keys"]}
+
+    def changed() -> dict[str, dict[str, object]]:
+        return {row["key"]: row for row in json.loads(command("explain", "out", "--all", "--json").out)["keys"]}
+
+    rows = changed()
     assert rows["policy.gamma"] | {"place": ""} == {"key": "policy.gamma", "value": 0.9, "default": 0.99, "place": ""}
     place = found["changes"][0]["env_steps"]
     expected = {"value": 1500, "default": 100_000, "place": f"resumed at {place:,} env steps"}
     assert rows["total_env_steps"] == {"key": "total_env_steps", **expected}
     assert command("resume", "out", "total_env_steps=2500", "policy.lr=2e-3").code == 0
-    rows = {row["key"]: row for row in json.loads(command("explain", "out", "--all", "--json").out)["keys"]}
-    assert rows["policy.lr"]["value"] == 2e-3 and rows["policy.lr"]["place"].startswith("resumed at ")
+    rates = changed()["policy.lr"]
+    assert rates["value"] == 2e-3 and str(rates["place"]).startswith("resumed at ")
 
-    config = yaml.safe_load((empty_directory / "out" / "config.yaml").read_text())
-    (empty_directory / "out" / "config.yaml").write_text(yaml.safe_dump({**config, "torch_threads": 7}))
+    edit_config(run_dir, "torch_threads", 7)
     assert "today's files give 1" in command("explain", "out", "torch_threads").out
-    del config["overrides"]
-    (empty_directory / "out" / "config.yaml").write_text(yaml.safe_dump(config))
+    edit_config(run_dir, "torch_threads", 1)
+    edit_config(run_dir, "overrides", ...)
     outcome = command("explain", "out", "policy.gamma")
     assert outcome.out.startswith("policy.gamma = 0.9\nnote: out holds no overrides")
     assert command("resume", "out", "total_env_steps=4000").code == 0  # a run of an older version goes on
@@ -155,46 +137,32 @@ def test_a_sweep_gives_each_job_its_overrides(command: Command, empty_directory:
     assert found["value"] == 2 and found["settings"][-1]["value"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
+def test_a_file_of_another_s_run_imports_nothing(command: Command, trained_runs: TrainedRuns, tmp_path: Path):
+    run_dir = trained_runs.copy("ppo", tmp_path / "out")
+    (tmp_path / "unheard_of").mkdir()
+    (tmp_path / "unheard_of" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    for overrides, message in (
         (["policy=unheard_of.package:Policy"], "names code that you have not trusted"),
         (["hydra.searchpath=[pkg://unheard_of]"], "which a file may not set"),
         (["+hydra/launcher=joblib"], "which a file may not set"),
         ("policy=ppo", "expected a list of key=value texts"),
         ([3], "expected a list of key=value texts"),
-    ],
-)
-def test_a_file_of_another_s_run_imports_nothing(
-    overrides: object, message: str, command: Command, empty_directory: Path
-):
-    (empty_directory / "unheard_of").mkdir()
-    (empty_directory / "unheard_of" / "__init__.py").write_text("raise SystemExit('imported')\n")
-    assert command("train", *SHORT).code == 0
-    file = empty_directory / "out" / "config.yaml"
-    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "overrides": overrides}))
-    outcome = command("explain", "out", "policy.gamma")
-    assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
+    ):
+        edit_config(run_dir, "overrides", overrides)
+        assert message in command("explain", "out", "policy.gamma").refusal
 
 
-def test_a_damaged_history_is_named(command: Command, empty_directory: Path):
-    assert command("train", *SHORT).code == 0
-    (empty_directory / "out" / "config_history.yaml").write_text("- at: 3\n")
-    assert "config_history.yaml is damaged" in command("explain", "out", "seed").err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "start"),
-    [
-        (("policy=ppo",), "error: explain policy=ppo: expected one key, such as policy.lr (or --all)"),
-        (("policy=ppo", "a", "b"), "error: explain policy=ppo a b: expected one key"),
-        (("policy=ppo", "seed", "--all"), "error: explain policy=ppo seed: expected no key beside --all"),
-        (("policy=ppo", "policy.lrr"), "error: no key 'policy.lrr'. Did you mean 'policy.lr'?"),
-        (("nowhere", "seed"), "error: nowhere is no directory: give a run's, or overrides"),
-        ((".", "seed"), "error: . holds no run"),
-        ((".", "policy=ppo", "seed"), "error: . has its own overrides"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: tuple[str, ...], start: str, command: Command):
-    outcome = command("explain", *arguments)
-    assert outcome.code == 2 and outcome.err.startswith(start) and outcome.err.count("\n") == 1
+def test_bad_input_is_one_line(command: Command, trained_runs: TrainedRuns, tmp_path: Path):
+    run_dir = trained_runs.copy("ppo", tmp_path / "out")
+    (run_dir / "config_history.yaml").write_text("- at: 3\n")
+    cases = {
+        "explain out seed": "config_history.yaml is damaged",
+        "explain policy=ppo": "explain policy=ppo: expected one key, such as policy.lr (or --all)",
+        "explain policy=ppo a b": "explain policy=ppo a b: expected one key",
+        "explain policy=ppo seed --all": "explain policy=ppo seed: expected no key beside --all",
+        "explain policy=ppo policy.lrr": "no key 'policy.lrr'. Did you mean 'policy.lr'?",
+        "explain nowhere seed": "nowhere is no directory: give a run's, or overrides",
+        "explain . seed": ". holds no run",
+        "explain . policy=ppo seed": ". has its own overrides",
+    }
+    assert not_refused(command, cases) == {}

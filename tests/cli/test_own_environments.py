@@ -16,35 +16,24 @@ from lightning_rl.cli import main
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.trust import FileTrust
 from tests.families import each
+from tests.trained_runs import train
 
 WORLDS = """
 import functools
 import gymnasium as gym, numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
-from pettingzoo.utils import AgentSelector, wrappers
+from pettingzoo import ParallelEnv
+from pettingzoo.utils import parallel_to_aec, wrappers
 from lightning_rl.callbacks import RLCallback
 
-class Single(gym.Env):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
-    observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
-    def __init__(self, render_mode=None): self.render_mode = render_mode
-    def reset(self, *, seed=None, options=None):
-        self.t = 0
-        return np.zeros(1, np.float32), {}
-    def step(self, action):
-        self.t += 1
-        return np.full(1, self.t, np.float32), float(action), self.t == 4, False, {}
-    def render(self): return np.full((32, 32, 3), self.t, np.uint8)
-
 class Parallel(ParallelEnv):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "name": "parallel"}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "name": "parallel", "is_parallelizable": True}
     def __init__(self, agents=2, render_mode=None):
         self.possible_agents, self.render_mode = [f"agent_{i}" for i in range(agents)], render_mode
     @functools.cache
-    def observation_space(self, agent): return Single.observation_space
+    def observation_space(self, agent): return spaces.Box(0, 9, (1,), np.float32)
     @functools.cache
-    def action_space(self, agent): return Single.action_space
+    def action_space(self, agent): return spaces.Discrete(2)
     def reset(self, seed=None, options=None):
         self.agents, self.t = [*self.possible_agents], 0
         return {a: np.zeros(1, np.float32) for a in self.agents}, {a: {} for a in self.agents}
@@ -55,44 +44,21 @@ class Parallel(ParallelEnv):
         return all(np.full(1, self.t, np.float32)), all(1.0), all(self.t == 4), all(False), all({})
     def render(self): return np.full((32, 32, 3), self.t, np.uint8)
 
-class Turns(AECEnv):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "name": "turns"}
-    possible_agents = ["one", "two"]
-    def __init__(self, render_mode=None): self.render_mode = render_mode
-    @functools.cache
-    def observation_space(self, agent): return Single.observation_space
-    @functools.cache
-    def action_space(self, agent): return Single.action_space
-    def observe(self, agent): return np.full(1, self.t, np.float32)
-    def reset(self, seed=None, options=None):
-        self.agents, self.t = [*self.possible_agents], 0
-        self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
-        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
-        self.infos, self.turns = {a: {} for a in self.agents}, AgentSelector(self.agents)
-        self.agent_selection = self.turns.next()
-    def step(self, action):
-        if self.terminations[self.agent_selection]:
-            self._was_dead_step(action)
-            return
-        self.t += 1
-        if self.t == 8: self.terminations = dict.fromkeys(self.agents, True)
-        self.agent_selection = self.turns.next()
-    def render(self): return np.full((32, 32, 3), self.t, np.uint8)
-
 class Quiet(wrappers.BaseParallelWrapper): pass
 class Outer:
     class Inner(Parallel): pass
     @staticmethod
-    def make(**given): return wrappers.OrderEnforcingWrapper(Turns(**given))
+    def make(**given): return wrappers.OrderEnforcingWrapper(turns(**given))
 class Factory:
-    def __call__(self, **given): return Single(**given)
+    def __call__(self, **given): return gym.make("CartPole-v1", **given)
 
 def make_callback(): return RLCallback()
+def turns(**given): return parallel_to_aec(Parallel(**given))
 quiet = lambda **given: Quiet(Parallel(**given))
 three = functools.partial(Parallel, agents=3)
 factory = Factory()
 """
-KINDS = ["Parallel", "Turns", "Outer.make", "quiet", "three", "factory"]
+KINDS = ["Parallel", "turns", "Outer.make", "quiet", "three", "factory"]
 SMALL = ["workers.envs_per_worker=2", "workers.fragment_length=8", "model.fcnet_hiddens=[4]", "evaluation.episodes=1"]
 
 
@@ -151,8 +117,7 @@ def test_what_train_takes_every_verb_takes(kind: str, forget: Callable[[], None]
 def test_compare_and_export_take_them_too(forget: Callable[[], None], tmp_path: Path) -> None:
     runs = [str(tmp_path / name) for name in ("a", "b")]
     for run_dir in runs:
-        start = ["train", "policy=ppo", "env.id=worlds:Turns", f"run_dir={run_dir}", "total_env_steps=32"]
-        assert main([*start, *SMALL]) == 0
+        train(Path(run_dir), "policy=ppo", "env.id=worlds:turns", "total_env_steps=32", *SMALL)
     forget()
     assert main(["compare", *runs]) == 0 and main(["export", runs[0]]) == 0
 

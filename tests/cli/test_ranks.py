@@ -2,95 +2,65 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import torch
 
-from lightning_rl.config import check_config, compose_config
+from lightning_rl.config import compose_config
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.runs.ranks import local_ranks
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, not_refused
+from tests.edited_runs import last_checkpoint, states, status_of
+from tests.rollouts.crashing import CrashingCartPole
+from tests.run_comparison import assert_equal
 from tests.run_processes import Run
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "evaluation.episodes=2")
 TWO_RANKS = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
 
-# Raises in its 5th step, and so does whatever takes its place, where `rank` learns; acts for ever elsewhere.
-FRAGILE = """
-import os
-import gymnasium as gym
-import numpy as np
+
+class CrashingRank(CrashingCartPole):
+    """Raises in its 5th step, and so does whatever takes its place, where `rank` learns."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(at=5 if os.environ.get("LOCAL_RANK") == str(rank) else None)
 
 
-class Fragile(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, rank):
-        self.fails, self.steps = os.environ.get("LOCAL_RANK") == str(rank), 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        if self.fails and self.steps == 5:
-            raise RuntimeError("the gripper is stuck")
-        return np.zeros(2, np.float32), 1.0, self.steps % 5 == 0, False, {}
-"""
+CRASHING = ("env.id=tests.cli.test_ranks:CrashingRank", "env.check=false", "policy.minibatches=1", "evaluation=none")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "ranks"),
-    [([], 1), (["trainer.devices=3"], 3), (["trainer.devices=[0,1]"], 2), (["trainer.devices=auto"], 1)],
-)
-def test_ranks_are_the_devices(overrides: list[str], ranks: int):
-    assert local_ranks(compose_config(overrides)) == ranks
-
-
-def test_no_ranks_are_started_under_torchrun_or_slurm(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert local_ranks(compose_config(["trainer.devices=3"])) == 1
+def test_ranks_are_the_devices():
+    assert local_ranks(compose_config([])) == 1
+    for devices, ranks in (("3", 3), ("[0,1]", 2), ("auto", 1)):
+        assert local_ranks(compose_config([f"trainer.devices={devices}"])) == ranks
 
 
 def test_several_nodes_need_a_launcher_that_starts_their_ranks(monkeypatch: pytest.MonkeyPatch):
+    """Under torchrun or Slurm, each process is one rank."""
     config = compose_config(["trainer.devices=2", "trainer.num_nodes=3"])
     assert ranks_of(config) == 6
     with pytest.raises(ConfigError, match=r"trainer.num_nodes=3.*launcher=ray_train"):
         local_ranks(config)
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert local_ranks(config) == 1
+    assert local_ranks(config) == local_ranks(compose_config(["trainer.devices=3"])) == 1
 
 
-def test_ranks_need_the_same_number_of_workers(command: Command, tmp_path: Path):
+def test_ranks_that_cannot_train_together_are_refused_before_anything_starts(command: Command, tmp_path: Path):
     """Gradients of ranks are averaged: those of three workers would count as much as those of two."""
-    outcome = command("train", "trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=5", "run_dir=out")
-    assert outcome.code == 2
-    assert outcome.err.startswith(
-        "error: workers.logical_workers=5 for 2 ranks: every rank needs as many as the others"
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
-def test_strategies_that_start_processes_themselves_are_refused(strategy: str):
-    config = compose_config([*TWO_RANKS, f"trainer.strategy={strategy}"])
-    with pytest.raises(ConfigError, match=f"trainer.strategy={strategy} .*trainer.strategy=ddp"):
-        check_config(config)
-
-
-def test_fsdp_on_a_cpu_is_refused_before_anything_starts(command: Command, tmp_path: Path):
-    outcome = command("train", *TWO_RANKS, "trainer.strategy=fsdp", "run_dir=out")
-    assert outcome.code == 2
-    assert outcome.err.startswith("error: trainer.strategy=fsdp ")
-    assert "trainer.strategy=ddp" in outcome.err
+    cases = {
+        "train workers.logical_workers=5": "workers.logical_workers=5 for 2 ranks: every rank needs as many as the oth",
+        "train trainer.strategy=fsdp": "trainer.strategy=ddp",
+        **{  # strategies that start processes themselves
+            f"train trainer.strategy={strategy}": f"trainer.strategy={strategy} "
+            for strategy in ("ddp_spawn", "ddp_fork", "ddp_notebook")
+        },
+    }
+    assert not_refused(command, cases, *TWO_RANKS, "run_dir=out") == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,14 +79,12 @@ def test_trainer_devices_2_is_enough_to_train_on_two_ranks(
     policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path
 ):
     """Every rank gets a worker; the run ends where `total_env_steps` of both together have been taken."""
-    with Run(
-        "train", f"policy={policy}", f"env={env}", *TWO_RANKS, "run_dir=out", *SHORT, *overrides, cwd=tmp_path
-    ) as run:
+    asked = (f"policy={policy}", f"env={env}", *TWO_RANKS, "run_dir=out", *SHORT, *overrides)
+    with Run("train", *asked, cwd=tmp_path) as run:
         assert run.wait(300) == 0, run.text
         run.until_gone(30)
-    status = json.loads((tmp_path / "out" / "status.json").read_text())
-    assert status["state"] == "ok"
-    assert status["env_steps"] >= 300
+    status = status_of(tmp_path / "out")
+    assert status["state"] == "ok" and status["env_steps"] >= 300
 
 
 @pytest.mark.slow
@@ -124,10 +92,7 @@ def test_trainer_devices_2_is_enough_to_train_on_two_ranks(
 def test_a_sweep_of_two_ranks_trains_each_job_in_its_own_directory(command: Command, tmp_path: Path):
     outcome = command("train", "-m", "seed=1,2", *TWO_RANKS, "run_dir=sweep", *SHORT)
     assert outcome.code == 0
-    states = [
-        json.loads((job / "status.json").read_text())["state"] for job in sorted((tmp_path / "sweep").glob("?_*"))
-    ]
-    assert states == ["ok", "ok"]
+    assert states(tmp_path / "sweep") == ["ok", "ok"]
     assert {path.name for path in tmp_path.iterdir()} == {"sweep"}  # no rank made its own run directory
     meeting = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
     assert not [name for name in meeting if name in os.environ]  # the next job would join ranks that are gone
@@ -136,16 +101,16 @@ def test_a_sweep_of_two_ranks_trains_each_job_in_its_own_directory(command: Comm
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_of_a_sweep_that_fails_in_one_rank_leaves_no_rank_and_stops_no_other_job(tmp_path: Path):
-    (tmp_path / "fragile.py").write_text(FRAGILE)
-    jobs = ("env.id=fragile:Fragile", "env.check=false", "env.kwargs.rank=8,1,9", "run_dir=sweep", *SHORT)
-    with Run("train", "-m", *jobs, *TWO_RANKS, "policy.minibatches=1", "evaluation=none", cwd=tmp_path) as run:
+    with Run(
+        "train", "-m", *CRASHING, "env.kwargs.rank=8,1,9", "run_dir=sweep", *SHORT, *TWO_RANKS, cwd=tmp_path
+    ) as run:
         assert run.wait(500) == 1, run.text
         run.until_gone(30)
-        directories = sorted((tmp_path / "sweep").glob("?_*"))
-        states = [json.loads((job / "status.json").read_text()) for job in directories]
-        assert [status["state"] for status in states] == ["ok", "failed", "ok"]
-        assert states[1]["error"].startswith("EnvError: rank 1: environment 'fragile:Fragile' of worker 1")
-        assert "the gripper is stuck" in (directories[1] / "train.log").read_text()
+        assert states(tmp_path / "sweep") == ["ok", "failed", "ok"]
+        (job,) = (tmp_path / "sweep").glob("1_*")
+        error = status_of(job)["error"]
+        assert re.match("EnvError: rank 1: environment 'tests.cli.test_ranks:CrashingRank' of worker 1", error)
+        assert "wheels came off" in (job / "train.log").read_text()
         assert "failed: rank 1: environment" in run.text
 
 
@@ -153,21 +118,12 @@ def test_a_job_of_a_sweep_that_fails_in_one_rank_leaves_no_rank_and_stops_no_oth
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_environment_that_fails_in_one_rank_ends_all_with_its_error(rank: int, tmp_path: Path):
-    (tmp_path / "fragile.py").write_text(FRAGILE)
-    env = (
-        "env.id=fragile:Fragile",
-        "env.check=false",
-        f"env.kwargs.rank={rank}",
-        "policy.minibatches=1",
-        "evaluation=none",
-    )
-    with Run("train", *env, *TWO_RANKS, *SHORT, "run_dir=out", cwd=tmp_path) as run:
+    with Run("train", *CRASHING, f"env.kwargs.rank={rank}", *TWO_RANKS, *SHORT, "run_dir=out", cwd=tmp_path) as run:
         assert run.wait(200) == 2
         run.until_gone(30)
-        outcome = f"error: {'rank 1: ' * rank}environment 'fragile:Fragile' of worker {rank}"
+        outcome = f"error: {'rank 1: ' * rank}environment 'tests.cli.test_ranks:CrashingRank' of worker {rank}"
         assert run.text.splitlines()[-1].startswith(outcome)
-        assert "raised RuntimeError" in run.text
-        assert "the gripper is stuck" in run.text
+        assert "raised ArithmeticError" in run.text and "wheels came off" in run.text
 
 
 @pytest.mark.slow
@@ -208,9 +164,8 @@ def test_all_ranks_end_when_one_rank_is_killed(rank: int, processes: int, tmp_pa
         run.until_gone(15)
         outcome = f"rank {rank} (process {victim}) {'was killed by SIGKILL' if rank else 'is gone'}"
         assert outcome in run.text
-        status = json.loads((tmp_path / "out" / "status.json").read_text())
-        assert status["state"] == "failed"
-        assert outcome in status["error"]
+        status = status_of(tmp_path / "out")
+        assert status["state"] == "failed" and outcome in status["error"]
 
 
 @pytest.mark.slow
@@ -223,7 +178,7 @@ def test_ctrl_c_ends_all_ranks_with_one_checkpoint(tmp_path: Path):
         os.kill(run.process.pid, 2)
         assert run.wait(60) == 130, run.text
         run.until_gone(30)
-    assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "interrupted"
+    assert status_of(tmp_path / "out")["state"] == "interrupted"
     assert (tmp_path / "out" / "checkpoints" / "last.ckpt").is_file()
 
 
@@ -250,7 +205,6 @@ def test_two_resumed_ranks_equal_an_uninterrupted_run(
     for command in commands:
         with Run(*command, cwd=tmp_path) as run:
             assert run.wait(200) == 0, run.text
-    whole, halves = (torch.load(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "halves"))
+    whole, halves = (last_checkpoint(tmp_path / name) for name in ("whole", "halves"))
     assert whole["counters"] == halves["counters"]
-    for name, value in whole["state_dict"].items():
-        torch.testing.assert_close(halves["state_dict"][name], value, rtol=0, atol=0, msg=name)
+    assert_equal(whole["state_dict"], halves["state_dict"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.edited_runs import status_of
 from tests.run_processes import Run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
     """Ray ends the process that uses it a second after its raylet died, and a minute after its gcs_server did."""
     with Run(*ENDLESS, "checkpoint.every_env_steps=320", cwd=tmp_path) as run:
         run.until((tmp_path / "out" / "checkpoints" / "last.ckpt").exists, 300)
-        run.until(lambda: json.loads((tmp_path / "out" / "status.json").read_text())["env_steps"] > 0, 30)  # it beats
+        run.until(lambda: status_of(tmp_path / "out")["env_steps"] > 0, 30)  # it beats
         victim = process_named(run, name)
         assert victim is not None
         victim.kill()
@@ -37,9 +37,8 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
         died = f"process {run.process.pid} ended because Ray's {name} (process {victim.pid}) had died"
         resume = f"`lightning-rl resume {tmp_path}/out` goes on from its last checkpoint"
         assert [line for line in run.text.splitlines() if line.startswith("error: ")] == [f"error: {died}: {resume}"]
-    status = json.loads((tmp_path / "out" / "status.json").read_text())
-    assert (status["state"], status["error"]) == ("failed", died)
-    assert status["env_steps"] > 0
+    status = status_of(tmp_path / "out")
+    assert (status["state"], status["error"], status["env_steps"] > 0) == ("failed", died, True)
 
 
 def test_sigterm_while_ray_starts_is_an_interrupt(tmp_path: Path):
@@ -49,5 +48,5 @@ def test_sigterm_while_ray_starts_is_an_interrupt(tmp_path: Path):
         assert run.wait(100) == 130, run.text
         run.until_gone(30)
         assert run.text.splitlines()[-1] == f"interrupted: {tmp_path}/out: it has no checkpoint"
-    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    status = status_of(tmp_path / "out")
     assert (status["state"], status["error"]) == ("interrupted", None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from tests.cli.conftest import Command
+from tests.edited_runs import last_checkpoint, status_of
+from tests.run_comparison import assert_equal
 from tests.run_processes import Run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -21,35 +22,21 @@ SMALL = ("policy.minibatches=2", "model.fcnet_hiddens=[8]", "evaluation.episodes
 
 FRAGILE = """
 import gymnasium as gym
-import numpy as np
 
 
-class Fragile(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
+class Fragile(gym.Wrapper):
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
 
     def step(self, action):
         raise RuntimeError("the gripper is stuck")
 """
 
 
-def has_ray_train() -> bool:
-    try:
-        import ray.train  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Two nodes of 2 CPUs beside a head without any; gives its address."""
-    if not has_ray_train():
-        pytest.skip("Ray Train is not installed: pip install 'lightning_rl[cluster]'")
+    pytest.importorskip("ray.train", reason="pip install 'lightning_rl[cluster]'")
     from ray.cluster_utils import Cluster
 
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
@@ -61,35 +48,28 @@ def cluster() -> Iterator[str]:
         found.shutdown()
 
 
-def last(run_dir: Path) -> dict[str, Any]:
-    return torch.load(run_dir / "checkpoints" / "last.ckpt")
-
-
 def on_cluster(address: str, *overrides: str) -> tuple[str, ...]:
     return "train", "launcher=ray_train", f"launcher.address={address}", "launcher.placement=strict_spread", *overrides
 
 
 def test_ranks_on_two_nodes_learn_what_ranks_of_one_machine_learn(cluster: str, tmp_path: Path) -> None:
     asked = (*SHORT, *SMALL, *TWO_RANKS, "logger=none")
-    with Run(*on_cluster(cluster, *asked), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
-        assert run.wait(400) == 0, run.text
-    with Run("train", *asked, f"run_dir={tmp_path}/here", cwd=tmp_path) as run:
-        assert run.wait(300) == 0, run.text
-    nodes, here = last(tmp_path / "nodes"), last(tmp_path / "here")
+    for name, command in (("nodes", on_cluster(cluster, *asked)), ("here", ("train", *asked))):
+        with Run(*command, f"run_dir={tmp_path}/{name}", cwd=tmp_path) as run:
+            assert run.wait(400) == 0, run.text
+    nodes, here = (last_checkpoint(tmp_path / name) for name in ("nodes", "here"))
     assert nodes["counters"] == here["counters"]
-    for name, value in here["state_dict"].items():
-        torch.testing.assert_close(nodes["state_dict"][name], value, rtol=0, atol=0, msg=name)
+    assert_equal(nodes["state_dict"], here["state_dict"])
 
 
 def test_a_run_of_the_cluster_is_resumed_there_with_workers_on_the_nodes(cluster: str, tmp_path: Path) -> None:
     asked = (*SHORT, *SMALL, *TWO_RANKS, "logger=none", "workers.num_workers=2", "workers.ray.placement=spread")
-    with Run(*on_cluster(cluster, *asked), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
-        assert run.wait(400) == 0, run.text
-    with Run("resume", f"{tmp_path}/nodes", "total_env_steps=1024", cwd=tmp_path) as run:
-        assert run.wait(400) == 0, run.text
-    status = json.loads((tmp_path / "nodes" / "status.json").read_text())
-    assert status["state"] == "ok"
-    assert last(tmp_path / "nodes")["counters"]["env_steps"] == status["env_steps"] >= 1024
+    nodes = tmp_path / "nodes"
+    for command in ((*on_cluster(cluster, *asked), f"run_dir={nodes}"), ("resume", str(nodes), "total_env_steps=1024")):
+        with Run(*command, cwd=tmp_path) as run:
+            assert run.wait(400) == 0, run.text
+    assert status_of(nodes)["state"] == "ok"
+    assert last_checkpoint(nodes)["counters"]["env_steps"] == status_of(nodes)["env_steps"] >= 1024
 
 
 def test_the_error_of_a_failed_rank_is_reported(cluster: str, tmp_path: Path) -> None:
@@ -98,9 +78,8 @@ def test_the_error_of_a_failed_rank_is_reported(cluster: str, tmp_path: Path) ->
     with Run(*on_cluster(cluster, *env), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
         assert run.wait(400) == 2, run.text
         assert "error: rank 0: environment 'fragile:Fragile' of worker 0" in run.text
-    status = json.loads((tmp_path / "nodes" / "status.json").read_text())
-    assert status["state"] == "failed"
-    assert "the gripper is stuck" in status["error"]
+    status = status_of(tmp_path / "nodes")
+    assert status["state"] == "failed" and "the gripper is stuck" in status["error"]
 
 
 def test_too_few_resources_for_the_ranks_are_reported_before_any_file_is_written(cluster: str, tmp_path: Path) -> None:
@@ -113,9 +92,9 @@ def test_too_few_resources_for_the_ranks_are_reported_before_any_file_is_written
 
 
 def test_without_the_extra_the_launcher_names_the_package_to_install(command: Command, tmp_path: Path) -> None:
-    if has_ray_train():
+    with suppress(ImportError):
+        importlib.import_module("ray.train")
         pytest.skip("Ray Train is installed")
-    outcome = command("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")
-    assert outcome.code == 2
-    assert "pip install 'lightning_rl[cluster]'" in outcome.err
+    asked = ("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")
+    assert "pip install 'lightning_rl[cluster]'" in command(*asked).refusal
     assert not (tmp_path / "out").exists()

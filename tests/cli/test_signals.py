@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pytest
 
@@ -13,13 +12,6 @@ from lightning_rl import cli
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.errors import ConfigError
 from tests.cli.conftest import Command
-
-
-@contextmanager
-def verb(monkeypatch: pytest.MonkeyPatch, function: object) -> Iterator[None]:
-    with monkeypatch.context() as patched:
-        patched.setattr(cli, "VERBS", {"train": function})
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +31,8 @@ def test_a_signal_before_training_ends_with_130_and_a_word(
         raise AssertionError("not reached")
 
     before = signal.getsignal(signum)
-    with verb(monkeypatch, composes):
-        outcome = command("train")
+    monkeypatch.setitem(cli.VERBS, "train", composes)  # type: ignore[arg-type]
+    outcome = command("train")
     assert (outcome.code, outcome.err) == (130, f"interrupted: stopped by {signum.name}\n")
     assert signal.getsignal(signum) is before
 
@@ -57,8 +49,8 @@ def test_an_interrupt_that_comes_out_as_another_error_is_an_interrupt(
             raise ConfigError("") from error
         return 0
 
-    with verb(monkeypatch, composes):
-        outcome = command("train")
+    monkeypatch.setitem(cli.VERBS, "train", composes)  # type: ignore[arg-type]
+    outcome = command("train")
     assert (outcome.code, outcome.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
 
 

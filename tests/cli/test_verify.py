@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lightning_rl.runs.reference import MARKS, ReferenceCurves
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, not_refused
+from tests.edited_runs import edit_config
 from tests.reports.run_files import write_run
 
 SHORT = ("policy=pg", "env=cartpole", "experiment=none", "total_env_steps=2000", "workers.fragment_length=32")
@@ -47,10 +48,7 @@ def test_verify_refuses_a_run_of_another_length(references: Path, command: Comma
     ("changes", "reason"),
     [
         ({"env": "Acrobot-v1"}, "run has env.id=Acrobot-v1; the reference runs have CartPole-v1"),
-        (
-            {"policy": {"_target_": "lightning_rl.policies.PPO"}},
-            "run has policy._target_=lightning_rl.policies.PPO; the",
-        ),
+        ({"policy": {"_target_": "my:PPO"}}, "run has policy._target_=my:PPO; the"),
         ({"state": "failed"}, "run is failed"),
         ({"state": "running"}, "run is running"),
     ],
@@ -59,15 +57,10 @@ def test_verify_refuses_a_run_of_something_else(
     references: Path, command: Command, changes: dict[str, Any], reason: str
 ) -> None:
     same = {"env": "CartPole-v1", "policy": {"_target_": "lightning_rl.policies.PG"}, "returns": [5.0, 5.0]}
-    write_run(Path("run"), **{**same, **changes})
-    config = Path("run/config.yaml")
-    config.write_text(config.read_text().replace("total_env_steps: 20000", "total_env_steps: 2000"))
-    outcome = command("verify", "easy", "--run", "run")
-    assert outcome.code == 2 and outcome.err.startswith(f"error: {reason}")
+    edit_config(write_run(Path("run"), **{**same, **changes}), "total_env_steps", 2000)
+    assert command("verify", "easy", "--run", "run").refusal.startswith(reason)
 
 
 def test_verify_lists_experiments_and_names_mistakes(references: Path, command: Command) -> None:
     assert command("verify").out == "easy\nhard\n"
-    assert "'hard'" in command("verify", "hrad").err
-    outcome = command("verify", "hard", "seed=3", "--run", "runs/x")
-    assert outcome.code == 2 and "seed=3" in outcome.err
+    assert not_refused(command, {"verify hrad": "'hard'", "verify hard seed=3 --run runs/x": "seed=3"}) == {}

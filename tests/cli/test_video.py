@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lightning_rl import errors, trust
 from lightning_rl.rendering.video_files import has_mp4
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, not_refused
 from tests.families import first
 from tests.trained_runs import TrainedRuns, train
 
@@ -26,9 +27,7 @@ def frames(file: Path) -> tuple[int, tuple[int, int]]:
 
 
 def test_episodes_follow_each_other_in_a_gif_with_their_returns(cartpole: Path, command: Command):
-    outcome = command("video", str(cartpole), "--out", "deep/two.gif", "--episodes", "2", "--json")
-    assert outcome.code == 0, outcome.err
-    found = json.loads(outcome.out)
+    found = json.loads(command("video", str(cartpole), "--out", "deep/two.gif", "--episodes", "2", "--json").out)
     assert found["lengths"] == [int(value) for value in found["returns"]]
     assert found["lengths"][0] != found["lengths"][1]  # other seeds
     assert (found["cut"], found["env"], found["file"]) == (0, "CartPole-v1", "deep/two.gif")
@@ -76,25 +75,20 @@ def test_a_long_episode_is_cut_and_the_next_one_is_another(cartpole: Path, comma
         assert not np.array_equal(first[:320], np.asarray(gif.convert("RGB"))[:320])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "one.avi"], "one.avi: a video ends with .mp4 or .gif"),
-        (["--episodes", "17", "--grid"], "a picture has room for 16 episodes"),
-        (["--episodes", "0"], "episodes=0"),
-        (["--seed", "-1"], "--seed: '-1'; expected a whole number, at least 0"),
-        (["--fps", "0"], "fps=0.0; expected 0.01 to 1000 frames per second"),
-        (["--fps", "1e9"], "fps=1000000000.0; expected 0.01 to 1000 frames per second"),
-        (["--fps", "1e-9"], "fps=1e-09; expected 0.01 to 1000 frames per second"),
-        (["--out", "afile/v.gif"], "afile cannot be a directory: "),
-        (["--best"], "holds no best_*.ckpt: nothing was evaluated"),
-    ],
-)
-def test_bad_input_is_one_line(cartpole: Path, command: Command, arguments: list[str], message: str):
+def test_bad_input_is_one_line(cartpole: Path, command: Command):
     Path("afile").touch()
-    outcome = command("video", str(cartpole), *arguments)
-    assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
-    assert message in outcome.err
+    cases = {
+        "--out one.avi": "one.avi: a video ends with .mp4 or .gif",
+        "--episodes 17 --grid": "a picture has room for 16 episodes",
+        "--episodes 0": "episodes=0",
+        "--seed -1": "--seed: '-1'; expected a whole number, at least 0",
+        "--fps 0": "fps=0.0; expected 0.01 to 1000 frames per second",
+        "--fps 1e9": "fps=1000000000.0; expected 0.01 to 1000 frames per second",
+        "--fps 1e-9": "fps=1e-09; expected 0.01 to 1000 frames per second",
+        "--out afile/v.gif": "afile cannot be a directory: ",
+        "--best": "holds no best_*.ckpt: nothing was evaluated",
+    }
+    assert not_refused(command, {f"video {cartpole} {options}": words for options, words in cases.items()}) == {}
     assert not Path("one.avi").exists()
 
 
@@ -106,10 +100,7 @@ def test_bad_input_is_one_line(cartpole: Path, command: Command, arguments: list
             (("env=stateless_cartpole", "policy=ppo", "model=lstm"), ""),  # memory
             (("env=connect_four",), "pettingzoo"),  # turns and masks
             (("env=parametric_cartpole", "policy=dqn"), ""),  # masks
-            (
-                ("env=pendulum", "policy=ppo", "policy.observation_filter=mean_std", "env.max_episode_steps=30"),
-                "",
-            ),  # a filter, continuous actions
+            (("env=pendulum", "policy=ppo", "policy.observation_filter=mean_std", "env.max_episode_steps=30"), ""),
             (("env=simple_tag",), "mpe2"),  # together, two policies
         ],
     ),
@@ -117,28 +108,25 @@ def test_bad_input_is_one_line(cartpole: Path, command: Command, arguments: list
 )
 def test_policies_of_all_kinds_are_recorded(overrides: tuple[str, ...], trust: str, command: Command, tmp_path: Path):
     run = train(tmp_path / "run", "experiment=none", "total_env_steps=100", *overrides)
-    trusted = ["--trust", trust] if trust else []
-    arguments = [str(run), "--episodes", "2", "--json", *trusted]
-    outcome = command("video", *arguments, "--out", "grid.gif", "--grid")
-    assert outcome.code == 0, outcome.err
+    arguments = [str(run), "--episodes", "2", "--json", *(["--trust", trust] if trust else [])]
+    found = json.loads(command("video", *arguments, "--out", "grid.gif", "--grid").out)
     counted = json.loads(command("evaluate", *arguments).out)
-    found = json.loads(outcome.out)
     assert (found["returns"], found["lengths"]) == (pytest.approx(counted["returns"]), counted["lengths"])
     assert frames(Path("grid.gif"))[0] > 5
 
 
 def test_code_that_is_not_trusted_is_not_shown(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of another user's run; nor is its environment imported for an export."""
     (tmp_path / "own_envs.py").write_text(
-        "import gymnasium as gym\n\ndef make(render_mode=None):\n"
-        "    return gym.make('CartPole-v1', render_mode=render_mode)\n"
+        "import gymnasium as gym\ndef make(**given):\n    return gym.make('CartPole-v1', **given)\n"
     )
     run = train(tmp_path / "run", "env.id=own_envs:make", "total_env_steps=100")
-    from lightning_rl.errors import named_here
-
-    named_here.discard("own_envs.make")  # as in another process
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))  # and of another user
-    for verb in ("play", "video"):
-        refused = command(verb, str(run))
-        assert refused.code == 2
-        assert "not trusted" in refused.err
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))  # another user, and
+    fresh = set[str]()  # a new process, in which no name was typed
+    for module in (errors, trust):
+        monkeypatch.setattr(module, "named_here", fresh)
+    export = f"export {run} --format torch.export"
+    assert not_refused(command, dict.fromkeys((f"play {run}", f"video {run}", export), "not trusted")) == {}
+    assert not (run / "export").exists()
     assert command("video", str(run), "--trust", "own_envs", "--out", "own.gif", "--episodes", "1").code == 0
+    assert command("export", str(run), "--format", "torch.export", "--trust", "own_envs").code == 0

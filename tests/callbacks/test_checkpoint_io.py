@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import hashlib
 import os
 import resource
 import signal
@@ -29,8 +28,9 @@ def whole(size: int = 1000, value: float = 1.0) -> dict[str, Any]:
     return {"policy": {}, "counters": {"env_steps": 1}, "state_dict": {"weight": torch.full((size,), value)}}
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def saved(directory: Path, size: int = 1000) -> Path:
+    AtomicCheckpointIO().save_checkpoint(whole(size), directory / "last.ckpt")
+    return directory / "last.ckpt"
 
 
 def die_at(place: str) -> None:
@@ -65,9 +65,7 @@ def die_at(place: str) -> None:
 
 @pytest.mark.parametrize("place", ["half_written", "before_fsync", "after_fsync", "before_replace", "after_replace"])
 def test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole(tmp_path: Path, place: str):
-    path = tmp_path / "checkpoints" / "last.ckpt"
-    io = AtomicCheckpointIO()
-    io.save_checkpoint(whole(), path)
+    path, io = saved(tmp_path / "checkpoints"), AtomicCheckpointIO()
 
     def write() -> None:
         die_at(place)
@@ -82,9 +80,8 @@ def test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole(tmp_path: Pat
 
 def test_a_file_system_that_is_full_leaves_the_old_file_and_no_other(tmp_path: Path):
     """RLIMIT_FSIZE makes write(2) fail with EFBIG in the middle of the file, as a full disk does with ENOSPC."""
-    path = tmp_path / "checkpoints" / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint(whole(), path)
-    before = digest(path)
+    path = saved(tmp_path / "checkpoints")
+    before = path.read_bytes()
 
     def write() -> int | None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -96,7 +93,7 @@ def test_a_file_system_that_is_full_leaves_the_old_file_and_no_other(tmp_path: P
 
     with Fork(write, tmp_path / "log.txt") as process:
         assert process.wait() == errno.EFBIG, process.text
-    assert digest(path) == before
+    assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == ["last.ckpt"]
 
 
@@ -122,11 +119,10 @@ def own_bytes() -> int:
 
 
 def test_writing_to_loaded_tensors_does_not_change_the_file(tmp_path: Path):
-    path = tmp_path / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint(whole(), path)
-    before = digest(path)
+    path = saved(tmp_path)
+    before = path.read_bytes()
     AtomicCheckpointIO().load_checkpoint(path)["state_dict"]["weight"].fill_(5.0)
-    assert digest(path) == before
+    assert path.read_bytes() == before
 
 
 def test_an_optimizer_s_moments_do_not_keep_the_file(tmp_path: Path):
@@ -142,24 +138,16 @@ def test_an_optimizer_s_moments_do_not_keep_the_file(tmp_path: Path):
     assert found["param_groups"] == [{"lr": 0.1}] and found["state"][0]["exp_avg"].sum() == 100
 
 
-def test_staging_is_in_the_directory_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Renaming is atomic only within one file system; $TMPDIR may be another."""
-    sources = []
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda source, target: (sources.append(Path(source)), replace(source, target)))
-    AtomicCheckpointIO().save_checkpoint(whole(), tmp_path / "deep" / "last.ckpt")
-    assert [source.parent for source in sources] == [tmp_path / "deep"]
-
-
 def test_content_is_synced_before_it_is_renamed_and_the_directory_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    calls = []
+    """From the directory of the file: renaming is atomic only within one file system; $TMPDIR may be another."""
+    calls: list[Any] = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("fsync"), fsync(descriptor)))
-    monkeypatch.setattr(os, "replace", lambda *paths: (calls.append("replace"), replace(*paths)))
-    write_atomically(tmp_path / "file", b"content")
-    assert calls == ["fsync", "replace", "fsync"]
+    monkeypatch.setattr(os, "replace", lambda *paths: (calls.append(Path(paths[0]).parent), replace(*paths)))
+    saved(tmp_path / "deep")
+    assert calls == ["fsync", tmp_path / "deep", "fsync"]
 
 
 def test_a_duplicate_keeps_its_content_when_the_first_name_gets_another(tmp_path: Path):
@@ -180,21 +168,23 @@ def test_a_duplicate_is_copied_where_there_are_no_hard_links(tmp_path: Path, mon
     assert (tmp_path / "step.ckpt").read_bytes() == b"one"
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
-def test_a_truncated_file_is_refused_by_name(tmp_path: Path, share: float):
-    path = tmp_path / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint(whole(), path)
+def test_a_file_that_is_no_whole_checkpoint_is_refused_by_name(tmp_path: Path):
+    path = saved(tmp_path)
     content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(CheckpointError, match=r"last\.ckpt"):
-        AtomicCheckpointIO().load_checkpoint(path)
+    truncated = (content[: int(share * len(content))] for share in (0.0, 0.01, 0.3, 0.7, 0.99))
+    for damaged in (*truncated, b"a text file\n", b"PK\x03\x04 not really a zip"):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"last\.ckpt"):
+            AtomicCheckpointIO().load_checkpoint(path)
+    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
+    for name, words in (("other", "written by lightning_rl"), ("none", r"last\.ckpt")):  # the usual name
+        with pytest.raises(CheckpointError, match=words):
+            AtomicCheckpointIO().load_checkpoint(tmp_path / f"{name}.ckpt")
 
 
 def test_a_flipped_byte_is_found_or_harmless(tmp_path: Path):
     """Any byte of the file: refused with our error, or (in padding) loaded with the same tensors; no other error."""
-    path = tmp_path / "last.ckpt"
-    io = AtomicCheckpointIO()
-    io.save_checkpoint(whole(200), path)
+    path, io = saved(tmp_path, 200), AtomicCheckpointIO()
     content = path.read_bytes()
     refused = 0
     for position in range(0, len(content), 7):
@@ -206,25 +196,6 @@ def test_a_flipped_byte_is_found_or_harmless(tmp_path: Path):
         else:
             assert torch.equal(loaded["state_dict"]["weight"], torch.ones(200))
     assert refused > len(content) // 7 // 2
-
-
-@pytest.mark.parametrize("content", [b"", b"a text file\n", b"PK\x03\x04 not really a zip"])
-def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes):
-    path = tmp_path / "other.ckpt"
-    path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"other\.ckpt"):
-        AtomicCheckpointIO().load_checkpoint(path)
-
-
-def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path):
-    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
-    with pytest.raises(CheckpointError, match="written by lightning_rl"):
-        AtomicCheckpointIO().load_checkpoint(tmp_path / "other.ckpt")
-
-
-def test_a_missing_file_is_refused_with_the_usual_place(tmp_path: Path):
-    with pytest.raises(CheckpointError, match=r"last\.ckpt"):
-        AtomicCheckpointIO().load_checkpoint(tmp_path / "none.ckpt")
 
 
 def test_code_in_a_file_is_not_run(tmp_path: Path):
@@ -254,11 +225,7 @@ def test_values_that_could_not_be_loaded_again_are_not_written(tmp_path: Path, v
 
 def test_two_threads_that_write_one_file_leave_one_complete_content(tmp_path: Path):
     contents = [bytes([number]) * 100_000 for number in range(4)]
-    writes = [
-        lambda content=content: write_atomically(tmp_path / "file", content, durable=False) for content in contents
-    ]
     with ThreadPoolExecutor(4) as threads:
-        for done in [threads.submit(write) for write in writes * 50]:
-            done.result()
+        list(threads.map(lambda each: write_atomically(tmp_path / "file", each, durable=False), contents * 50))
     assert (tmp_path / "file").read_bytes() in contents
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

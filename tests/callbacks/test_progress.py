@@ -33,15 +33,11 @@ def bar_output(tmp_path: Path, stream: io.StringIO, total: int = 6, **keywords: 
 
 def test_without_a_terminal_there_are_the_first_and_the_last_line_of_a_short_run(tmp_path: Path):
     """Six iterations take a few milliseconds: all between are throttled to one line a second."""
-    lines = bar_output(tmp_path, io.StringIO()).splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("100/600 env steps")
-    assert lines[1].startswith("600/600 env steps")
-    assert re.search(r"[\d,]+ fps  return 6.0  eval 5.0  best eval 5.0$", lines[1])
-
-
-def test_without_a_terminal_there_is_no_control_character(tmp_path: Path):
-    assert not re.search(r"[\r\x1b\b]", bar_output(tmp_path, io.StringIO()))
+    text = bar_output(tmp_path, io.StringIO())
+    first, last = text.splitlines()
+    assert first.startswith("100/600 env steps") and last.startswith("600/600 env steps")
+    assert re.search(r"[\d,]+ fps  return 6.0  eval 5.0  best eval 5.0$", last)
+    assert not re.search(r"[\r\x1b\b]", text)
 
 
 def test_a_shorter_line_covers_the_one_before_where_only_the_carriage_return_is_obeyed(
@@ -60,13 +56,7 @@ def test_a_shorter_line_covers_the_one_before_where_only_the_carriage_return_is_
 def test_without_a_terminal_lines_come_as_iterations_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lightning_rl.callbacks.progress.LINE_SECONDS", 0.0)
     lines = bar_output(tmp_path, io.StringIO(), total=4).splitlines()
-    assert [line.split("/")[0] for line in lines] == [
-        "100",
-        "200",
-        "300",
-        "400",
-        "400",
-    ]  # the last one has the evaluation
+    assert [line.split("/")[0] for line in lines] == ["100", "200", "300", "400", "400"]  # the last has the evaluation
 
 
 def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
@@ -94,46 +84,33 @@ def bar_of(latest: dict[str, float], best: dict[str, float], total: int = 100_00
     return bar
 
 
-@pytest.mark.parametrize(
-    ("columns", "line"),
-    [
-        (
-            130,
-            "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
-            "return 203.1  eval 470.0  best eval 475.0  collect",
-        ),
-        (100, "███░░░░░ 45% 45,056/100,000 5,321 fps ETA 0:27 return 203.1 eval 470.0 best eval 475.0 collect"),
-        (80, "███░░░░░ 45% 45,056 5,321 fps ETA 0:27 return 203.1 best eval 475.0 collect"),
-        (40, "45% return 203.1 best eval 475.0"),
-    ],
-)
-def test_a_narrow_terminal_drops_the_least_important_parts(columns: int, line: str):
+def test_a_narrow_terminal_drops_the_least_important_parts():
     """Returns come last; 55,000 steps at 2,000 a second are 27.5 s."""
     bar = bar_of({"rollout/ep_rew_mean": 203.1, "eval/ep_rew_mean": 470.0}, {"eval/ep_rew_mean": 475.0})
-    assert bar._fitting(columns - 1) == line
-    assert len(line) < columns
+    wide = "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
+    lines = {
+        130: f"{wide}return 203.1  eval 470.0  best eval 475.0  collect",
+        100: "███░░░░░ 45% 45,056/100,000 5,321 fps ETA 0:27 return 203.1 eval 470.0 best eval 475.0 collect",
+        80: "███░░░░░ 45% 45,056 5,321 fps ETA 0:27 return 203.1 best eval 475.0 collect",
+        40: "45% return 203.1 best eval 475.0",
+    }
+    assert {columns: bar._fitting(columns - 1) for columns in lines} == lines
 
 
-@pytest.mark.parametrize(
-    ("columns", "line"),
-    [
-        (
-            150,
-            "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
-            "return 8.3  hunter 12.3 prey -4.0  eval 9.0  best eval 9.5  collect",
-        ),
-        (80, "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5"),
-        (70, "45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5"),
-        (60, "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 best eval 9.5"),
-        (40, "45% ETA 0:27 return 8.3 best eval 9.5"),
-    ],
-)
-def test_the_returns_of_several_policies_in_training_take_the_place_of_less_important_parts(columns: int, line: str):
+def test_the_returns_of_several_policies_in_training_take_the_place_of_less_important_parts():
     """Where they do not fit even so, these parts are there as they are for one policy."""
     policies = {"rollout/hunter/ep_rew_mean": 12.3, "rollout/prey/ep_rew_mean": -4.0, "rollout/old/ep_rew_mean": 1.0}
     bar = bar_of({"rollout/ep_rew_mean": 8.3, **policies, "eval/ep_rew_mean": 9.0}, {"eval/ep_rew_mean": 9.5})
     bar._policies = ["hunter", "prey"]
-    assert bar._fitting(columns - 1) == line
+    wide = "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
+    lines = {
+        150: f"{wide}return 8.3  hunter 12.3 prey -4.0  eval 9.0  best eval 9.5  collect",
+        80: "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5",
+        70: "45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5",
+        60: "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 best eval 9.5",
+        40: "45% ETA 0:27 return 8.3 best eval 9.5",
+    }
+    assert {columns: bar._fitting(columns - 1) for columns in lines} == lines
     bar._policies = ["hunter"]
     assert "hunter" not in bar._fitting(149)
 
@@ -149,19 +126,18 @@ def test_the_best_return_is_that_of_training_until_the_first_evaluation():
     assert line == "45% return 20.0 best return 25.0"
 
 
-class Clock:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that tests set."""
+    found = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("lightning_rl.callbacks.progress.time.monotonic", lambda: found.now)
+    return found
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr("lightning_rl.callbacks.progress.time.monotonic", lambda: self.now)
 
-
-def test_the_time_left_follows_learning_and_not_the_fast_warm_up(monkeypatch: pytest.MonkeyPatch):
+def test_the_time_left_follows_learning_and_not_the_fast_warm_up(clock: SimpleNamespace):
     """1,000 env steps without learning take 1 s, each of the next ones 14 ms: at 1,294 of 3,000, 23.9 s are left."""
-    clock, policy = Clock(monkeypatch), SmallPolicy()
-    bar, replay = ProgressBar(MetricsCallback(), 3_000, stream=io.StringIO()), SimpleNamespace(ratio=None)
-    trainer: Any = SimpleNamespace(datamodule=replay)
+    bar, policy = ProgressBar(MetricsCallback(), 3_000, stream=io.StringIO()), SmallPolicy()
+    trainer: Any = SimpleNamespace(datamodule=SimpleNamespace(ratio=None))  # of replay
     bar.on_train_start(trainer, policy)
     for step in range(1, 1_295):
         clock.now += 1e-3 if step <= 1_000 else 14e-3
@@ -169,28 +145,28 @@ def test_the_time_left_follows_learning_and_not_the_fast_warm_up(monkeypatch: py
         bar.on_train_batch_end(trainer, policy, None, None, 0)
         if step == 1_000:
             assert bar._seconds_left() is None and bar._phase == "warm-up"
-    assert bar._seconds_left() == pytest.approx(1_706 * 14e-3, rel=0.01)
-    assert bar._phase == "collect"
+    assert bar._seconds_left() == pytest.approx(1_706 * 14e-3, rel=0.01) and bar._phase == "collect"
 
 
-def test_the_time_left_counts_evaluations_and_forgets_an_old_pace(monkeypatch: pytest.MonkeyPatch):
+def test_the_time_left_counts_evaluations_and_forgets_an_old_pace(clock: SimpleNamespace):
     """Ten times slower for the last minute; evaluation took 10 s in 20,000 steps."""
-    clock, policy, trainer = Clock(monkeypatch), SmallPolicy(), SimpleNamespace(datamodule=None)
-    bar = ProgressBar(MetricsCallback(), 40_000, stream=io.StringIO())
-    bar.on_train_start(trainer, policy)  # type: ignore[arg-type]
-    for _ in range(140):  # 14,000 steps of 1 ms, then 6,000 of 10 ms
-        clock.now += 0.1
-        policy.env_steps += 100
-        bar.on_train_batch_end(trainer, policy, None, None, 0)  # type: ignore[arg-type]
-    bar.on_validation_start(trainer, policy)  # type: ignore[arg-type]
+    bar, policy = ProgressBar(MetricsCallback(), 40_000, stream=io.StringIO()), SmallPolicy()
+    trainer: Any = SimpleNamespace(datamodule=None)
+
+    def iterate(count: int, seconds: float) -> None:
+        for _ in range(count):
+            clock.now += seconds
+            policy.env_steps += 100
+            bar.on_train_batch_end(trainer, policy, None, None, 0)
+
+    bar.on_train_start(trainer, policy)
+    iterate(140, 0.1)  # 14,000 steps of 1 ms, then 6,000 of 10 ms
+    bar.on_validation_start(trainer, policy)
     clock.now += 10.0
-    bar.on_validation_end(trainer, policy)  # type: ignore[arg-type]
-    for _ in range(60):
-        clock.now += 1.0
-        policy.env_steps += 100
-        bar.on_train_batch_end(trainer, policy, None, None, 0)  # type: ignore[arg-type]
-    assert bar._seconds_left() == pytest.approx(20_000 * (10e-3 + 10 / 20_000), rel=0.25)
-    assert bar._seconds_left() > 20_000 * 5e-3  # type: ignore[operator]
+    bar.on_validation_end(trainer, policy)
+    iterate(60, 1.0)
+    left = bar._seconds_left()
+    assert left == pytest.approx(20_000 * (10e-3 + 10 / 20_000), rel=0.25) and left > 20_000 * 5e-3
 
 
 def test_in_a_terminal_the_phases_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

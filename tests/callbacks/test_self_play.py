@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_rl import Algorithm, MultiAgentPolicy
 from lightning_rl.callbacks import SelfPlay
+from lightning_rl.callbacks.metric_names import check_metric
 from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, prioritised_weight
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator
@@ -23,25 +22,17 @@ from lightning_rl.errors import CheckpointError
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.runs import run
+from tests.callbacks.log_files import csv_rows
+from tests.edited_runs import last_checkpoint
 from tests.refusals import not_refused
 from tests.run_comparison import assert_same_run, first_checkpoint, resume
+from tests.run_processes import Run
 
 SMALL = [
-    "policy=ppo",
-    "env=rock_paper_scissors",
-    "experiment=none",
-    "model.fcnet_hiddens=[8]",
-    "policy.passes=2",
-    "policy.minibatches=2",
-    "policy.lr=0.01",
-    "workers.envs_per_worker=4",
-    "workers.fragment_length=20",
-    "evaluation.every_env_steps=0",
-    "checkpoint.keep=20",
-    "total_env_steps=800",
+    *("policy=ppo", "env=rock_paper_scissors", "experiment=none", "model.fcnet_hiddens=[8]", "policy.passes=2"),
+    *("policy.minibatches=2", "policy.lr=0.01", "workers.envs_per_worker=4", "workers.fragment_length=20"),
+    *("evaluation.every_env_steps=0", "checkpoint.keep=20", "total_env_steps=800"),
 ]
-ITERATION = 73  # env steps: 4 environments × 20 steps, without resets
-SIDES = [["player_0"], ["player_1"]]
 
 
 def config(run_dir: Path, *overrides: str, **self_play: Any) -> dict[str, Any]:
@@ -51,13 +42,17 @@ def config(run_dir: Path, *overrides: str, **self_play: Any) -> dict[str, Any]:
     return composed
 
 
+def league_of(trainer: Any) -> SelfPlay:
+    (found,) = (each for each in trainer.callbacks if isinstance(each, SelfPlay))
+    return found
+
+
 def fit(given: dict[str, Any], *callbacks: Callback) -> tuple[Any, SelfPlay]:
     """Train in this process; the policy and the callback."""
     policy, datamodule, trainer = run.build(given)
     trainer.callbacks.extend(callbacks)  # type: ignore[attr-defined]
     run.fit(policy, datamodule, trainer)
-    (found,) = (each for each in trainer.callbacks if isinstance(each, SelfPlay))  # type: ignore[attr-defined]
-    return policy, found
+    return policy, league_of(trainer)
 
 
 class Watch(Callback):
@@ -73,12 +68,10 @@ class Watch(Callback):
         self.own[0] = pl_module.policies["shared"].get_weights()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        (self_play,) = (each for each in trainer.callbacks if isinstance(each, SelfPlay))
         self.own[pl_module.env_steps] = pl_module.policies["shared"].get_weights()
-        self.leagues.append({each.policy_id: each.copied_at for each in self_play.members})
-        for policy_id, copied_at in self.leagues[-1].items():
-            kept = self.weights.setdefault((policy_id, copied_at), [])
-            kept.append(pl_module.policies[policy_id].get_weights())
+        self.leagues.append({each.policy_id: each.copied_at for each in league_of(trainer).members})
+        for member in self.leagues[-1].items():
+            self.weights.setdefault(member, []).append(pl_module.policies[member[0]].get_weights())
         self.episodes += trainer.datamodule.agent_returns
 
 
@@ -110,23 +103,19 @@ def test_a_share_of_the_run_decides_when_copies_join(tmp_path: Path) -> None:
     assert len(fit(config(tmp_path, league_size=3, every_env_steps="50%"))[1].members) == 3
     given = config(tmp_path / "path")
     given["callbacks"] = ["lightning_rl.callbacks.SelfPlay"]
-    callbacks: Any = run.build(given)[2].callbacks  # type: ignore[attr-defined]
-    assert [each.every_env_steps for each in callbacks if isinstance(each, SelfPlay)] == [40]  # 5% of 800
+    assert league_of(run.build(given)[2]).every_env_steps == 40  # 5% of 800
 
 
 def test_a_copy_keeps_the_weights_of_its_time_bit_by_bit(league_of_three: tuple[Any, SelfPlay, Watch]) -> None:
     _, _, watch = league_of_three
     assert len(watch.weights) == 5
-    for (_, copied_at), kept in watch.weights.items():
-        assert all(same(each, watch.own[copied_at]) for each in kept)
-    own = [*watch.own.values()]
-    assert not any(same(before, after) for before, after in pairwise(own))
+    assert all(same(each, watch.own[at]) for (_, at), kept in watch.weights.items() for each in kept)
+    assert not any(same(before, after) for before, after in pairwise(watch.own.values()))
 
 
 def test_the_weakest_copy_by_elo_is_replaced(tmp_path: Path) -> None:
-    policy, self_play = fit(
-        config(tmp_path, "total_env_steps=150", every_env_steps=10_000, league_size=3, replace="weakest")
-    )
+    short = config(tmp_path, "total_env_steps=150", every_env_steps=10_000, league_size=3, replace="weakest")
+    policy, self_play = fit(short)
     elos = {"shared_past_0": 900.0, "shared_past_1": 1100.0, "shared_past_2": 800.0}
     self_play.members = [Member(policy_id, index, elo) for index, (policy_id, elo) in enumerate(elos.items())]
     before = policy.get_policy("shared_past_0").get_weights()
@@ -157,12 +146,10 @@ def test_both_seats_and_all_opponents_are_drawn(tmp_path: Path) -> None:
     watch = Watch()
     fit(config(tmp_path, "total_env_steps=3000", every_env_steps=500, share_of_self=0.5), watch)
     pairs = Counter(tuple(episode[agent][0] for agent in ("player_0", "player_1")) for episode in watch.episodes)
-    games = sum(pairs.values())
-    assert games > 200
-    assert all("shared" in pair for pair in pairs)
-    assert pairs["shared", "shared"] / games == pytest.approx(0.5, abs=0.1)
-    first = sum(count for pair, count in pairs.items() if pair[0] == "shared") - pairs["shared", "shared"]
-    assert first / (games - pairs["shared", "shared"]) == pytest.approx(0.5, abs=0.1)
+    games, own = sum(pairs.values()), pairs["shared", "shared"]
+    assert games > 200 and all("shared" in pair for pair in pairs)
+    first = sum(count for pair, count in pairs.items() if pair[0] == "shared") - own
+    assert (own / games, first / (games - own)) == pytest.approx((0.5, 0.5), abs=0.1)
     assert {name for pair in pairs for name in pair} == {"shared", *(f"shared_past_{index}" for index in range(6))}
 
 
@@ -171,7 +158,7 @@ def test_the_latest_copy_alone_is_drawn(tmp_path: Path) -> None:
     _, self_play = fit(config(tmp_path, opponents="latest", share_of_self=0.0), watch)
     assert self_play.odds() == {self_play.members[-1].policy_id: 1.0}
     pairs = [{policy_id for policy_id, _ in episode.values()} for episode in watch.episodes]
-    assert all(pair == {"shared"} | (pair - {"shared"}) and len(pair) == 2 for pair in pairs)
+    assert all("shared" in pair and len(pair) == 2 for pair in pairs)
 
 
 def test_episodes_go_on_when_only_the_odds_change() -> None:
@@ -198,9 +185,7 @@ def test_episodes_go_on_when_only_the_odds_change() -> None:
 
 def test_prioritised_opponents_are_those_that_the_policy_loses_against() -> None:
     """One win and one loss are added: 0 of 2 points is 1/4, and (3/4)² = 0.5625; 2 of 2 gives (1/4)² = 0.0625."""
-    assert prioritised_weight([]) == 0.25
-    assert prioritised_weight([0.0, 0.0]) == 0.5625
-    assert prioritised_weight([1.0, 1.0]) == 0.0625
+    assert [prioritised_weight(scores) for scores in ([], [0.0, 0.0], [1.0, 1.0])] == [0.25, 0.5625, 0.0625]
     league = SelfPlay(opponents="prioritised", share_of_self=0.2)
     league.members = [Member("hard", 0, 1000.0), Member("easy", 1, 1000.0)]
     league.members[0].scores.extend([0.0, 0.0])
@@ -211,13 +196,8 @@ def test_prioritised_opponents_are_those_that_the_policy_loses_against() -> None
 def test_evaluations_play_against_the_fixed_opponents(tmp_path: Path) -> None:
     """Against always rock, the best answer is paper; training games go on as before."""
     policies = "policies={shared:{},rock:{policy:'tests.callbacks.test_self_play:rock',spaces_of:player_0}}"
-    overrides = [
-        policies,
-        "policy_mapping={player_*:shared}",
-        "evaluation.every_env_steps=400",
-        "evaluation.episodes=8",
-    ]
-    given = config(tmp_path, *overrides, "evaluation.max_share=null", evaluate_against=["rock"])
+    evaluation = ("evaluation.every_env_steps=400", "evaluation.episodes=8", "evaluation.max_share=null")
+    given = config(tmp_path, policies, "policy_mapping={player_*:shared}", *evaluation, evaluate_against=["rock"])
     watch = Watch()
     policy, self_play = fit(given, watch)
     latest = policy.trainer.callback_metrics
@@ -262,12 +242,10 @@ def test_a_side_wins_by_the_sum_of_its_agents_returns() -> None:
 
 
 def test_every_rating_and_rate_is_written_under_a_registered_name(tmp_path: Path) -> None:
-    from lightning_rl.callbacks.metric_names import check_metric
-
     _, self_play = fit(config(tmp_path, share_of_self=0.0))
-    header = (tmp_path / "metrics.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-    assert {"self_play/win_rate", "self_play/elo", "self_play/league_size"} <= set(header)
-    assert {f"self_play/shared_past_1/{name}" for name in ("win_rate", "draw_rate", "loss_rate", "elo")} <= set(header)
+    of_copies = {f"self_play/shared_past_1/{name}" for name in ("win_rate", "draw_rate", "loss_rate", "elo")}
+    header = csv_rows(tmp_path / "metrics.csv")[0].keys()
+    assert {"self_play/win_rate", "self_play/elo", "self_play/league_size", *of_copies} <= header
     for name in self_play.metrics():
         check_metric("stop.metric", name)
 
@@ -303,19 +281,17 @@ def test_a_changed_state_is_refused() -> None:
         ({"scores": [1.0, 0.7]}, "SelfPlay.scores has 0.7; expected 1, 0.5 and 0"),
         ({"members": [{"policy_id": 3, "copied_at": 0, "elo": 1.0, "scores": []}]}, "policy_id=3"),
     ]
-    assert (
-        not_refused(
-            lambda change: SelfPlay().load_state_dict({**SelfPlay().state_dict(), **change}), cases, CheckpointError
-        )
-        == []
-    )
+
+    def load(change: dict[str, Any]) -> None:
+        SelfPlay().load_state_dict({**SelfPlay().state_dict(), **change})
+
+    assert not_refused(load, cases, CheckpointError) == []
 
 
 def test_the_league_goes_on_when_an_algorithm_trains_again(tmp_path: Path) -> None:
     entry = {"callback": "lightning_rl.callbacks.SelfPlay", "every_env_steps": 100}
-    workers = {"envs_per_worker": 4, "fragment_length": 20}
-    settings = {"run_dir": str(tmp_path), "callbacks": [entry], "workers": workers}
-    algorithm = Algorithm("ppo", "rock_paper_scissors", config=settings, overrides=["experiment=none"])
+    overrides = [*SMALL[2:-1], f"run_dir={tmp_path}"]
+    algorithm = Algorithm("ppo", "rock_paper_scissors", config={"callbacks": [entry]}, overrides=overrides)
     results = [algorithm.train() for _ in range(4)]
     assert [result["self_play/copies"] for result in results] == [1, 2, 3, 4]
     algorithm.stop()
@@ -323,6 +299,7 @@ def test_the_league_goes_on_when_an_algorithm_trains_again(tmp_path: Path) -> No
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
 def test_self_play_that_cannot_work_is_refused_before_training(tmp_path: Path) -> None:
+    idle = "policies={a:{},b:{spaces_of:player_0}}"
     cases = [
         ([], {"policy": "sharde"}, r"SelfPlay.policy='sharde'.*'shared'"),
         ([], {"evaluate_against": ["rock"]}, r"SelfPlay.evaluate_against='rock'"),
@@ -331,13 +308,9 @@ def test_self_play_that_cannot_work_is_refused_before_training(tmp_path: Path) -
         (
             ["policies={a:{},b:{}}", "policy_mapping={player_0:a,player_1:b}"],
             {"policy": "a"},
-            "policy_mapping gives 'player_1' another policy",
+            "'player_1' another",
         ),
-        (
-            ["policies={a:{},b:{spaces_of:player_0}}", "policy_mapping={player_*:a}", "policies_to_train=[b]"],
-            {"policy": "a"},
-            r"SelfPlay.policy='a'",
-        ),
+        ([idle, "policy_mapping={player_*:a}", "policies_to_train=[b]"], {"policy": "a"}, r"SelfPlay.policy='a'"),
         ([], {"teams": {"all": ["player_*"]}}, "all agents"),
     ]
     assert not_refused(lambda overrides, keywords: fit(config(tmp_path, *overrides, **keywords)), cases) == []
@@ -357,20 +330,10 @@ def test_a_value_out_of_range_is_refused() -> None:
 @pytest.mark.timeout(300)
 def test_a_league_of_two_ranks_rates_the_games_of_both(tmp_path: Path) -> None:
     """Each rank adds the same copies at the same time, or their gradients could not be averaged."""
-    overrides = [
-        "policy=ppo",
-        "env=rock_paper_scissors",
-        "total_env_steps=2048",
-        "trainer=ddp",
-        "trainer.accelerator=cpu",
-    ]
-    command = [sys.executable, "-m", "lightning_rl", "train", *overrides, f"run_dir={tmp_path}", "logger=csv"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
-    (league,) = (state for name, state in checkpoint["callbacks"].items() if "SelfPlay" in name)
-    assert len(league["members"]) == league["copies"] >= 4
-    assert [each["copied_at"] for each in league["members"]] == sorted(
-        {each["copied_at"] for each in league["members"]}
-    )
-    assert league["members"][0]["scores"]
+    ranks = ("total_env_steps=2048", "trainer=ddp", "trainer.accelerator=cpu")
+    with Run("train", *SMALL[:2], *ranks, "run_dir=out", "logger=csv", cwd=tmp_path) as process:
+        assert process.wait(250) == 0, process.text
+    (league,) = (state for name, state in last_checkpoint(tmp_path / "out")["callbacks"].items() if "SelfPlay" in name)
+    assert len(league["members"]) == league["copies"] >= 4 and league["members"][0]["scores"]
+    copied_at = [each["copied_at"] for each in league["members"]]
+    assert copied_at == sorted({*copied_at})

@@ -14,32 +14,28 @@ import torch
 from lightning.pytorch.plugins import Precision
 
 from lightning_rl.callbacks import CompileNetworks
-from lightning_rl.config import check_config, compose_config
+from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN
 from lightning_rl.runs import run
+from tests.edited_runs import last_checkpoint
 
-SMALL = (
-    "experiment=none",
-    "logger=none",
-    "evaluation=none",
-    "model.fcnet_hiddens=[8]",
-    "trainer.enable_progress_bar=false",
-)
+SMALL = ("experiment=none", "logger=none", "evaluation=none", "model.fcnet_hiddens=[8]")
+OFF_POLICY = ("data.learning_starts=64", "data.batch_size=16")
 CASES = {
     "ppo": ("env=cartpole", "total_env_steps=256", "workers.fragment_length=16", "policy.minibatches=2"),
-    "dqn": ("env=cartpole", "total_env_steps=96", "data.learning_starts=64", "data.batch_size=16"),
-    "sac": ("env=pendulum", "total_env_steps=80", "data.learning_starts=64", "data.batch_size=16"),
+    "dqn": ("env=cartpole", "total_env_steps=96", *OFF_POLICY),
+    "sac": ("env=pendulum", "total_env_steps=80", *OFF_POLICY),
 }
+CALLBACK = "lightning_rl.callbacks:CompileNetworks"
 
 
-def train(directory: Path, policy: str, compiled: bool) -> dict[str, torch.Tensor]:
-    config: dict[str, Any] = compose_config([f"policy={policy}", *SMALL, *CASES[policy], f"run_dir={directory}"])
-    if compiled:
-        config["callbacks"] = [{"callback": "lightning_rl.callbacks:CompileNetworks"}]
-    check_config(config)
+def train(directory: Path, *overrides: str, **callback: Any) -> dict[str, torch.Tensor]:
+    """The weights in the end; compiled if there are keywords of the callback."""
+    config: dict[str, Any] = compose_config([*SMALL, *overrides, f"run_dir={directory}"])
+    config["callbacks"] = [callback] if callback else []
     run.train(config)
-    return torch.load(directory / "checkpoints" / "last.ckpt")["state_dict"]
+    return last_checkpoint(directory)["state_dict"]
 
 
 @pytest.mark.slow
@@ -48,31 +44,22 @@ def train(directory: Path, policy: str, compiled: bool) -> dict[str, torch.Tenso
 @pytest.mark.parametrize("policy", CASES)
 def test_compiled_networks_learn_the_same(policy: str, tmp_path: Path) -> None:
     """Up to rounding: compiled code may add in another order."""
-    plain, compiled = (train(tmp_path / str(how), policy, how) for how in (False, True))
+    asked = (f"policy={policy}", *CASES[policy])
+    plain, compiled = train(tmp_path / "plain", *asked), train(tmp_path / "compiled", *asked, callback=CALLBACK)
     assert list(plain) == list(compiled)  # checkpoints have the same keys with and without compiling
     for name, value in plain.items():
         torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
-def test_cuda_graphs_on_a_cpu_are_refused(mode: str, tmp_path: Path) -> None:
-    config = compose_config([*SMALL, f"run_dir={tmp_path}"])
-    config["callbacks"] = [{"callback": "lightning_rl.callbacks:CompileNetworks", "mode": mode}]
-    with pytest.raises(ConfigError, match=f"mode='{mode}' captures CUDA graphs, .* mode=default, or trainer=gpu"):
-        run.train(config)
-
-
-def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    config = compose_config([*SMALL, f"run_dir={tmp_path}"])
-    config["callbacks"] = ["lightning_rl.callbacks:CompileNetworks"]
-    with pytest.raises(ConfigError, match="install g\\+\\+"):
-        run.train(config)
-
-
-def test_an_unknown_mode_is_named() -> None:
+def test_what_cannot_be_compiled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for mode in ("reduce-overhead", "max-autotune"):
+        with pytest.raises(ConfigError, match=f"mode='{mode}' captures CUDA graphs, .* mode=default, or trainer=gpu"):
+            train(tmp_path / mode, callback=CALLBACK, mode=mode)
     with pytest.raises(ConfigError, match="mode='fast'"):
         CompileNetworks("fast")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ConfigError, match="install g\\+\\+"):
+        train(tmp_path, callback=CALLBACK)
 
 
 def small_dqn() -> DQN:
@@ -80,10 +67,8 @@ def small_dqn() -> DQN:
 
 
 def trainer_on_a_gpu(act_on: str) -> Any:
-    strategy = SimpleNamespace(root_device=torch.device("cuda", 0))
-    return SimpleNamespace(
-        strategy=strategy, precision_plugin=Precision(), datamodule=SimpleNamespace(act_on=act_on)
-    )  # fmt: skip
+    strategy, data = SimpleNamespace(root_device=torch.device("cuda", 0)), SimpleNamespace(act_on=act_on)
+    return SimpleNamespace(strategy=strategy, precision_plugin=Precision(), datamodule=data)
 
 
 @pytest.mark.parametrize(("mode", "marks"), [("reduce-overhead", 3), ("default", 0)])

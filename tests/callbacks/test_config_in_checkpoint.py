@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.wrappers import TransformReward
 
 from lightning_rl import Algorithm
 from lightning_rl.cli import main
@@ -59,15 +61,28 @@ def hundred(step: int) -> float:
     return 100.0
 
 
+def of_env(**keywords: Any) -> dict[str, Any]:
+    return {"env": {"kwargs": keywords}}
+
+
+@contextmanager
+def warned(words: str) -> Iterator[list[str]]:
+    """The warnings with these words, once the block has ended."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+    found += [text for each in caught if words in (text := str(each.message))]
+
+
 def save(tmp_path: Path, config: Mapping[str, Any], env: Any = Corridor) -> tuple[Path, list[str]]:
     """The checkpoint of a run with that config, saved twice, and the warnings about what it does not hold."""
     algorithm = Algorithm("pg", env, overrides=[*SMALL, f"run_dir={tmp_path}/run"], config=config)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warned("checkpoints cannot hold") as told:
         path = algorithm.save()
         algorithm.save()
     algorithm.stop()
-    return path, [text for each in caught if "checkpoints cannot hold" in (text := str(each.message))]
+    return path, told
 
 
 def restored_env(path: Path, **how: Any) -> Any:
@@ -85,7 +100,7 @@ def test_plain_keywords_are_restored_as_they_were(tmp_path: Path) -> None:
         **{"swapped": table.astype(">f8"), "place": (1, (2, 3)), "cells": {1, 2}, "costs": {0: 1.5, np.int64(1): 2}},
         **{"weights": torch.ones(2), "scalar": np.array(3.0)},
     }
-    path, told = save(tmp_path, {"env": {"kwargs": keywords}})
+    path, told = save(tmp_path, of_env(**keywords))
     assert not told
     env = restored_env(path)
     assert (type(env.size), env.size) == (int, 4) and env.others["costs"] == {0: 1.5, 1: 2}
@@ -112,19 +127,16 @@ def test_the_arrays_of_a_policy_s_keywords_are_loaded(tmp_path: Path) -> None:
 
 
 LOST: dict[str, tuple[str, dict[str, Any]]] = {
-    "a lambda": ("env.kwargs.hook", {"env": {"kwargs": {"hook": lambda step: 100.0}}}),
-    "a function, whose path would be text": ("env.kwargs.hook", {"env": {"kwargs": {"hook": hundred}}}),
-    "a method": ("env.kwargs.hook", {"env": {"kwargs": {"hook": Corridor(size=7).reward_of}}}),
-    "a method of a number": ("env.kwargs.hook", {"env": {"kwargs": {"hook": (2.0).__mul__}}}),
-    "an object in a list": ("env.kwargs.size.1", {"env": {"kwargs": {"size": [1, SimpleNamespace()]}}}),
-    "a file's path": ("env.kwargs.size", {"env": {"kwargs": {"size": Path("x")}}}),
-    "a key that is a tuple": ("env.kwargs.size", {"env": {"kwargs": {"size": {(0, 1): 2}}}}),
-    "an array of objects": ("env.kwargs.size", {"env": {"kwargs": {"size": np.array([None])}}}),
+    "a lambda": ("env.kwargs.hook", of_env(hook=lambda step: 100.0)),
+    "a function, whose path would be text": ("env.kwargs.hook", of_env(hook=hundred)),
+    "a method": ("env.kwargs.hook", of_env(hook=Corridor(size=7).reward_of)),
+    "a method of a number": ("env.kwargs.hook", of_env(hook=(2.0).__mul__)),
+    "an object in a list": ("env.kwargs.size.1", of_env(size=[1, SimpleNamespace()])),
+    "a file's path": ("env.kwargs.size", of_env(size=Path("x"))),
+    "a key that is a tuple": ("env.kwargs.size", of_env(size={(0, 1): 2})),
+    "an array of objects": ("env.kwargs.size", of_env(size=np.array([None]))),
     "a wrapper": ("env.wrappers.0", {"env": {"wrappers": [lambda env: env]}}),
-    "a wrapper's keyword": (
-        "env.wrappers.0.func",
-        {"env": {"wrappers": [{"wrapper": gym.wrappers.TransformReward, "func": lambda reward: 2 * reward}]}},
-    ),
+    "a wrapper's keyword": ("env.wrappers.0.func", {"env": {"wrappers": [{"wrapper": TransformReward, "func": abs}]}}),
     "the evaluation's environment": (
         "evaluation.env.kwargs.hook",
         {"evaluation": {"env": {"id": Corridor, "kwargs": {"hook": lambda step: 100.0}}}},
@@ -156,20 +168,16 @@ GIVEN: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("case", GIVEN)
 def test_an_environment_that_is_given_makes_up_for_what_is_not_in_the_file(case: str, tmp_path: Path) -> None:
-    path, _ = save(tmp_path, {"env": {"kwargs": {"hook": hundred, "size": np.int64(4)}}})
-    env = GIVEN[case](hundred)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        restored = restored_env(path, env=env)
-    assert (restored.hook, restored.size) == (hundred, 4)
-    told = [text for each in caught if "env.kwargs.hook" in (text := str(each.message))]
-    assert len(told) == (case != "bound")
+    path, _ = save(tmp_path, of_env(hook=hundred, size=np.int64(4)))
+    with warned("env.kwargs.hook") as told:
+        restored = restored_env(path, env=GIVEN[case](hundred))
+    assert (restored.hook, restored.size) == (hundred, 4) and len(told) == (case != "bound")
 
 
 @pytest.mark.parametrize("env", [Corridor, f"{__name__}:Corridor"])
 def test_a_class_that_takes_a_keyword_is_not_made_without_it(env: Any, tmp_path: Path) -> None:
     """It would be another environment than that of the run."""
-    path, _ = save(tmp_path, {"env": {"kwargs": {"hook": hundred}}})
+    path, _ = save(tmp_path, of_env(hook=hundred))
     with pytest.raises(CheckpointError, match=r"env\.kwargs\.hook"):
         Algorithm.restore(path, env=env)
 

@@ -12,8 +12,9 @@ from lightning_utilities.core.imports import RequirementCache
 
 from lightning_rl.cli import main
 from tests.callbacks.log_files import csv_rows
+from tests.trained_runs import train
 
-SHORT = ("policy=ppo", "env=cartpole", "experiment=none", "total_env_steps=300", "evaluation=none")
+SHORT = ("policy=ppo", "env=cartpole", "experiment=none", "total_env_steps=300")
 BLOCK = 2**15
 SMALL = ("workers.fragment_length=16", "policy.minibatches=2", "report_every_env_steps=1")
 
@@ -81,7 +82,7 @@ def returns_in(directory: Path) -> dict[int, float]:
 
 def test_mlflow_has_the_curve_of_metrics_csv_and_a_resumed_run_continues_it(tmp_path: Path):
     pytest.importorskip("mlflow")
-    assert main(["train", *SHORT, *SMALL, "logger=mlflow", "run_dir=run"]) == 0
+    train(Path("run"), *SHORT, *SMALL, "logger=mlflow")
     _, first = tracked_by_mlflow(tmp_path / "run")
     assert (first.info.run_name, first.info.status) == ("run", "FINISHED")
     assert (first.data.params["policy.gamma"], first.data.params["total_env_steps"]) == ("0.99", "300")
@@ -98,7 +99,7 @@ def test_mlflow_has_the_curve_of_metrics_csv_and_a_resumed_run_continues_it(tmp_
 def test_mlflow_sends_to_the_store_that_its_variable_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    assert main(["train", *SHORT, *SMALL, "logger=mlflow", "run_dir=run"]) == 0
+    train(Path("run"), *SHORT, *SMALL, "logger=mlflow")
     _, found = tracked_by_mlflow(tmp_path)
     assert found.info.run_name == "run" and not (tmp_path / "run" / "mlflow.db").exists()
     assert str(tmp_path / "mlflow.db") not in (tmp_path / "run" / "config.yaml").read_text()
@@ -107,9 +108,9 @@ def test_mlflow_sends_to_the_store_that_its_variable_names(tmp_path: Path, monke
 def test_wandb_has_the_curve_of_metrics_csv_and_a_resumed_run_continues_it(tmp_path: Path):
     pytest.importorskip("wandb")
     given = ("logger=wandb", "logger.wandb.offline=true")
-    assert main(["train", *SHORT, *SMALL, *given, "run_dir=run"]) == 0
+    train(Path("run"), *SHORT, *SMALL, *given)
     before = returns_in(tmp_path / "run")
-    assert main(["train", *SHORT, *SMALL, *given, "run_dir=other", "seed=1"]) == 0  # in the same process
+    train(Path("other"), *SHORT, *SMALL, *given, "seed=1")  # in the same process
     assert main(["resume", "run", "total_env_steps=600"]) == 0
     import wandb
 

@@ -305,11 +305,7 @@ def test_self_play_that_cannot_work_is_refused_before_training(tmp_path: Path) -
         ([], {"evaluate_against": ["rock"]}, r"SelfPlay.evaluate_against='rock'"),
         (["env=cartpole"], {}, "SelfPlay"),
         (["env=simple_speaker_listener"], {"policy": "speaker_0"}, r"'speaker_0'.*'listener_0'"),
-        (
-            ["policies={a:{},b:{}}", "policy_mapping={player_0:a,player_1:b}"],
-            {"policy": "a"},
-            "'player_1' another",
-        ),
+        (["policies={a:{},b:{}}", "policy_mapping={player_0:a,player_1:b}"], {"policy": "a"}, "'player_1' another"),
         ([idle, "policy_mapping={player_*:a}", "policies_to_train=[b]"], {"policy": "a"}, r"SelfPlay.policy='a'"),
         ([], {"teams": {"all": ["player_*"]}}, "all agents"),
     ]

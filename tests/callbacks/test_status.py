@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from lightning_rl.callbacks import MetricsCallback, RLCheckpoint, StatusCallback
 from lightning_rl.run_directory import process_identity
 from lightning_rl.run_directory.process_identity import age, this_process
 from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer
+from tests.edited_runs import status_of
+from tests.run_processes import until
 
 
 def run(tmp_path: Path, *callbacks: Any, reason: str | None = None) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def run(tmp_path: Path, *callbacks: Any, reason: str | None = None) -> dict[str,
         callbacks = (*callbacks, At(6, lambda trainer: setattr(rule, "reason", reason)))
     trainer = small_trainer(tmp_path, [metrics, rule, *callbacks, status])
     trainer.fit(SmallPolicy(), SmallData(evaluations=[5.0, 4.0]))
-    return json.loads((tmp_path / "status.json").read_text())
+    return status_of(tmp_path)
 
 
 def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
@@ -46,10 +47,7 @@ def test_a_run_that_is_killed_after_a_checkpoint_has_its_env_steps(tmp_path: Pat
     metrics, rule, seen = MetricsCallback(), StopCallback(600), []
     checkpoint = RLCheckpoint(tmp_path / "checkpoints", every_env_steps=200)
     status = StatusCallback(tmp_path / "status.json", metrics, rule, checkpoint)
-    read = [
-        At(at, lambda trainer: seen.append(json.loads((tmp_path / "status.json").read_text())["env_steps"]))
-        for at in (1, 2, 3)
-    ]
+    read = [At(at, lambda trainer: seen.append(status_of(tmp_path)["env_steps"])) for at in (1, 2, 3)]
     small_trainer(tmp_path, [metrics, rule, checkpoint, status, *read]).fit(SmallPolicy(), SmallData())
     assert seen == [0, 0, 200], "at the end of the third iteration, the second one has been saved"
 
@@ -61,16 +59,11 @@ def test_the_status_is_renewed_while_an_iteration_lasts(tmp_path: Path, monkeypa
 
     def wait(trainer: object) -> None:
         before = file.stat().st_mtime_ns
-        deadline = time.monotonic() + 30
-        while file.stat().st_mtime_ns == before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        seen.append(file.stat().st_mtime_ns > before)
+        seen.append(until(lambda: file.stat().st_mtime_ns > before, 30, lambda: True, lambda: "no heartbeat"))
 
-    assert run(tmp_path, At(2, wait))["state"] == "ok"
-    assert seen == [True]
-    written = file.stat().st_mtime_ns
-    time.sleep(0.1)
-    assert file.stat().st_mtime_ns == written
+    threads = threading.active_count()
+    assert run(tmp_path, At(2, wait))["state"] == "ok" and seen == [True]
+    assert threading.active_count() == threads, "the thread that writes heartbeats has ended"
 
 
 def test_the_status_of_an_interrupted_run_is_interrupted(tmp_path: Path):
@@ -79,8 +72,7 @@ def test_the_status_of_an_interrupted_run_is_interrupted(tmp_path: Path):
 
 def test_the_status_is_running_from_the_start_and_after_each_epoch(tmp_path: Path):
     seen = []
-    look = [At(k, lambda trainer: seen.append(json.loads((tmp_path / "status.json").read_text()))) for k in (1, 5)]
-    run(tmp_path, *look)
+    run(tmp_path, *(At(k, lambda trainer: seen.append(status_of(tmp_path))) for k in (1, 5)))
     assert [(status["state"], status["env_steps"]) for status in seen] == [("running", 0), ("running", 400)]
 
 
@@ -99,9 +91,8 @@ def test_the_status_of_a_failed_run_has_the_first_line_of_the_error(
 
     with pytest.raises((type(error), SystemExit)):
         run(tmp_path, At(2, breaks))
-    status = json.loads((tmp_path / "status.json").read_text())
-    assert (status["state"], status["error"]) == expected
-    assert status["env_steps"] == 200
+    status = status_of(tmp_path)
+    assert (status["state"], status["error"], status["env_steps"]) == (*expected, 200)
 
 
 def test_a_status_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -109,5 +100,4 @@ def test_a_status_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, c
     metrics, rule = MetricsCallback(), StopCallback(200)
     trainer = small_trainer(tmp_path, [metrics, rule, StatusCallback(tmp_path / "status.json", metrics, rule)])
     trainer.fit(SmallPolicy(), SmallData())
-    assert rule.reason == "total_env_steps"
-    assert "status.json" in caplog.text
+    assert rule.reason == "total_env_steps" and "status.json" in caplog.text

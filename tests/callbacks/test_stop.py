@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +65,11 @@ def test_an_iteration_that_does_not_end_is_warned_of_once_with_its_environment(
 
 
 def test_a_resumed_run_with_all_its_steps_takes_no_further_step(tmp_path: Path):
-    checkpoint = RLCheckpoint(tmp_path, every_seconds=None)
-    run(tmp_path, StopCallback(300), checkpoint)
+    run(tmp_path, StopCallback(300), RLCheckpoint(tmp_path, every_seconds=None))
     policy = SmallPolicy()
     trainer = small_trainer(tmp_path, [StopCallback(300), RLCheckpoint(tmp_path)])
     trainer.fit(policy, SmallData(), ckpt_path=str(tmp_path / "last.ckpt"))
-    assert policy.seen == []
-    assert policy.env_steps == 300
+    assert policy.seen == [] and policy.env_steps == 300
 
 
 def test_a_training_return_counts_only_over_enough_episodes(tmp_path: Path):
@@ -97,10 +93,13 @@ def test_an_old_evaluation_does_not_stop_a_resumed_run(tmp_path: Path):
     assert run(tmp_path, metrics, rule, limit_val_batches=0).iterations == 6
 
 
-def test_stops_when_the_wall_time_is_over(tmp_path: Path):
-    rule = StopCallback(seconds=0.05)
-    run(tmp_path, rule, At(1, lambda trainer: time.sleep(0.06)))
-    assert rule.reason == "seconds"
+def test_stops_when_the_wall_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An iteration lasts 2 s by the clock: 3 s are over after the second one."""
+    now = [0.0]
+    monkeypatch.setattr("lightning_rl.callbacks.stop.time.perf_counter", lambda: now[0])
+    rule = StopCallback(seconds=3.0)
+    waits = [At(iteration, lambda trainer: now.append(now.pop() + 2.0)) for iteration in (1, 2)]
+    assert run(tmp_path, *waits, rule).iterations == 2 and rule.reason == "seconds"
 
 
 def test_a_rule_stops_in_the_middle_of_an_epoch_also_with_epoch_limits(tmp_path: Path):
@@ -128,9 +127,7 @@ def test_the_first_signal_finishes_the_iteration_saves_and_stops_without_evaluat
         policy = run(tmp_path, rule, sends, checkpoint, data=data)
         assert signals.received == signum
     assert signal.getsignal(signum) == before
-    assert rule.reason == "interrupted"
-    assert policy.iterations == 2
-    assert data.evaluation == 0
+    assert (rule.reason, policy.iterations, data.evaluation) == ("interrupted", 2, 0)
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["counters"]["iterations"] == 2
 
 
@@ -139,8 +136,7 @@ def test_a_signal_during_evaluation_stops_the_run_after_it(tmp_path: Path):
         rule = StopCallback(10_000, signals=signals)
         sends = At(4, lambda trainer: os.kill(os.getpid(), signal.SIGINT), hook="on_validation_start")
         policy = run(tmp_path, rule, sends, data=SmallData(evaluations=[1.0]))
-    assert policy.iterations == 4
-    assert rule.reason == "interrupted"
+    assert (policy.iterations, rule.reason) == (4, "interrupted")
 
 
 def test_the_second_signal_ends_the_run_at_once(tmp_path: Path):
@@ -156,15 +152,14 @@ def test_the_second_signal_ends_the_run_at_once(tmp_path: Path):
         rule = StopCallback(10_000, signals=signals)
         trainer = small_trainer(tmp_path, [rule, At(1, twice, hook="on_train_batch_start"), checkpoint])
         trainer.fit(policy, SmallData())
-    assert policy.iterations == 1
-    assert rule.reason == "interrupted"
+    assert (policy.iterations, rule.reason) == (1, "interrupted")
     assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["last.ckpt", "step_000000100.ckpt"]
 
 
 def test_a_signal_while_nothing_trains_acts_at_once():
     with StopSignals(), pytest.raises(HardStop, match="SIGTERM"):
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
+        pytest.fail("not reached")
 
 
 def test_a_forked_process_ignores_ctrl_c_and_dies_of_sigterm():
@@ -172,29 +167,21 @@ def test_a_forked_process_ignores_ctrl_c_and_dies_of_sigterm():
     with StopSignals():
         child = os.fork()
         if child == 0:
-            time.sleep(30)
-            os._exit(7)
-        time.sleep(0.2)
-        os.kill(child, signal.SIGINT)
-        time.sleep(0.2)
-        assert os.waitpid(child, os.WNOHANG) == (0, 0)
-        os.kill(child, signal.SIGTERM)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                os._exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
 def test_signals_are_left_alone_outside_the_main_thread():
-    program = """
-        import signal, threading
-        from lightning_rl.callbacks import StopSignals
-        before = signal.getsignal(signal.SIGINT)
-        def enter():
-            with StopSignals() as signals:
-                print(signals.received)
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        print(signal.getsignal(signal.SIGINT) is before)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
-    assert done.stdout == "None\nTrue\n"
-    assert done.stderr == ""
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def enter() -> None:
+        with StopSignals() as signals:
+            seen.append((signals.received, signal.getsignal(signal.SIGINT) is before))
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(enter).result()
+    assert seen == [(None, True)] and signal.getsignal(signal.SIGINT) is before

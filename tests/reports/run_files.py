@@ -106,6 +106,13 @@ def write_run(
     return directory
 
 
+def write_runs(directory: Path, *lasts: float, **keywords: Any) -> Path:
+    """A run for each of these last returns, of seeds 0, 1, …; the directory."""
+    for seed, last in enumerate(lasts):
+        write_run(directory / str(len([*directory.glob("*")])), seed=seed, returns=rising(last), **keywords)
+    return directory
+
+
 def write_session(run_dir: Path, **entries: Any) -> None:
     """A provenance.json with one session."""
     session = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from lightning_rl.reports.arms import Arm, arms_of, band, differences, importanc
 from lightning_rl.reports.run_records import read_runs
 from lightning_rl.reports.statistics import interquartile_mean
 from lightning_rl.reports.summaries import Task
-from tests.reports.run_files import ROWS, STEPS, rising, write_run
+from tests.reports.run_files import ROWS, STEPS, rising, write_run, write_runs
 
 RETURN = "rollout/ep_rew_mean"
 
@@ -24,45 +25,32 @@ def arms_in(directory: Path) -> list[Arm]:
 
 def test_runs_that_differ_in_the_seed_alone_are_one_arm(tmp_path: Path):
     """Seeds are in the config twice, and so are places of files."""
-    for seed in range(3):
-        write_run(tmp_path / f"{seed}", seed=seed, returns=rising(10))
-    write_run(tmp_path / "3", seed=0, returns=rising(10), policy={"lr": 0.1})
+    write_runs(tmp_path, 10, 10, 10)
+    write_runs(tmp_path, 10, policy={"lr": 0.1})
     assert [(arm.label, len(arm.runs)) for arm in arms_in(tmp_path)] == [("lr=0.001", 3), ("lr=0.1", 1)]
 
 
-def test_arms_of_different_policies_are_called_by_their_classes(tmp_path: Path):
-    write_run(tmp_path / "0", returns=rising(1))
-    write_run(tmp_path / "1", returns=rising(1), policy={"_target_": "lightning_rl.policies.A2C", "gae_lambda": 1.0})
-    write_run(tmp_path / "2", returns=rising(1), policy={"lr": 0.1})
-    assert [arm.label for arm in arms_in(tmp_path)] == ["PPO lr=0.001", "A2C", "PPO lr=0.1"]
-
-
-def test_many_differing_keys_are_counted_in_the_label(tmp_path: Path):
-    write_run(tmp_path / "0", returns=rising(1), policy={"a": 1, "b": 1, "c": 1, "d": 1})
-    write_run(tmp_path / "1", returns=rising(1), policy={"a": 2, "b": 2, "c": 2, "d": 2})
-    assert [arm.label for arm in arms_in(tmp_path)] == ["a=1 b=1 c=1 +1 keys", "a=2 b=2 c=2 +1 keys"]
+def test_arms_are_called_by_their_classes_and_by_the_first_keys_that_differ(tmp_path: Path):
+    a2c = {"_target_": "lightning_rl.policies.A2C", "gae_lambda": 1.0}
+    for policy in ({}, a2c, {"lr": 0.1}):
+        write_runs(tmp_path / "a", 1, policy=policy)
+    assert [arm.label for arm in arms_in(tmp_path / "a")] == ["PPO lr=0.001", "A2C", "PPO lr=0.1"]
+    for value in (1, 2):
+        write_runs(tmp_path / "b", 1, policy=dict.fromkeys("abcd", value))
+    assert [arm.label for arm in arms_in(tmp_path / "b")] == ["a=1 b=1 c=1 +1 keys", "a=2 b=2 c=2 +1 keys"]
 
 
 def test_a_job_that_failed_before_its_config_belongs_to_the_arm_with_its_overrides(tmp_path: Path):
-    for seed, lr in ((0, "0.1"), (0, "0.2"), (1, "0.2")):
-        overrides = ["policy=ppo", f"policy.lr={lr}", f"seed={seed}"]
-        directory = write_run(
-            tmp_path / f"{lr}_{seed}", seed=seed, returns=rising(1), policy={"lr": float(lr)}, overrides=overrides
-        )
-    (directory / "config.yaml").unlink()
-    (directory / "metrics.csv").unlink()
-    arms = arms_in(tmp_path)
-    assert [(arm.label, len(arm.runs), len(arm.counted)) for arm in arms] == [("lr=0.1", 1, 1), ("lr=0.2", 2, 1)]
-
-
-def test_a_job_that_failed_before_its_config_is_of_the_environment_of_the_others(tmp_path: Path):
-    for seed in range(2):
-        overrides = ["env=cartpole", f"seed={seed}"]
-        directory = write_run(tmp_path / str(seed), seed=seed, returns=rising(1), overrides=overrides)
+    """It is of the environment of the others."""
+    for number, (seed, lr) in enumerate(((0, 0.1), (0, 0.2), (1, 0.2))):
+        overrides, policy = ["policy=ppo", f"policy.lr={lr}", f"seed={seed}"], {"lr": lr}
+        directory = tmp_path / str(number)
+        write_run(directory, seed=seed, returns=rising(1), policy=policy, overrides=overrides)
     (directory / "config.yaml").unlink()
     (directory / "metrics.csv").unlink()
     (task,) = Task.all_of(read_runs([tmp_path]))
-    assert (task.env, [len(summary.arm.runs) for summary in task.summaries]) == ("CartPole-v1", [2])
+    arms = [(each.arm.label, len(each.arm.runs), len(each.arm.counted)) for each in task.summaries]
+    assert task.env == "CartPole-v1" and sorted(arms) == [("lr=0.1", 1, 1), ("lr=0.2", 2, 1)]
 
 
 def test_statistics_are_about_complete_runs_only_if_there_are_any(tmp_path: Path):
@@ -95,9 +83,7 @@ def test_the_band_of_runs_in_progress_ends_with_the_first(tmp_path: Path):
 
 
 def test_a_band_has_an_interval_from_five_runs_on(tmp_path: Path):
-    for seed in range(4):
-        write_run(tmp_path / str(seed), seed=seed, returns=rising(20 + seed))
-    middle = band(arms_in(tmp_path)[0], RETURN, "env_steps")
+    middle = band(arms_in(write_runs(tmp_path, 20, 21, 22, 23))[0], RETURN, "env_steps")
     assert middle is not None and middle.low is None
     write_run(tmp_path / "4", seed=4, returns=rising(24))
     middle = band(arms_in(tmp_path)[0], RETURN, "env_steps")
@@ -142,23 +128,14 @@ def test_differences_leave_out_seeds_places_and_copies(tmp_path: Path):
     other = {"seed": 2, "run_dir": "/b", "env": {"seed": 2}, "model": {"size": 4}, "policy": {"model": {"size": 4}}}
     assert differences([one, other]) == {"model.size": [3, 4]}
     other["policy"] = {"model": {"size": 5}, "extra": None}
-    assert differences([one, other]) == {
-        "model.size": [3, 4],
-        "policy.model.size": ["—", 5],
-        "policy.extra": ["—", None],
-    }
+    of_policy = {"policy.model.size": ["—", 5], "policy.extra": ["—", None]}
+    assert differences([one, other]) == {"model.size": [3, 4], **of_policy}
 
 
 def test_importance_is_the_variance_that_keys_explain_and_joins_keys_that_change_together(tmp_path: Path):
-    number = 0
-    for lr in (0.1, 0.2):
-        for clip in (1, 2):
-            for seed in range(3):
-                score = 100 * lr + 0.1 * seed
-                write_run(
-                    tmp_path / str(number), seed=seed, returns=[score], policy={"lr": lr, "twin": lr, "clip": clip}
-                )
-                number += 1
+    for number, (lr, clip, seed) in enumerate(product((0.1, 0.2), (1, 2), range(3))):
+        policy, score = {"lr": lr, "twin": lr, "clip": clip}, 100 * lr + 0.1 * seed
+        write_run(tmp_path / str(number), seed=seed, returns=[score], policy=policy)
     first, second = importance(arms_in(tmp_path), RETURN)
     assert list(first.keys) == ["policy.lr", "policy.twin"] and first.share is not None and first.share > 0.99
     assert list(second.keys) == ["policy.clip"] and second.share is None

@@ -86,11 +86,8 @@ def test_a_p_value_counts_all_divisions_of_the_scores(ties: bool):
         ours, theirs = ours.round(), theirs.round()
     pooled = np.concatenate([ours, theirs])
     chance = probability_of_improvement(ours, theirs)
-    divisions = list(itertools.combinations(range(10), 4))
-    as_high = [
-        probability_of_improvement(pooled[list(chosen)], np.delete(pooled, chosen)) >= chance - 1e-9
-        for chosen in divisions
-    ]
+    divisions = ((pooled[list(four)], np.delete(pooled, four)) for four in itertools.combinations(range(10), 4))
+    as_high = [probability_of_improvement(*division) >= chance - 1e-9 for division in divisions]
     assert p_value_of_greater(ours, theirs) == pytest.approx(np.mean(as_high))
 
 
@@ -158,7 +155,6 @@ def test_intervals_of_a_sweep_s_table_cover_as_rarely_as_the_table_says():
     for name, expected in (("one in five fails", (0.58, 0.48, 0.67, 0.89)), ("normal", (0.95, 0.95, 0.95, 0.95))):
         truth = DISTRIBUTIONS[name](generator, 1_000_000).mean()
         for count, share in zip((2, 3, 5, 10), expected, strict=True):
-            intervals = [
-                confidence_interval(scores.tolist()) for scores in DISTRIBUTIONS[name](generator, (1000, count))
-            ]
+            draws = DISTRIBUTIONS[name](generator, (1000, count))
+            intervals = [confidence_interval(scores.tolist()) for scores in draws]
             assert np.mean([low <= truth <= high for low, high in intervals]) == pytest.approx(share, abs=0.04)

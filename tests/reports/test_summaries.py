@@ -16,7 +16,7 @@ from lightning_rl.reports.page import best_words
 from lightning_rl.reports.run_records import RunRecord, Series, read_runs
 from lightning_rl.reports.summaries import Difference, Summary, Task, difference, number, time_words, verdict
 from tests.families import each
-from tests.reports.run_files import DISTRIBUTIONS, rising, write_run
+from tests.reports.run_files import DISTRIBUTIONS, rising, write_run, write_runs
 
 NAMES = ("A", "B")
 
@@ -28,9 +28,7 @@ def summaries(directory: Path) -> list[Summary]:
 
 def test_a_solved_task_says_how_well_and_how_fast(tmp_path: Path):
     """Returns of 480, 490 and 500 reach 475 in the last row at 20,000 steps and 40 s."""
-    for seed, last in enumerate((480, 490, 500)):
-        write_run(tmp_path / str(seed), seed=seed, returns=rising(last))
-    (summary,) = summaries(tmp_path)
+    (summary,) = summaries(write_runs(tmp_path, 480, 490, 500))
     assert verdict(summary) == (
         "Solved: above the environment's reward threshold (475). Return of the last evaluation (10 episodes): "
         "interquartile mean 490 over 3 seeds, too few for an interval (5 have one). 3 of 3 seeds reached 475, after "
@@ -39,25 +37,20 @@ def test_a_solved_task_says_how_well_and_how_fast(tmp_path: Path):
     assert (summary.steps_to_target, summary.seconds_to_target, summary.speed) == (20_000, 40.0, 500.0)
 
 
+NO_CLEAR_MARGIN = "Solved, but not by a clear margin: the environment's reward threshold (475) is "
+
+
 @pytest.mark.parametrize(
     ("lasts", "begins"),
     [
         ((400, 410), "Not solved: below the environment's reward threshold (475)."),
         ((400, 480), "Solved by 1 of 2 seeds only: they are above the environment's reward threshold (475)."),
-        (
-            (470, 490),
-            "Solved, but not by a clear margin: the environment's reward threshold (475) is above the lowest seed",
-        ),
-        (
-            (470, 480, 490, 490, 490),
-            "Solved, but not by a clear margin: the environment's reward threshold (475) is inside the interval",
-        ),
+        ((470, 490), f"{NO_CLEAR_MARGIN}above the lowest seed"),
+        ((470, 480, 490, 490, 490), f"{NO_CLEAR_MARGIN}inside the interval"),
     ],
 )
 def test_the_first_sentence_of_a_verdict(tmp_path: Path, lasts: tuple[float, ...], begins: str):
-    for seed, last in enumerate(lasts):
-        write_run(tmp_path / str(seed), seed=seed, returns=rising(last))
-    assert verdict(summaries(tmp_path)[0]).startswith(begins)
+    assert verdict(summaries(write_runs(tmp_path, *lasts))[0]).startswith(begins)
 
 
 def test_a_task_that_was_solved_and_lost_again_is_not_solved(tmp_path: Path):
@@ -105,9 +98,7 @@ def test_a_stop_rule_of_its_own_is_the_target(tmp_path: Path):
 def test_a_run_that_misses_the_target_is_infinitely_late(
     tmp_path: Path, lasts: tuple[float, ...], steps: float | None, seconds: float | None
 ):
-    for seed, last in enumerate(lasts):
-        write_run(tmp_path / str(seed), seed=seed, returns=rising(last), stop={"return": 100.0})
-    (summary,) = summaries(tmp_path)
+    (summary,) = summaries(write_runs(tmp_path, *lasts, stop={"return": 100.0}))
     assert (summary.steps_to_target, summary.seconds_to_target) == (steps, seconds)
 
 
@@ -150,35 +141,33 @@ def test_the_probability_of_improvement_of_arms():
 @pytest.mark.parametrize(
     ("ours", "theirs", "more"),
     [
-        (2, 2, "2 against 2 seeds cannot show a difference at 5%: run 2 more of A and 2 more of B"),
-        (3, 3, "3 against 3 seeds cannot show a difference at 5%: run 1 more of A and 1 more of B"),
-        (5, 2, "5 against 2 seeds cannot show a difference at 5%: run 1 more of B"),
-        (1, 9, "1 against 9 seeds cannot show a difference at 5%: run 1 more of A"),
+        (2, 2, "2 more of A and 2 more of B"),
+        (3, 3, "1 more of A and 1 more of B"),
+        (5, 2, "1 more of B"),
+        (1, 9, "1 more of A"),
     ],
 )
-def test_no_seeds_that_are_too_few_name_a_better_arm(ours: int, theirs: int, more: str):
+def test_no_seeds_that_are_too_few_name_a_better_arm(counts: tuple[int, int], more: str):
     """Exact tests reach 2 / C(4, 2) = 0.33, 2 / C(6, 3) = 0.1, 2 / C(7, 2) = 0.095 and 2 / 10 at best."""
+    ours, theirs = counts
     found = compared(arm(np.arange(ours) + 100.0), arm(np.arange(theirs)))
-    assert (found.p_value, found.better, found.words) == (None, None, more) and found.chance == 1.0
+    assert (found.p_value, found.better, found.chance) == (None, None, 1.0)
+    assert found.words == f"{ours} against {theirs} seeds cannot show a difference at 5%: run {more}"
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(4, 4), (3, 5), (2, 8)])
-def test_seeds_that_are_enough_name_the_better_arm(ours: int, theirs: int):
-    high, low = arm(np.arange(ours) + 100.0), arm(np.arange(theirs))
-    assert compared(high, low).better == "ours" and compared(low, high).better == "theirs"
-    assert compared(low, high).words == "B is better"
+def test_seeds_that_are_enough_name_the_better_arm():
+    for ours, theirs in ((4, 4), (3, 5), (2, 8)):
+        high, low = arm(np.arange(ours) + 100.0), arm(np.arange(theirs))
+        assert (compared(high, low).better, compared(low, high).better) == ("ours", "theirs")
+        assert compared(low, high).words == "B is better"
 
 
-def test_equal_scores_and_copies_of_runs_name_no_better_arm():
+def test_equal_copied_or_incomplete_runs_name_no_better_arm():
     assert compared(arm([500] * 9), arm([500] * 9)).better is None
-    twice = arm([10, 11, 12] * 2, config={"seed": 3})
-    found = compared(twice, arm([1, 2, 3, 4, 5, 6]))
-    assert found.better is None and found.words == "runs of one seed are in A twice"
-
-
-def test_runs_that_are_not_complete_name_no_better_arm():
-    found = compared(arm([10, 11, 12, 13], state="running"), arm([1, 2, 3, 4]))
-    assert found.better is None and found.words == "no run of A is complete"
+    twice = compared(arm([10, 11, 12] * 2, config={"seed": 3}), arm([1, 2, 3, 4, 5, 6]))
+    assert (twice.better, twice.words) == (None, "runs of one seed are in A twice")
+    running = compared(arm([10, 11, 12, 13], state="running"), arm([1, 2, 3, 4]))
+    assert (running.better, running.words) == (None, "no run of A is complete")
 
 
 def test_failed_runs_count_as_the_lowest_scores_of_the_arm_that_would_be_better():

@@ -46,26 +46,22 @@ class Walk(gym.Env[np.ndarray, Any]):
             self.observation_space = spaces.Dict(parts)
 
     def look(self) -> Any:
-        noise = self.np_random.normal(size=2)
-        if self.fault == "other copy":
-            noise = noise + self.born
-        if self.fault == "large":
-            noise = noise * 1e4
-        if self.fault == "late NaN" and self.time > 30:
-            noise = noise * np.nan
         if self.fault == "text":
             return "abc"
         if self.fault == "float image":
             return self.np_random.random((40, 40, 3)).astype(np.float32)
-        values = np.clip(noise, -9, 9).astype(np.float32) if self.fault == "goals" else noise.astype(np.float32)
-        return dict.fromkeys(self.observation_space.spaces, values) if self.fault == "goals" else values  # type: ignore[attr-defined]
+        noise = self.np_random.normal(size=2).astype(np.float32)
+        if self.fault == "goals":
+            return dict.fromkeys(self.observation_space.spaces, noise.clip(-9, 9))  # type: ignore[attr-defined]
+        if self.fault == "late NaN" and self.time > 30:
+            return noise * np.float32(np.nan)
+        added = self.born if self.fault == "other copy" else 0.0
+        return noise * np.float32(1e4 if self.fault == "large" else 1.0) + np.float32(added)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(
-            seed=3 if self.fault == "one seed" else 4 if self.fault == "starts again" and seed is None else seed
-        )
-        if self.fault == "seed ignored":
-            super().reset(seed=3 if seed is not None else None)
+        fixed = {"one seed": 3, "starts again": 4 if seed is None else seed}
+        fixed["seed ignored"] = None if seed is None else 3
+        super().reset(seed=fixed.get(self.fault, seed))
         self.time = 0
         return self.look(), {}
 
@@ -87,8 +83,13 @@ class Walk(gym.Env[np.ndarray, Any]):
         return np.zeros((8, 8)) if self.fault == "picture" else np.zeros((8, 9, channels), np.uint8)
 
 
+def found(env: Any, steps: int, **keywords: Any) -> dict[str, Finding]:
+    """The findings by their subjects."""
+    return {finding.subject: finding for finding in examine_env(EnvCreator(env, keywords), steps)}
+
+
 def examine(fault: str) -> dict[str, Finding]:
-    return {finding.subject: finding for finding in examine_env(EnvCreator(Walk, {"fault": fault}), 400)}
+    return found(Walk, 400, fault=fault)
 
 
 @pytest.fixture(autouse=True)
@@ -158,11 +159,9 @@ def test_an_environment_that_is_seeded_by_a_fixed_number_has_nothing_random():
 
 BROKEN = [
     cls
-    for module, cls in [
-        *((broken_envs, each) for each in vars(broken_envs).values() if isinstance(each, type)),
-        *((broken_teams, each) for each in vars(broken_teams).values() if isinstance(each, type)),
-    ]
-    if cls.__module__ == module.__name__ and cls.__name__ not in ("Fine", "Unseeded")
+    for module in (broken_envs, broken_teams)
+    for cls in vars(module).values()
+    if isinstance(cls, type) and cls.__module__ == module.__name__ and cls.__name__ not in ("Fine", "Unseeded")
 ]
 
 
@@ -171,11 +170,10 @@ def test_what_the_check_before_a_run_refuses_is_bad(broken: type):
     finding = examine_env(EnvCreator(broken))[-1]
     assert finding.level == "bad" and finding.subject in ("API", "creation") and finding.fix
     assert broken.__name__ in finding.text
-    assert len(BROKEN) == 28
 
 
 def test_a_fine_team_is_examined_agent_by_agent():
-    findings = {finding.subject: finding for finding in examine_env(EnvCreator(broken_teams.Fine), 50)}
+    findings = found(broken_teams.Fine, 50)
     assert findings["observation space of a, b"].level == "ok" and findings["creation"].text.startswith("Fine in")
     fitting = findings["policies that fit"].text.split(", ")
     assert "vdn" in fitting and not {"es", "ars", "apex"} & {*fitting}
@@ -192,7 +190,7 @@ class Crowd(broken_teams.Fine):
 
 
 def test_many_agents_are_named_by_the_first_and_the_last():
-    findings = {finding.subject: finding for finding in examine_env(EnvCreator(Crowd), 20)}
+    findings = found(Crowd, 20)
     assert findings["observation space of bee_0 … bee_59 (60 agents)"].level == "ok"
     assert max(map(len, findings)) < 80
 
@@ -209,16 +207,13 @@ class Screen(broken_envs.Fine):
 
 
 def test_large_images_have_policies_with_another_model():
-    findings = {finding.subject: finding for finding in examine_env(EnvCreator(Screen), 20)}
+    findings = found(Screen, 20)
     fitting = findings["policies that fit"]
-    assert fitting.level == "warn" and "model=impala_resnet" in fitting.text and {"ppo", "dqn"} <= words(fitting)
-    assert "ResizeObservation" in fitting.fix and "td3" not in words(fitting)
+    words = {word.strip(",") for word in fitting.text.split()}
+    assert fitting.level == "warn" and {"ppo", "dqn"} <= words and "td3" not in words
+    assert "model=impala_resnet" in fitting.text and "ResizeObservation" in fitting.fix
     refused = next(finding for subject, finding in findings.items() if "ppo" in subject)
     assert refused.fix.startswith("set model.conv_filters") and refused.fix.endswith("gives 84×84)")
-
-
-def words(finding: Finding) -> set[str]:
-    return {word.strip(",") for word in finding.text.split()}
 
 
 def test_what_a_first_reset_shows_is_no_fault_of_the_creation():
@@ -252,7 +247,7 @@ def test_the_check_is_done_whatever_the_config_says():
 
 
 def test_policies_are_sorted_by_what_they_take():
-    findings = {finding.subject: finding for finding in examine_env(EnvCreator("Pendulum-v1"), 250)}
+    findings = found("Pendulum-v1", 250)
     fitting = findings["policies that fit"].text.split(", ")
     assert {"ppo", "sac", "td3", "tqc"} <= set(fitting) and not {"dqn", "qmix"} & set(fitting)
     refused = next(finding for subject, finding in findings.items() if "dqn" in subject)
@@ -281,7 +276,7 @@ class Parts(broken_envs.Fine):
 
 
 def test_the_parts_of_one_agent_are_not_taken_for_agents():
-    findings = {finding.subject: finding for finding in examine_env(EnvCreator(Parts), 50)}
+    findings = found(Parts, 50)
     assert "ppo" in findings["policies that fit"].text and "maddpg" not in findings["policies that fit"].text
     assert "maddpg, matd3" in "".join(findings)
     with pytest.raises(EnvError, match="n_agents"):
@@ -310,18 +305,15 @@ def test_random_play_does_not_depend_on_an_environment_that_seeds_its_action_spa
 
 
 def test_an_environment_without_an_end_is_not_told_to_cut_its_episodes_at_a_given_length():
-    findings = {finding.subject: finding for finding in examine_env(EnvCreator(SeedsItsActionSpace), 30)}
-    assert findings["episodes"].level == "warn"
-    assert "--steps 300" in findings["episodes"].fix and "max_episode_steps" in findings["episodes"].fix
+    finding = found(SeedsItsActionSpace, 30)["episodes"]
+    assert finding.level == "warn" and "--steps 300" in finding.fix and "max_episode_steps" in finding.fix
 
 
-@pytest.mark.parametrize(("cores", "advice"), [(1.0, "more cores"), (2.0, "num_workers=2"), (7.5, "num_workers=7")])
-def test_a_slow_environment_gets_as_many_workers_as_there_are_cores(
-    cores: float, advice: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(environment, "usable_cores", lambda: cores)
-    (speed, _) = examine_costs(Played(step_seconds=[0.1], reset_seconds=[0.1]))
-    assert advice in speed.fix
+def test_a_slow_environment_gets_as_many_workers_as_there_are_cores(monkeypatch: pytest.MonkeyPatch):
+    for cores, advice in ((1.0, "more cores"), (2.0, "num_workers=2"), (7.5, "num_workers=7")):
+        monkeypatch.setattr(environment, "usable_cores", lambda cores=cores: cores)
+        (speed, _) = examine_costs(Played(step_seconds=[0.1], reset_seconds=[0.1]))
+        assert advice in speed.fix
 
 
 def test_an_error_of_mujoco_s_renderer_is_answered_with_its_variable(monkeypatch: pytest.MonkeyPatch):

@@ -25,13 +25,8 @@ from lightning_rl.diagnosis.machine import (
 
 def test_findings_are_lines_with_fixes_counts_and_an_exit_code():
     findings = [Finding("a", "ok", "fine"), Finding("disk", "warn", "full\x1b[2J", "free some")]
-    assert as_text(findings).splitlines() == [
-        "ok    a     fine",
-        "warn  disk  full[2J",
-        "            → free some",
-        "",
-        "1 ok, 1 warn, 0 bad",
-    ]
+    lines = ["ok    a     fine", "warn  disk  full[2J", "            → free some", "", "1 ok, 1 warn, 0 bad"]
+    assert as_text(findings).splitlines() == lines
     assert exit_code(findings) == 0 and exit_code([*findings, Finding("b", "bad", "broken")]) == 1
     assert as_json(findings)["warn"] == 1
     assert as_json(findings)["findings"][0] == {"subject": "a", "level": "ok", "text": "fine", "fix": ""}
@@ -54,10 +49,10 @@ def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch):
     assert examine_threads()[1].level == "ok"
 
 
-@pytest.mark.parametrize(("free", "level"), [(5, "ok"), (2, "warn"), (0.5, "bad")])
-def test_little_memory_is_a_warning_and_none_is_bad(free: float, level: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lightning_rl.replay.storage.available_bytes", lambda: free * GIB)
-    assert examine_memory().level == level
+def test_little_memory_is_a_warning_and_none_is_bad(monkeypatch: pytest.MonkeyPatch):
+    for free, level in ((5, "ok"), (2, "warn"), (0.5, "bad")):
+        monkeypatch.setattr("lightning_rl.replay.storage.available_bytes", lambda free=free: free * GIB)
+        assert examine_memory().level == level
 
 
 def test_a_gpu_that_torch_cannot_see_is_a_warning(monkeypatch: pytest.MonkeyPatch):

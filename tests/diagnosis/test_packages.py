@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lightning_rl.diagnosis import packages
+from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.packages import examine_extras, examine_package, examine_packages, unmet
 
 
@@ -18,30 +19,22 @@ def test_every_requirement_of_the_package_is_examined():
     assert findings["torch"].text == metadata.version("torch") and findings["torch"].level == "ok"
 
 
-def test_a_missing_package_is_bad_and_says_how_to_install_it():
-    finding = examine_package(Requirement("no-such-package-of-anyone>=2"))
-    assert (finding.level, finding.text) == ("bad", "not installed")
-    assert finding.fix == 'pip install "no-such-package-of-anyone>=2"'
+def test_a_missing_package_or_version_is_bad_and_says_how_to_install_it():
+    missing, old = (examine_package(Requirement(name)) for name in ("no-such-package-of-anyone>=2", "numpy>=999"))
+    assert (missing.level, missing.text) == ("bad", "not installed")
+    assert missing.fix == 'pip install "no-such-package-of-anyone>=2"'
+    assert old.level == "bad" and old.text.endswith("; >=999 is needed") and old.fix.endswith('"numpy>=999"')
 
 
-def test_a_version_outside_of_the_requirement_is_bad():
-    finding = examine_package(Requirement("numpy>=999"))
-    assert (
-        finding.level == "bad" and finding.text.endswith("; >=999 is needed") and finding.fix.endswith('"numpy>=999"')
-    )
+def test_a_release_that_was_malware_or_may_run_code_is_bad_though_it_is_installed(monkeypatch: pytest.MonkeyPatch):
+    def examine(package: str, version: str) -> Finding:
+        monkeypatch.setattr(packages, "installed_version", lambda name: version)
+        return examine_package(Requirement(f"{package}>=2.0"))
 
-
-@pytest.mark.parametrize("version", ["2.6.2", "2.6.3"])
-def test_a_release_that_was_malware_is_bad_though_it_is_installed(version: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packages, "installed_version", lambda name: version)
-    finding = examine_package(Requirement("lightning>=2.0"))
-    assert finding.level == "bad" and "malware" in finding.text and "passwords" in finding.fix
-
-
-def test_an_old_tensorboard_and_an_old_lightning_are_bad(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packages, "installed_version", lambda name: "2.6.5" if name == "lightning" else "2.20.0")
-    assert "may run code" in examine_package(Requirement("lightning>=2.0")).text
-    assert "pkg_resources" in examine_package(Requirement("tensorboard>=2.0")).text
+    for finding in (examine("lightning", version) for version in ("2.6.2", "2.6.3")):
+        assert finding.level == "bad" and "malware" in finding.text and "passwords" in finding.fix
+    assert "may run code" in examine("lightning", "2.6.5").text
+    assert "pkg_resources" in examine("tensorboard", "2.20.0").text
 
 
 def test_extras_of_extras_are_followed():

@@ -147,9 +147,8 @@ def test_the_probability_of_improvement_of_arms():
         (1, 9, "1 more of A"),
     ],
 )
-def test_no_seeds_that_are_too_few_name_a_better_arm(counts: tuple[int, int], more: str):
+def test_no_seeds_that_are_too_few_name_a_better_arm(ours: int, theirs: int, more: str):
     """Exact tests reach 2 / C(4, 2) = 0.33, 2 / C(6, 3) = 0.1, 2 / C(7, 2) = 0.095 and 2 / 10 at best."""
-    ours, theirs = counts
     found = compared(arm(np.arange(ours) + 100.0), arm(np.arange(theirs)))
     assert (found.p_value, found.better, found.chance) == (None, None, 1.0)
     assert found.words == f"{ours} against {theirs} seeds cannot show a difference at 5%: run {more}"

@@ -77,21 +77,14 @@ def test_a_full_disk_changes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "it has no run_dir"),
-        ("seed: 0\ntotal_env_steps: 640\n", "it has no run_dir"),
-        ("seed: [1, 2", "expected"),
-        ("just words", "it has no run_dir"),
-        ("\x00", "special characters"),
-    ],
-)
-def test_a_damaged_file_is_named_with_the_reason(tmp_path: Path, content: str, reason: str):
-    (tmp_path / "config.yaml").write_text(content)
-    with pytest.raises(ConfigError, match=rf"config.yaml is damaged \(.*{reason}") as refused:
-        read_config(tmp_path)
-    assert "\n" not in str(refused.value)
+def test_a_damaged_file_is_named_with_the_reason(tmp_path: Path):
+    no_run_dir = ("", "seed: 0\ntotal_env_steps: 640\n", "just words")
+    reasons = dict.fromkeys(no_run_dir, "it has no run_dir") | {"seed: [1, 2": "expected", "\x00": "special characters"}
+    for content, reason in reasons.items():
+        (tmp_path / "config.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=rf"config.yaml is damaged \(.*{reason}") as refused:
+            read_config(tmp_path)
+        assert "\n" not in str(refused.value)
 
 
 def test_a_file_cut_off_anywhere_is_damaged(tmp_path: Path):
@@ -104,11 +97,8 @@ def test_a_file_cut_off_anywhere_is_damaged(tmp_path: Path):
             read_config(tmp_path)
 
 
-def test_a_directory_without_a_config_holds_no_run(tmp_path: Path):
+def test_objects_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="no run"):
         read_config(tmp_path)
-
-
-def test_objects_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="import paths"):
         write_config(config(tmp_path, policy={"_target_": object()}), tmp_path)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock
 from lightning_rl.run_directory.process_identity import SILENT_SECONDS, this_process
@@ -40,24 +39,19 @@ def state(directory: Path) -> str:
 
 
 def test_the_state_of_a_run_is_the_last_in_its_status_file(tmp_path: Path):
+    """A run that is being started or resumed has the lock: it is starting."""
     for status in ("ok", "failed", "interrupted"):
         assert state(run(tmp_path / status, status)) == status
+        with RunLock(tmp_path / status):
+            assert state(tmp_path / status) == "starting"
+    with RunLock(run(tmp_path / "new", None)):
+        assert state(tmp_path / "new") == "starting"
 
 
 def test_a_run_that_runs_holds_the_lock_and_gives_signs_of_life(tmp_path: Path):
-    with RunLock(run(tmp_path / "run")):
-        assert state(tmp_path) == "running"
-
-
-def test_a_run_whose_process_is_there_but_gives_no_sign_of_life_is_silent(tmp_path: Path):
-    with RunLock(run(tmp_path / "run", heartbeat=SILENT)):
-        assert state(tmp_path) == "silent"
-
-
-@pytest.mark.parametrize("status", ["ok", "failed", "interrupted", None])
-def test_a_run_that_is_being_started_or_resumed_is_starting(tmp_path: Path, status: str | None):
-    with RunLock(run(tmp_path / "run", status)):
-        assert state(tmp_path) == "starting"
+    for name, fields, expected in (("run", {}, "running"), ("hung", {"heartbeat": SILENT}, "silent")):
+        with RunLock(run(tmp_path / name, **fields)):
+            assert state(tmp_path / name) == expected
 
 
 def test_a_run_whose_process_is_gone_is_dead(tmp_path: Path):
@@ -69,16 +63,10 @@ def test_a_run_whose_process_is_gone_is_dead(tmp_path: Path):
 
 
 def test_a_run_of_another_machine_runs_while_its_heartbeat_is_young(tmp_path: Path):
-    assert state(run(tmp_path / "run", host="elsewhere", pid=2**30)) == "running"
-
-
-def test_a_heartbeat_in_the_future_is_no_sign_of_life(tmp_path: Path):
-    assert state(run(tmp_path / "run", host="elsewhere", pid=2**30, heartbeat="2999-01-01T00:00:00+00:00")) == "dead"
-
-
-def test_a_damaged_status_is_called_so(tmp_path: Path):
-    (run(tmp_path / "run") / "status.json").write_text("")
-    assert state(tmp_path) == "damaged"
+    """One in the future is no sign of life."""
+    elsewhere: dict[str, Any] = {"host": "elsewhere", "pid": 2**30}
+    assert state(run(tmp_path / "run", **elsewhere)) == "running"
+    assert state(run(tmp_path / "later", **elsewhere, heartbeat="2999-01-01T00:00:00+00:00")) == "dead"
 
 
 def test_runs_are_listed_newest_first_from_any_depth_without_directories_inside_runs(tmp_path: Path):
@@ -93,8 +81,3 @@ def test_runs_are_listed_newest_first_from_any_depth_without_directories_inside_
     assert [row["directory"] for row in rows] == [str(tmp_path / name) for name in ("b/c/new", "middle", "a/old")]
     assert rows[0]["age"] == pytest.approx(10, abs=5)
     assert (rows[0]["env_steps"], rows[0]["return"], rows[0]["best"]) == (5, 1.5, None)
-
-
-def test_a_directory_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="directory"):
-        runs_below(tmp_path / "runs")

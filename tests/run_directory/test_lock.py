@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,17 @@ def holder(directory: Path) -> subprocess.Popen[str]:
     return process
 
 
-def left_behind(directory: Path, **owner: Any) -> Path:
-    """A lock as another process would have left it."""
+def left_behind(directory: Path, *, silent_for: float = 0.0, **owner: Any) -> Path:
+    """A lock as another process would have left it, renewed `silent_for` seconds ago."""
     file = directory / LOCK_FILE
     file.write_text(json.dumps({**this_process(), "since": "2025-01-01T00:00:00+00:00", **owner}))
+    moment = file.stat().st_mtime - silent_for
+    os.utime(file, (moment, moment))
     return file
+
+
+def is_held(directory: Path) -> bool:
+    return live_owner(directory) is not None
 
 
 def test_a_second_process_is_refused_while_the_first_lives_and_takes_over_when_it_was_killed(
@@ -78,39 +85,26 @@ def test_another_process_of_the_same_number_holds_no_lock(tmp_path: Path):
     assert live_owner(tmp_path) is None
 
 
-@pytest.mark.parametrize(("silent_for", "alive"), [(SILENT_SECONDS - 30, True), (SILENT_SECONDS + 30, False)])
-def test_a_process_of_another_machine_lives_as_long_as_it_renews_its_lock(
-    tmp_path: Path, silent_for: float, alive: bool
+@pytest.mark.parametrize("other", [{"host": "elsewhere"}, {"pid_namespace": "pid:[1]"}, {"boot": "another"}], ids=str)
+def test_a_process_of_another_machine_or_container_lives_as_long_as_it_renews_its_lock(
+    tmp_path: Path, other: dict[str, str]
 ):
-    file = left_behind(tmp_path, host="elsewhere", pid=7)
-    moment = file.stat().st_mtime - silent_for
-    os.utime(file, (moment, moment))
-    assert (live_owner(tmp_path) is not None) == alive
-
-
-@pytest.mark.parametrize("other", [{"pid_namespace": "pid:[1]"}, {"boot": "another"}], ids=str)
-@pytest.mark.parametrize(("silent_for", "alive"), [(SILENT_SECONDS - 30, True), (SILENT_SECONDS + 30, False)])
-def test_a_process_of_another_container_lives_as_long_as_it_renews_its_lock(
-    tmp_path: Path, silent_for: float, alive: bool, other: dict[str, str]
-):
-    """Its host has this one's name, and its number is that of no process here, or of another one."""
+    """A container's host has this one's name, and its number is that of no process here, or of another one."""
     for pid in (2**22 - 1, os.getpid()):
-        file = left_behind(tmp_path, pid=pid, **other)
-        moment = file.stat().st_mtime - silent_for
-        os.utime(file, (moment, moment))
-        assert (live_owner(tmp_path) is not None) == alive
+        for silent_for, alive in ((SILENT_SECONDS - 30, True), (SILENT_SECONDS + 30, False)):
+            left_behind(tmp_path, silent_for=silent_for, pid=pid, **other)
+            assert is_held(tmp_path) == alive
 
 
 def test_a_lock_whose_time_lies_in_the_future_is_no_sign_of_life(tmp_path: Path):
     """It would never get old; clocks of two machines may differ by less than that."""
-    for host, ahead, alive in (("elsewhere", 30.0, True), ("elsewhere", 10**8, False)):
-        file = left_behind(tmp_path, host=host, pid=7)
-        moment = file.stat().st_mtime + ahead
-        os.utime(file, (moment, moment))
-        assert (live_owner(tmp_path) is not None) == alive
+    for ahead, alive in ((30.0, True), (10**8, False)):
+        file = left_behind(tmp_path, silent_for=-ahead, host="elsewhere", pid=7)
+        assert is_held(tmp_path) == alive
+    moment = file.stat().st_mtime
     file.write_bytes(b"")
     os.utime(file, (moment, moment))
-    assert live_owner(tmp_path) is None
+    assert not is_held(tmp_path)
 
 
 def test_a_lock_without_a_namespace_is_checked_by_its_process(tmp_path: Path):
@@ -118,7 +112,7 @@ def test_a_lock_without_a_namespace_is_checked_by_its_process(tmp_path: Path):
         process = {name: this_process()[name] for name in ("host", "born")}
         owner = {**process, "pid": pid, "since": "2025-01-01T00:00:00+00:00"}
         (tmp_path / LOCK_FILE).write_text(json.dumps(owner))
-        assert (live_owner(tmp_path) is not None) == alive
+        assert is_held(tmp_path) == alive
 
 
 def test_the_lock_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -155,28 +149,20 @@ def test_a_lock_that_was_taken_over_is_not_removed_by_its_former_owner(tmp_path:
 def test_one_of_many_that_come_at_once_gets_the_lock(tmp_path: Path):
     """Twelve threads meet a stale lock: taking it over twice would let two of them in."""
     left_behind(tmp_path, born="1")
-    start, inside, done = threading.Barrier(12), [], threading.Event()
+    start, tried = threading.Barrier(12), threading.Barrier(12)
 
-    def come() -> None:
-        start.wait()
+    def come(number: int) -> bool:
+        start.wait(30)
         try:
             with RunLock(tmp_path):
-                inside.append(1)
-                done.wait(30)
+                tried.wait(30)
+                return True
         except ConfigError:
-            inside.append(0)
-        if len(inside) == 12:
-            done.set()
+            tried.wait(30)
+            return False
 
-    threads = [threading.Thread(target=come) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    while len(inside) < 12:
-        done.wait(0.01)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert sum(inside) == 1
+    with ThreadPoolExecutor(12) as threads:
+        assert sum(threads.map(come, range(12))) == 1
 
 
 def test_a_damaged_lock_excludes_others_only_while_a_write_may_be_going_on(tmp_path: Path):

@@ -49,6 +49,16 @@ class User:
         small = ["workers.envs_per_worker=2", "workers.fragment_length=16", "model.fcnet_hiddens=[4]", "logger=none"]
         assert main(["train", "env.id=world:make", "total_env_steps=64", "evaluation=none", *small, *overrides]) == 0
 
+    @property
+    def last(self) -> Path:
+        return self.run_dir / "checkpoints" / "last.ckpt"
+
+    def restores_and_saves(self, to: str, **how: Any) -> Path:
+        restored = Algorithm.restore(self.last, **how)
+        saved = restored.save(self.directory / to)
+        restored.stop()
+        return saved
+
     def forget(self) -> None:
         fresh = set[str]()
         for module in (errors, trust):
@@ -89,20 +99,17 @@ def changed(file: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
 
 
 def test_a_run_of_one_s_own_needs_no_word(user: User, capsys: pytest.CaptureFixture[str]) -> None:
-    run_dir, last = user.run_dir, user.run_dir / "checkpoints" / "last.ckpt"
+    run_dir = user.run_dir
     assert "--trust" not in capsys.readouterr().out, "the line after the run"
     for verb in (["evaluate", "--episodes", "1"], ["export"], ["resume", "total_env_steps=200"], ["explain", "seed"]):
         user.forget()
         assert main([verb[0], str(run_dir), *verb[1:]]) == 0, capsys.readouterr().err
     user.forget()
     assert is_own_run(run_dir), "what was resumed is signed again"
-    assert type(Policy.load(last)).__name__ == "Mine"
-    user.forget()
-    restored = Algorithm.restore(last)
-    saved = restored.save(user.directory / "elsewhere" / "saved.ckpt")
-    restored.stop()
-    user.forget()
-    assert type(Policy.load(saved)).__name__ == "Mine"
+    saved = user.restores_and_saves("elsewhere/saved.ckpt")
+    for file in (user.last, saved):
+        user.forget()
+        assert type(Policy.load(file)).__name__ == "Mine"
     assert user.key_file.stat().st_mode & 0o777 == 0o600 and user.key_file.stat().st_size == 32
 
 
@@ -138,7 +145,7 @@ def test_an_edited_config_is_refused(user: User) -> None:
 
 def test_an_edited_checkpoint_is_refused(user: User) -> None:
     """Its policy's entry and its config, each with the signature of the other."""
-    last = user.run_dir / "checkpoints" / "last.ckpt"
+    last = user.last
     whole = last.read_bytes()
     changed(last, lambda content: content["policy"]["kwargs"].update(gamma=0.5))
     assert user.refused(lambda: Policy.load(last)) and user.refused(lambda: Policy.load(last, trust=["other"]))
@@ -154,7 +161,7 @@ def test_an_edited_checkpoint_is_refused(user: User) -> None:
 
 def test_a_signature_holds_for_no_other_file(user: User) -> None:
     """Neither that of config.yaml for a checkpoint nor that of a checkpoint for config.yaml."""
-    last, signature = user.run_dir / "checkpoints" / "last.ckpt", user.run_dir / "config.signature"
+    last, signature = user.last, user.run_dir / "config.signature"
     of_config, of_checkpoint = signature.read_text(), torch.load(last, weights_only=True)["signature"]
     signature.write_text(of_checkpoint)
     changed(last, lambda content: content.update(signature=of_config))
@@ -174,7 +181,7 @@ def test_without_the_key_that_signed_it_a_run_is_refused(key: str, user: User) -
     else:
         user.key_file.chmod(0o644)
     assert user.refused(lambda: evaluate(user.run_dir, episodes=1))
-    assert user.refused(lambda: Algorithm.restore(user.run_dir / "checkpoints" / "last.ckpt"))
+    assert user.refused(lambda: Algorithm.restore(user.last))
     user.forget()
     assert evaluate(user.run_dir, episodes=1, trust=["mine", "world"])["episodes"] == 1
 
@@ -187,17 +194,15 @@ def test_a_package_of_the_same_name_at_another_place_is_not_imported(user: User)
         (user.directory / f"{name}.py").rename(theirs / f"{name}.py")
     user.monkeypatch.syspath_prepend(theirs)
     assert user.refused(lambda: evaluate(user.run_dir, episodes=1))
-    assert user.refused(lambda: Policy.load(user.run_dir / "checkpoints" / "last.ckpt"))
+    assert user.refused(lambda: Policy.load(user.last))
 
 
 def test_trusting_a_foreign_run_once_does_not_sign_it(user: User) -> None:
     """Neither what a resumed run writes nor what a restored Algorithm saves."""
     changed(user.run_dir / "config.yaml", EDITS["another order"])
-    last = changed(user.run_dir / "checkpoints" / "last.ckpt", lambda content: content.pop("signature"))
+    last = changed(user.last, lambda content: content.pop("signature"))
     user.forget()
-    restored = Algorithm.restore(last, trust=["mine", "world"])
-    saved = restored.save(user.directory / "saved.ckpt")
-    restored.stop()
+    saved = user.restores_and_saves("saved.ckpt", trust=["mine", "world"])
     user.forget()
     assert main(["resume", str(user.run_dir), "total_env_steps=200", "--trust", "mine", "--trust", "world"]) == 0
     assert not is_own_run(user.run_dir)

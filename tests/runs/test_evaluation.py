@@ -19,10 +19,8 @@ def episode(*returns: float) -> MultiAgentEpisode:
 def test_a_zero_sum_game_is_reported_by_wins_draws_and_losses_of_each_side() -> None:
     """Their sum, and the mean return of a policy that plays both sides, are always 0."""
     found = episode_statistics([episode(1, -1), episode(1, -1), episode(-1, 1), episode(0, 0)])
-    assert found["sides"] == {
-        "player_0": {"won": 2, "drawn": 1, "lost": 1},
-        "player_1": {"won": 1, "drawn": 1, "lost": 2},
-    }
+    first, second = {"won": 2, "drawn": 1, "lost": 1}, {"won": 1, "drawn": 1, "lost": 2}
+    assert found["sides"] == {"player_0": first, "player_1": second}
     assert "player_1 won 1, drew 1, lost 2" in evaluation({**found, "episodes": 4, "cut": 0})
 
 

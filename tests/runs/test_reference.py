@@ -38,13 +38,15 @@ def test_a_curve_has_the_first_evaluation_at_or_after_each_mark() -> None:
     assert curve == [1.0, 3.0, *[4.0] * 18]  # the marks are 100, 200, …; the run ended before the last two
 
 
-def test_a_run_like_the_reference_runs_is_inside_their_band(reference: ReferenceCurves) -> None:
-    comparison = reference.compare(RISING)
-    assert (comparison.ok, comparison.low, comparison.high, comparison.margin) == (True, 0, 0, 19.0)
-    assert (comparison.last, comparison.lowest, comparison.highest) == (190.0, 190.0, 210.0)
+def test_a_run_like_the_reference_runs_or_better_is_inside_their_band(reference: ReferenceCurves) -> None:
+    found = reference.compare(RISING)
+    assert (found.ok, found.low, found.high, found.margin) == (True, 0, 0, 19.0)
+    assert (found.last, found.lowest, found.highest) == (190.0, 190.0, 210.0)
+    better = reference.compare([value + 5.0 for value in BETTER])
+    assert better.ok and better.high == MARKS
 
 
-@pytest.mark.parametrize(("last", "ok"), [(171.0, True), (170.9, False)])
+@pytest.mark.parametrize(("last", "ok"), [(171.0, True), (170.9, False), (float("nan"), False)])
 def test_the_last_evaluation_may_be_lower_by_the_margin(reference: ReferenceCurves, last: float, ok: bool) -> None:
     assert reference.compare([*RISING[:-1], last]).ok is ok
 
@@ -56,25 +58,14 @@ def test_a_fifth_of_the_evaluations_before_the_last_may_be_low(reference: Refere
     assert (comparison.ok, comparison.low) == (ok, low)
 
 
-def test_a_run_that_learns_faster_is_inside_the_band(reference: ReferenceCurves) -> None:
-    comparison = reference.compare([value + 5.0 for value in BETTER])
-    assert comparison.ok and comparison.high == MARKS
-
-
-def test_a_return_that_is_no_number_counts_as_too_low(reference: ReferenceCurves) -> None:
-    assert not reference.compare([*RISING[:-1], float("nan")]).ok
-
-
 def test_runs_that_are_at_their_best_from_the_start_have_a_margin(reference: ReferenceCurves) -> None:
     flat = ReferenceCurves((), 2000, (0,), ([500.0] * MARKS,), {})
     assert flat.compare([490.0] * MARKS).ok and not flat.compare([489.0] * MARKS).ok
 
 
 WITHOUT_REFERENCE = {
-    "hours of a run": {
-        *("a2c_pong", "pong_42", "ppo_atari", "ppo_breakout", "ppo_pong"),
-        *("ppo_halfcheetah", "sac_halfcheetah", "td3_halfcheetah"),
-    },
+    "hours of a run on images": {"a2c_pong", "pong_42", "ppo_atari", "ppo_breakout", "ppo_pong"},
+    "hours of a run": {"ppo_halfcheetah", "sac_halfcheetah", "td3_halfcheetah"},
     "half an hour of a run": {"qmix_simple_spread", "qmix_simple_speaker_listener"},
     "two million env steps": {"ars_pendulum", "es_pendulum"},
     "ten minutes of a run": {"ppo_simple_spread"},
@@ -128,7 +119,7 @@ def test_one_reference_run_in_eight_is_below_the_others_of_its_experiment() -> N
     """What `verify` and its page say of an unchanged program: 24 of 188 shipped runs."""
     found = []
     for reference in map(load_reference, reference_names()):
-        for place, curve in enumerate(reference.returns):
-            others = [each for number, each in enumerate(reference.returns) if number != place]
+        for place, curve in enumerate(returns := [*reference.returns]):
+            others = returns[:place] + returns[place + 1 :]
             found.append(replace(reference, returns=others).compare(curve).ok)
     assert 1 / 10 < 1 - sum(found) / len(found) < 1 / 7

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.callbacks.histograms import LogHistograms, action_parts, bins_of
 from lightning_rl.errors import ConfigError
-
-
-def histograms(directory: Path) -> EventAccumulator:
-    events = EventAccumulator(str(directory), {"histograms": 0})
-    events.Reload()
-    return events
+from tests.callbacks.log_files import events_of
 
 
 def train(tmp_path: Path, policy: str, env: str, steps: int, overrides: list[str], **keywords: Any) -> Any:
@@ -36,7 +30,7 @@ def train(tmp_path: Path, policy: str, env: str, steps: int, overrides: list[str
 def test_every_parameter_has_its_numbers_and_discrete_actions_a_bar_each(tmp_path: Path):
     overrides = ["workers.fragment_length=64", "workers.envs_per_worker=1", "policy.minibatches=2"]
     policy = train(tmp_path, "ppo", "CartPole-v1", 128, overrides, every_env_steps=64)
-    events = histograms(tmp_path / "run" / "tb")
+    events = events_of(tmp_path / "run" / "tb", "histograms")
     names = [name.replace(".", "/") for name, _ in policy.named_parameters()]
     kinds = [f"{kind}/{name}" for kind in ("weights", "gradients") for name in names]
     assert {*events.Tags()["histograms"]} == {*kinds, "actions"}
@@ -52,7 +46,7 @@ def test_every_parameter_has_its_numbers_and_discrete_actions_a_bar_each(tmp_pat
 def test_replayed_boxes_have_a_histogram_of_each_component(tmp_path: Path):
     overrides = ["data.learning_starts=32", "data.batch_size=16", "model.fcnet_hiddens=[8]"]
     train(tmp_path, "sac", "Pendulum-v1", 64, overrides, every_env_steps=64, weights=False, gradients=False)
-    assert histograms(tmp_path / "run" / "tb").Tags()["histograms"] == ["actions"]
+    assert events_of(tmp_path / "run" / "tb", "histograms").Tags()["histograms"] == ["actions"]
 
 
 def test_nested_actions_are_named_by_their_parts():
@@ -64,8 +58,7 @@ def test_nested_actions_are_named_by_their_parts():
 
 def test_whole_numbers_get_bars_of_their_own():
     assert bins_of(np.array([0.0, 2.0, 2.0])).tolist() == [-0.5, 0.5, 1.5, 2.5]
-    assert bins_of(np.array([0.0, 0.5])) == 64
-    assert bins_of(np.array([0.0, 500.0])) == 64
+    assert bins_of(np.array([0.0, 0.5])) == 64 and bins_of(np.array([0.0, 500.0])) == 64
 
 
 def test_turning_everything_off_is_refused():

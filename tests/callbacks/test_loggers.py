@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_rl.callbacks import CSVLogger, TensorBoardLogger
-from tests.callbacks.log_files import csv_rows, curve
+from tests.callbacks.log_files import csv_rows, curve, events_of
 
 
 def log(logger: Any, *rows: tuple[int, dict[str, float]]) -> None:
@@ -110,8 +109,7 @@ def test_the_hparams_tab_has_the_config_and_the_evaluation_as_hp_metric(tmp_path
     logger.log_hyperparams({"policy": {"lr": 0.001, "model": None}, "seed": 3})
     logger.log_metrics({"eval/ep_rew_mean": 21.0}, step=100)
     logger.finalize("success")
-    events = EventAccumulator(str(tmp_path / "tb"))
-    events.Reload()
+    events = events_of(tmp_path / "tb", "scalars")
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     hparams = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
     assert (hparams["policy.lr"].number_value, hparams["seed"].number_value) == (0.001, 3)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.callbacks import CSVLogger, LogHistograms, RecordVideo, TensorBoardLogger
@@ -18,7 +17,7 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.rendering.video_files import has_mp4
-from tests.callbacks.log_files import curve
+from tests.callbacks.log_files import curve, events_of
 from tests.callbacks.small_run import small_trainer
 from tests.refusals import not_refused
 from tests.run_comparison import assert_equal
@@ -36,8 +35,7 @@ def fit(directory: Path, *callbacks: Any, epochs: int = 3, logger: Any = None, e
 
 
 def images(directory: Path) -> list[Any]:
-    events = EventAccumulator(str(directory), {"images": 0})
-    events.Reload()
+    events = events_of(directory, "images")
     return events.Images("episode") if "episode" in events.Tags()["images"] else []
 
 
@@ -47,8 +45,7 @@ def test_an_episode_moves_in_tensorboard_at_each_multiple(tmp_path: Path):
     assert [event.step // 128 for event in shown] == [1, 2, 3]  # the first iterations past the multiples
     for event in shown:
         gif = Image.open(io.BytesIO(event.encoded_image_string))
-        assert gif.n_frames > 4
-        assert gif.size == (event.width, event.height) == (100, 67 + 18)
+        assert gif.n_frames > 4 and gif.size == (event.width, event.height) == (100, 67 + 18)
         assert (tmp_path / "videos" / f"step_{event.step:09d}.gif").read_bytes() == event.encoded_image_string
     # A frame for each second of 50 steps per second, so 25 frames of 40 ms.
     assert Image.open(io.BytesIO(shown[0].encoded_image_string)).info["duration"] == 40
@@ -116,9 +113,7 @@ def test_several_agents_are_recorded_and_have_histograms_of_each_policy(tmp_path
         pass
     algorithm.stop()
     assert [event.step // 100 for event in images(tmp_path / "run" / "tb")] == [1, 2]
-    events = EventAccumulator(str(tmp_path / "run" / "tb"), {"histograms": 0})
-    events.Reload()
-    tags = events.Tags()["histograms"]
+    tags = events_of(tmp_path / "run" / "tb", "histograms").Tags()["histograms"]
     policies = {tag.split("/")[1] for tag in tags if tag.startswith("actions/")}
     assert len(policies) == 2  # hunters share spaces, the prey has its own
     assert not [tag for tag in tags if tag.startswith("weights/")]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.callbacks.run_description import CHARTS, charts_of
 from lightning_rl.cli import main
+from tests.callbacks.log_files import events_of
 from tests.edited_runs import config_of
 from tests.trained_runs import train
 
@@ -28,9 +28,7 @@ def layouts(directory: Path) -> list[tuple[int, Any]]:
 
 
 def tensors(directory: Path, tag: str) -> list[tuple[int, bytes]]:
-    events = EventAccumulator(str(directory), {"tensors": 0})
-    events.Reload()
-    return [(event.step, event.tensor_proto.string_val[0]) for event in events.Tensors(tag)]
+    return [(each.step, each.tensor_proto.string_val[0]) for each in events_of(directory, "tensors").Tensors(tag)]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +48,7 @@ def test_config_command_and_versions_stand_at_the_beginning_and_where_the_run_we
     assert start == 0 < went_on
     assert [step for step, _ in texts(run / "tb", "run/command")] == [0, went_on]
     versions = texts(run / "tb", "run/versions")[0][1]
-    assert re.search(r"\| torch \| \d", versions)
-    assert re.search(r"\| gymnasium \| \d", versions)
+    assert re.search(r"\| torch \| \d", versions) and re.search(r"\| gymnasium \| \d", versions)
 
 
 def test_the_layout_begins_with_returns_and_shows_only_what_the_run_has(run: Path):

@@ -51,11 +51,7 @@ def test_each_scenario_has_sides_that_its_ratios_name(monkeypatch: pytest.Monkey
 
 def test_ratios_are_taken_pair_by_pair(capsys: pytest.CaptureFixture):
     """Ratios 2, 3 and 0.5: their median is 2, not that of the medians, 4 / 2."""
-    rounds = [
-        {"a": {"x": 4.0}, "b": {"x": 2.0}},
-        {"a": {"x": 9.0}, "b": {"x": 3.0}},
-        {"a": {"x": 1.0}, "b": {"x": 2.0}},
-    ]
+    rounds = [{"a": {"x": ours}, "b": {"x": theirs}} for ours, theirs in ((4.0, 2.0), (9.0, 3.0), (1.0, 2.0))]
     (ratio,) = report("any", rounds, ("x",), [("a", "b", "x")], learned=None)["ratios"]  # type: ignore[misc]
     assert ratio["each"] == [2.0, 3.0, 0.5] and ratio["median"] == 2.0
 
@@ -71,13 +67,9 @@ def test_sides_are_compared_only_if_each_has_learned_what_its_env_steps_allow(
     env_steps: int, mean: float | None, learned: bool, capsys: pytest.CaptureFixture
 ):
     """Beside a side that has learned, and one that never does; a return that is missing is none."""
-    rounds: list[Round] = [
-        {
-            "good": {"x": 4.0, "env_steps": 30_000.0, "return": 120.0},
-            "doubtful": {"x": 2.0, "env_steps": env_steps, **({} if mean is None else {"return": mean})},
-            "bound": {"x": 9.0},
-        }
-    ] * 2
+    good = {"x": 4.0, "env_steps": 30_000.0, "return": 120.0}
+    doubtful = {"x": 2.0, "env_steps": env_steps, **({} if mean is None else {"return": mean})}
+    rounds: list[Round] = [{"good": good, "doubtful": doubtful, "bound": {"x": 9.0}}] * 2
     found = report("any", rounds, ("x",), [("good", "doubtful", "x")], LEARNED, idle=["bound"])
     assert bool(found["ratios"]) is learned and failed([found]) is not learned
     printed = capsys.readouterr()
@@ -127,10 +119,13 @@ def test_a_collapsed_side_is_an_error_of_each_scenario(
 
 @pytest.mark.process
 def test_a_side_that_fails_shows_its_last_lines():
-    with pytest.raises(RuntimeError, match=r"(?s)ours: exit code 2"):
-        alternate([ours("ours", policy="pppo")], 1)
-    with pytest.raises(RuntimeError, match="unrecognized arguments"):
-        alternate([torch_loop("torch", "--no-such-option")], 1)
+    failing = {
+        "ours: exit code 2": ours("ours", policy="pppo"),
+        "unrecognized": torch_loop("torch", "--no-such-option"),
+    }
+    for words, side in failing.items():
+        with pytest.raises(RuntimeError, match=words):
+            alternate([side], 1)
 
 
 def test_bad_input_is_one_line(command: Command):

@@ -178,8 +178,7 @@ def test_open_mappings_take_keys_without_a_plus():
     keys = ["env.kwargs.render_mode=ansi", "policy.optimizer_kwargs.eps=1e-5", "trainer.profiler=simple"]
     config = compose_config(keys)
     assert config["env"]["kwargs"] == {"render_mode": "ansi"}
-    assert config["policy"]["optimizer_kwargs"] == {"eps": 1e-5}
-    assert config["trainer"]["profiler"] == "simple"
+    assert config["policy"]["optimizer_kwargs"] == {"eps": 1e-5} and config["trainer"]["profiler"] == "simple"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,9 +53,8 @@ def test_the_tests_of_a_new_project_pass_and_its_code_is_clean(tool: str, argume
     create_project(tmp_path / "walker")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     program = [sys.executable, "-m", tool, *arguments.split()]
-    done = subprocess.run(
-        program, cwd=tmp_path / "walker", env=environment, capture_output=True, text=True, timeout=200
-    )
+    how: dict[str, Any] = {"cwd": tmp_path / "walker", "env": environment, "timeout": 200}
+    done = subprocess.run(program, **how, capture_output=True, text=True)
     assert done.returncode == 0 and shown in done.stdout, done.stdout
 
 

@@ -98,13 +98,14 @@ def test_resume_on_a_full_disk_does_not_change_the_run(
     assert command("resume", "out", MORE).code == 0
 
 
-@pytest.mark.parametrize("file", ["status.json", "config.yaml"])
-@pytest.mark.parametrize("part", [0.0, 0.5])
-def test_a_damaged_file_is_one_line(file: str, part: float, command: Command, out: Path):
-    content = (out / file).read_bytes()
-    (out / file).write_bytes(content[: int(part * len(content))])
-    verbs = [f"resume out {MORE}", *(["evaluate out --episodes 1"] if file == "config.yaml" else [])]
-    assert not_refused(command, dict.fromkeys(verbs, f"{file} is damaged")) == {}
+def test_a_damaged_file_is_one_line(command: Command, out: Path):
+    for file in ("config.yaml", "status.json"):
+        content = (out / file).read_bytes()
+        verbs = [f"resume out {MORE}", *(["evaluate out --episodes 1"] if file == "config.yaml" else [])]
+        for part in (0, len(content) // 2):
+            (out / file).write_bytes(content[:part])
+            assert not_refused(command, dict.fromkeys(verbs, f"{file} is damaged")) == {}
+        (out / file).write_bytes(content)
 
 
 def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(

@@ -135,10 +135,9 @@ def test_a_checkpoint_of_another_run_is_refused_unless_it_is_forced(
 
 def test_a_missing_checkpoint_is_reported_before_the_length_of_the_run(run_dir: Path, command: Command) -> None:
     """The run has all its env steps, so that it would also need more of them."""
-    refusal = command("resume", str(run_dir), "--checkpoint", "nowhere.ckpt").refusal
-    assert refusal.startswith("checkpoint nowhere.ckpt does not exist")
+    assert not_refused(command, {f"resume {run_dir} --checkpoint no.ckpt": "checkpoint no.ckpt does not exist"}) == {}
     shutil.rmtree(run_dir / "checkpoints")
-    assert command("resume", str(run_dir)).refusal.startswith(f"{run_dir} has no checkpoint to go on from")
+    assert not_refused(command, {f"resume {run_dir}": f"{run_dir} has no checkpoint to go on from"}) == {}
 
 
 def test_a_link_to_a_run_is_the_run(run_dir: Path, tmp_path: Path, command: Command) -> None:
@@ -233,9 +232,8 @@ def test_a_checkpoint_of_the_time_before_the_field_goes_on(run_dir: Path, comman
 
 
 def test_algorithm_restores_a_run(run_dir: Path) -> None:
-    algorithm = Algorithm.restore(run_dir / "checkpoints" / "last.ckpt")
-    saved = last_checkpoint(run_dir)["counters"]["env_steps"]
-    assert algorithm.policy.env_steps == saved < algorithm.train()["env_steps"]
+    algorithm, saved = Algorithm.restore(run_dir / "checkpoints" / "last.ckpt"), last_checkpoint(run_dir)["counters"]
+    assert algorithm.policy.env_steps == saved["env_steps"] < algorithm.train()["env_steps"]
     algorithm.stop()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,17 +24,15 @@ from lightning_rl.reports.markup import Markup, element
 from lightning_rl.reports.summaries import Interval
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0, 100_000, [0, 20_000, 40_000, 60_000, 80_000, 100_000]),
-        (-163, 7, [-150, -100, -50, 0]),
-        (0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-        (5, 5, [5]),
-    ],
-)
-def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]):
-    assert ticks(low, high) == pytest.approx(expected)
+def chart_of(x: np.ndarray, values: np.ndarray, **options: Any) -> str:
+    return curves_chart([("a", [Curve(x, values, "")], None)], label="", x_label="", y_label="", **options)
+
+
+def test_ticks_are_round_numbers():
+    assert ticks(0, 100_000) == pytest.approx([0, 20_000, 40_000, 60_000, 80_000, 100_000])
+    assert ticks(-163, 7) == pytest.approx([-150, -100, -50, 0])
+    assert ticks(0.0, 1.0) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert ticks(5, 5) == [5]
 
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-6, 1e9))
@@ -64,25 +64,23 @@ def test_a_failed_run_ends_in_a_cross_a_running_one_in_a_ring_and_the_mean_has_t
     assert (chart.count('class="run'), chart.count('class="cross'), chart.count('class="ring')) == (3, 1, 1)
     assert (chart.count('class="band'), chart.count('class="mean')) == (1, 1)
     assert "<title>run a: 1,000</title>" in chart
-    assert "<title>ours: 1,000 [999, 1,001] at 1,000 env steps</title>" in chart
-    assert "threshold 900" in chart
+    assert "<title>ours: 1,000 [999, 1,001] at 1,000 env steps</title>" in chart and "threshold 900" in chart
 
 
 def test_a_threshold_far_from_all_values_does_not_press_them_together():
     x = np.array([0.0, 100.0])
-    chart = curves_chart([("a", [Curve(x, x, "")], None)], label="", x_label="", y_label="", threshold=1000.0)
+    chart = chart_of(x, x, threshold=1000.0)
     assert "threshold" not in chart
 
 
 def test_a_long_run_is_thinned_to_the_points_that_can_be_seen():
     x = np.arange(100_000.0)
-    chart = curves_chart([("a", [Curve(x, x, "")], None)], label="", x_label="", y_label="")
-    assert len(chart) < 10_000
+    assert len(chart_of(x, x)) < 10_000
 
 
 def test_constant_curves_and_single_points_are_drawn():
     for x in (np.array([5.0]), np.array([5.0, 6.0])):
-        chart = curves_chart([("a", [Curve(x, np.zeros(len(x)), "")], None)], label="", x_label="", y_label="")
+        chart = chart_of(x, np.zeros(len(x)))
         assert "nan" not in chart and "inf" not in chart
 
 
@@ -90,7 +88,6 @@ def test_bars_and_intervals_say_their_numbers():
     chart = intervals_chart([Row(0, "a", Interval(5.0, 4.0, 7.0), [(4.0, "seed 0")])], label="", x_label="score")
     assert "5 [4, 7]" in chart and "<title>seed 0</title>" in chart
     assert "policy.lr: 83%" in bars([("policy.lr", 0.83)], label="")
-    split = share_bars(
-        [("PPO", {"collect": 30.0, "learn": 90.0})], label="", words={"collect": "acting", "learn": "steps"}
-    )
+    words = {"collect": "acting", "learn": "steps"}
+    split = share_bars([("PPO", {"collect": 30.0, "learn": 90.0})], label="", words=words)
     assert "<title>steps: 90 s, 75%</title>" in split and "learn 75%" in split and "a run took 2.0 min" in split

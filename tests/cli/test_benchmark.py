@@ -119,10 +119,7 @@ def test_a_collapsed_side_is_an_error_of_each_scenario(
 
 @pytest.mark.process
 def test_a_side_that_fails_shows_its_last_lines():
-    failing = {
-        "ours: exit code 2": ours("ours", policy="pppo"),
-        "unrecognized": torch_loop("torch", "--no-such-option"),
-    }
+    failing = {"ours: exit code 2": ours("ours", policy="pppo"), "unrecognized": torch_loop("torch", "--no-such")}
     for words, side in failing.items():
         with pytest.raises(RuntimeError, match=words):
             alternate([side], 1)

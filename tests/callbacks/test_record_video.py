@@ -30,7 +30,8 @@ def fit(directory: Path, *callbacks: Any, epochs: int = 3, logger: Any = None, e
     policy = PPO(*EnvCreator.from_spec(env).spaces(), minibatches=2, passes=1, seed=0)
     data = RolloutDataModule(env, SMALL, {"every_env_steps": 128, "episodes": 1})
     logger = TensorBoardLogger(directory / "tb") if logger is None else logger
-    small_trainer(directory, callbacks, logger, max_epochs=epochs, plugins=None).fit(policy, datamodule=data)
+    options = {"max_epochs": epochs, "plugins": None, "num_sanity_val_steps": 2}
+    small_trainer(directory, callbacks, logger, **options).fit(policy, datamodule=data)
     return policy
 
 

@@ -27,14 +27,41 @@ TRAINED = 12  # accepted cases that train, of each policy
 TRAINED_STEPS, LONGEST_S = 300, 60  # env steps of such a run, and the seconds after which a case counts as hanging
 REFUSALS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError)
 
-VALUES: list[Any] = [
-    *("abc", "0.5", "", "ünï ✓ 漢字 \U0001f600 \x00 \n", 50_000 * "x", "nowhere.at_all:Thing", "fractions:Fraction"),
-    *(True, None, 0, 1, -1, -0.5, 1.5, 3.0, 1e-300, 1e30, math.nan, math.inf, -math.inf),
-    *(10**6, 10**9, 10**12, 2**70),  # the last one is beyond 64 bits
-    *([], {}, [None], ["a", "b"], [1, -2.5, math.nan], [10**9, 10**9], [[[[1]]]]),
-    *({"a": 1}, {"type": {"a": [1]}, "b": {"c": None}}),
-]
-MUTATIONS = {repr(value)[:40]: value for value in VALUES}
+MUTATIONS: dict[str, Any] = {
+    "text": "abc",
+    "number as text": "0.5",
+    "empty text": "",
+    "unicode": "ünï ✓ 漢字 \U0001f600 \x00 \n",
+    "long text": 50_000 * "x",
+    "path": "nowhere.at_all:Thing",
+    "path of a class of another kind": "fractions:Fraction",
+    "true": True,
+    "null": None,
+    "zero": 0,
+    "one": 1,
+    "negative": -1,
+    "negative float": -0.5,
+    "float": 1.5,
+    "whole float": 3.0,
+    "tiny": 1e-300,
+    "large": 10**6,
+    "larger": 10**9,
+    "huge": 10**12,
+    "huge float": 1e30,
+    "beyond 64 bits": 2**70,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "empty list": [],
+    "empty mapping": {},
+    "list of null": [None],
+    "list of text": ["a", "b"],
+    "list of numbers": [1, -2.5, math.nan],
+    "list of huge": [10**9, 10**9],
+    "deep list": [[[[1]]]],
+    "mapping": {"a": 1},
+    "mapping of mappings": {"type": {"a": [1]}, "b": {"c": None}},
+}
 OF_POLICIES = ("policy", "model", "exploration", "data", "workers")  # sections that policies read, or choose
 
 

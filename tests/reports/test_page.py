@@ -18,7 +18,7 @@ import pytest
 from lightning_rl.reports.page import page
 from lightning_rl.reports.run_records import read_runs
 from lightning_rl.reports.summaries import Task
-from tests.reports.run_files import rising, write_run, write_session
+from tests.reports.run_files import rising, write_run, write_runs, write_session
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 VOID = {"meta", "link", "img", "br"}
@@ -135,6 +135,11 @@ def test_a_single_run_has_no_comparison(tmp_path: Path):
     comparison = ["Which is better", "What differs", "Performance profile", "Evaluation episodes"]
     text = page_of(write_run(tmp_path / "run", returns=rising(480)))
     assert missing(text, ["one seed, so no interval", *comparison]) == comparison
+    for lr in (0.1, 0.2):
+        write_runs(tmp_path / "equal", 300, policy={"lr": lr})
+    assert missing(page_of(tmp_path / "equal"), ["Performance profile", "PPO on CartPole-v1"]) == [
+        "Performance profile"
+    ]
 
 
 def test_the_curves_are_in_the_page_as_csv(tmp_path: Path):

@@ -146,7 +146,7 @@ WORKING = {"32-true", "32", 32, "bf16-mixed", "bf16", "bf16-true"}  # on a CPU
 PRECISIONS = [name for kind in get_args(_PRECISION_INPUT) for name in get_args(kind)]
 
 
-@pytest.mark.parametrize("precision", each(PRECISIONS, default=("bf16-true", "16-mixed", "64-true")))
+@pytest.mark.parametrize("precision", each(PRECISIONS, default=("bf16-true", "16-mixed", "16-true", "64-true")))
 def test_every_precision_of_lightning_s_works_in_a_run_or_is_refused_before_it(precision: Any, tmp_path: Path) -> None:
     overrides = ["policy=ppo", "env=cartpole", *ON_POLICY, f"trainer.precision={precision}", "total_env_steps=64"]
     if precision in WORKING:

@@ -210,12 +210,7 @@ class Lost(Counter):
 
 
 @pytest.mark.parametrize(
-    ("part", "words"),
-    [
-        ("obs", r"observation.*NaN"),
-        ("reset", r"observation.*NaN"),
-        ("reward", "nan in 5 steps"),
-    ],
+    ("part", "words"), [("obs", r"observation.*NaN"), ("reset", r"observation.*NaN"), ("reward", "nan in 5 steps")]
 )
 def test_numbers_that_are_not_finite_end_an_evaluation_with_an_error(part: str, words: str) -> None:
     policy = PPO(*EnvCreator(Counter).spaces(), model={"fcnet_hiddens": [8]})

@@ -10,54 +10,32 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.callbacks.metrics import latest_metrics
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.plans import async_gradients
-from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.errors import NonFiniteError
 from lightning_rl.policies import A2C
 from lightning_rl.rollouts.worker_results import WorkerResult
-from lightning_rl.runs import run
+from tests.data.small_runs import fit
 from tests.families import each
 from tests.run_comparison import assert_equal_weights
 
-SMALL = [
-    "env=cartpole",
-    "experiment=none",
-    "logger=none",
-    "evaluation.every_env_steps=0",
-    "workers.logical_workers=2",
-    "workers.envs_per_worker=2",
-    "workers.fragment_length=8",
-    "model.fcnet_hiddens=[8]",
-    "policy.lr=1e-3",  # the same however long the run is
-]
-LSTM = ["model=lstm", "model.lstm_cell_size=8", "model.fcnet_hiddens=[8]"]
+WORKERS = ["workers.logical_workers=2", "workers.envs_per_worker=2", "workers.fragment_length=8"]
+LSTM = ["model=lstm", "model.lstm_cell_size=8"]
 FILTERED = ["policy.observation_filter=mean_std", "policy.reward_filter=clip", "policy.lr=[[0,1e-2],[400,0.0]]"]
 SCALED = [*FILTERED, "policy.reward_filter=return_std"]  # that each process has one worker for
-VARIANTS: dict[str, list[str]] = {"plain": [], "statistics": FILTERED, "lstm": LSTM}
-
-
-def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
-    composed = compose_config(["policy=a3c", *SMALL, f"run_dir={run_dir}", *overrides])
-    check_config(composed)
-    return composed
+VARIANTS: dict[str, list[str]] = {"plain": [], "statistics": SCALED, "lstm": LSTM}
+ENV = {"id": "CartPole-v1"}
 
 
 def train(run_dir: Path, *overrides: str, resume: bool = False) -> Any:
-    """The policy of a finished run."""
-    policy, datamodule, trainer = run.build(config(run_dir, *overrides))
-    run.fit(policy, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
-    policy.reported = latest_metrics(trainer)
-    policy.lightning_steps = trainer.global_step
-    return policy
+    """The policy of a finished run, whose learning rate is the same however long the run is."""
+    return fit(run_dir, "policy=a3c", "policy.lr=1e-3", *WORKERS, *overrides, resume=resume)[0]
 
 
 @pytest.mark.parametrize("name", each(VARIANTS, default=["plain"]))
 def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, name: str) -> None:
     """Same fragments, same gradients, same steps: the same weights, bit for bit."""
-    more = SCALED if name == "statistics" else VARIANTS[name]
-    same = [*more, "workers.logical_workers=1", "total_env_steps=300", "policy.entropy_coef=0.01"]
+    same = [*VARIANTS[name], "workers.logical_workers=1", "total_env_steps=300", "policy.entropy_coef=0.01"]
     first = train(tmp_path / "a3c", "data.gradients_per_iteration=1", *same)
     second = train(tmp_path / "a2c", "policy=a2c", *same)
     assert first.gradient_steps == second.gradient_steps > 5 and first.env_steps == second.env_steps
@@ -71,18 +49,6 @@ def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Pa
     assert policy.reported["train/grad_norm"] > 0 and policy.reported["time/collect_s"] > 0
 
 
-@pytest.mark.parametrize("name", each(VARIANTS, default=["statistics"]))
-def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, name: str) -> None:
-    """A stop after 3 gradients: the second worker's turn would be next, but turns begin again where one is cut."""
-    steps = ["data.gradients_per_iteration=3", "checkpoint.every_env_steps=90"]
-    overrides = [*VARIANTS[name], "workers.logical_workers=2", *steps]
-    whole = train(tmp_path / "whole", "total_env_steps=180", *overrides)
-    train(tmp_path / "parts", "total_env_steps=90", *overrides)
-    parts = train(tmp_path / "parts", "total_env_steps=180", *overrides, resume=True)
-    assert whole.gradient_steps == parts.gradient_steps == 12
-    assert_equal_weights(whole, parts)
-
-
 class Broken(A2C):
     """Its loss is NaN where worker 1 acted."""
 
@@ -91,9 +57,11 @@ class Broken(A2C):
         return (loss * torch.nan if self.exploration.actor.worker_index == 1 else loss), metrics
 
 
-def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.ray)])
+def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path, processes: int) -> None:
+    broken = [f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300"]
     with pytest.raises(NonFiniteError, match="worker 1 "):
-        train(tmp_path, f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300")
+        train(tmp_path, *broken, f"workers.num_workers={processes}")
 
 
 # -- staleness, with workers of given speed ---------------------------------------------------------------------------
@@ -122,7 +90,7 @@ class Scripted:
 
 def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
     """The workers, the DataModule, and (worker index, whether it counted) of each gradient."""
-    data, workers = GradientDataModule({"id": "CartPole-v1"}, {"logical_workers": 3}, **keywords), Scripted(order)
+    data, workers = GradientDataModule(ENV, {"logical_workers": 3}, **keywords), Scripted(order)
     policy = SimpleNamespace(gradient_steps=0, named_modules=list)
     data._policy = lambda: policy  # type: ignore[method-assign]
     came, answers = [], async_gradients(workers, policy)
@@ -148,42 +116,6 @@ def test_a_gradient_from_older_weights_than_allowed_is_dropped_and_counted(limit
     assert data.max_staleness == (12 if limit is None else limit)
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------------------
-def test_a_kl_penalty_is_refused_with_gradients_of_workers(tmp_path: Path) -> None:
-    """A worker's gradient is taken where π = π_old, so the KL that would steer the coefficient is 0."""
-    with pytest.raises(ConfigError, match=r"policy\.kl_coef penalises .*PPO.*: set policy\.kl_coef=0"):
-        train(tmp_path, "policy=ppo", "data=gradients", "policy.kl_coef=0.2")
-
-
-def test_scaled_intrinsic_rewards_need_a_process_for_each_worker(tmp_path: Path) -> None:
-    """A fragment would go on with the return of the other worker's environment."""
-    with pytest.raises(ConfigError, match=r"RND .*set workers\.logical_workers=null"):
-        train(tmp_path, "exploration=rnd", "workers.logical_workers=2")
-
-
-def test_a_fragment_of_resets_only_is_not_contributed(tmp_path: Path) -> None:
-    """One step of one environment: when an episode has ended, that is the reset."""
-    tiny = ["workers.fragment_length=1", "workers.envs_per_worker=1", "workers.logical_workers=1"]
-    composed = compose_config(["policy=a3c", *SMALL, *tiny, f"run_dir={tmp_path}", "total_env_steps=100"])
-    policy, datamodule, trainer = run.build(composed)
-    run.fit(policy, datamodule, trainer)
-    assert policy.gradient_steps == policy.env_steps == 100
-
-
-@pytest.mark.parametrize(
-    ("trainer", "message"),
-    [
-        ({"world_size": 2, "precision_plugin": None}, r"trainer\.devices=1"),
-        ({"world_size": 1, "precision_plugin": SimpleNamespace(scaler="s")}, "16-mixed scales losses"),
-    ],
-)
-def test_several_ranks_and_scaled_losses_are_refused(trainer: dict[str, Any], message: str) -> None:
-    data = GradientDataModule({"id": "CartPole-v1"})
-    data.trainer = SimpleNamespace(**trainer)  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match=message):
-        data.check_fits(SimpleNamespace(off_policy=False))
-
-
 # -- processes --------------------------------------------------------------------------------------------------------
 @pytest.mark.ray(own_session=True)
 @pytest.mark.parametrize("more", [[], pytest.param(LSTM, marks=pytest.mark.slow)], ids=["plain", "lstm"])
@@ -195,19 +127,11 @@ def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_p
     assert not ray.is_initialized()
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400
     assert 1 <= policy.reported["rollout/staleness"] <= 12 and policy.reported["rollout/episodes"] > 5
-    assert (
-        policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations - policy.reported["rollout/dropped"]
-    )
+    taken = 10 * policy.iterations - policy.reported["rollout/dropped"]
+    assert policy.gradient_steps == policy.lightning_steps == taken
     again = train(tmp_path, "total_env_steps=600", *overrides, resume=True)
     assert again.gradient_steps > policy.gradient_steps and again.env_steps >= 600
     assert int(again.observation_filter.moments.count) == again.env_steps
-
-
-@pytest.mark.ray
-def test_a_gradient_that_is_not_finite_names_its_worker_across_processes(tmp_path: Path) -> None:
-    broken = [f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300"]
-    with pytest.raises(NonFiniteError, match="worker 1 "):
-        train(tmp_path, *broken, "workers.num_workers=2")
 
 
 @pytest.mark.ray

@@ -50,16 +50,7 @@ def test_each_broken_promise_is_one_clear_error() -> None:
     assert not_refused(lambda broken: EnvCreator(broken).spaces(), cases, EnvError) == []
 
 
-@pytest.mark.parametrize(
-    "id",
-    [
-        "CartPole-v1",
-        "Pendulum-v1",
-        "FrozenLake-v1",
-        "Blackjack-v1",
-        "MountainCar-v0",
-    ],
-)
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCar-v0"])
 def test_good_environments_raise_no_false_alarm(id: str) -> None:
     EnvCreator(id).spaces()
 

@@ -19,14 +19,7 @@ from lightning_rl.envs.toy_tasks import (
     StatelessCartPole,
 )
 
-PRESETS = [
-    "bit_flipping",
-    "hidden_coin",
-    "parametric_cartpole",
-    "point_reach",
-    "repeat_after_me",
-    "stateless_cartpole",
-]
+PRESETS = ["bit_flipping", "hidden_coin", "parametric_cartpole", "point_reach", "repeat_after_me", "stateless_cartpole"]
 
 
 @pytest.mark.parametrize("preset", PRESETS)

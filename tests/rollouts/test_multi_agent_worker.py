@@ -24,16 +24,7 @@ from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, Worker
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.sample_batch import MultiAgentBatch, env_steps, flatten_fragment
 from tests.envs.classic_control import CARTPOLE
-from tests.rollouts.agents import (
-    ByObs,
-    Drawn,
-    Fixed,
-    Moment,
-    OneAgent,
-    Policies,
-    packed,
-    scripted,
-)
+from tests.rollouts.agents import ByObs, Drawn, Fixed, Moment, OneAgent, Policies, packed, scripted
 from tests.rollouts.counting import Alternating, Counter
 from tests.rollouts.fragment_equality import assert_equal_fragments
 

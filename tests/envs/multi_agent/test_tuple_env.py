@@ -33,8 +33,7 @@ class Pair(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize(
-    ("package", "id", "size"),
-    [("lbforaging", "Foraging-8x8-2p-2f-coop-v3", 12), ("rware", "rware-tiny-2ag-v2", 71)],
+    ("package", "id", "size"), [("lbforaging", "Foraging-8x8-2p-2f-coop-v3", 12), ("rware", "rware-tiny-2ag-v2", 71)]
 )
 def test_real_environments_give_each_agent_its_part(package: str, id: str, size: int) -> None:
     pytest.importorskip(package, reason='needs pip install -e ".[multiagent]"')

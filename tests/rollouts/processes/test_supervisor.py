@@ -478,10 +478,7 @@ def test_the_config_has_the_defaults_of_limits() -> None:
 
 # -- all at random ----------------------------------------------------------------------------------------------------
 FATES = st.builds(
-    Fate,
-    st.sampled_from(["done"] * 6 + ["dies", "dies after", "hangs", "raises"]),
-    st.floats(0.0, 3.0),
-    st.booleans(),
+    Fate, st.sampled_from(["done"] * 6 + ["dies", "dies after", "hangs", "raises"]), st.floats(0.0, 3.0), st.booleans()
 )
 
 

@@ -90,8 +90,7 @@ def test_sample_async_gives_fragments_as_they_become_ready(policy: PPO, remote: 
 
 
 @pytest.mark.parametrize(
-    ("where", "message"),
-    [("init", r"FileNotFoundError: map.txt"), ("step", "ArithmeticError.*wheels came off")],
+    ("where", "message"), [("init", r"FileNotFoundError: map.txt"), ("step", "ArithmeticError.*wheels came off")]
 )
 def test_an_environment_s_failure_comes_with_its_own_traceback(where: str, message: str) -> None:
     env = EnvCreator(f"{__name__}:Breaks", {"where": where}, check=False)

@@ -31,54 +31,55 @@ def policy() -> PPO:
 
 
 # -- populations and evaluations --------------------------------------------------------------------------------------
-def populations_of(remote: ProcessWorkerSet, policy: ES) -> Iterator[SampleBatch]:
-    """Each worker tries one direction."""
-    shares = SimpleNamespace(shares=lambda indices: {index: ([10 * index + 1], []) for index in indices})
-    return populations(remote, policy, shares)
-
-
 WHOLE: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1}
+HALF = Limits(max_failures=2, min_healthy=0.5)
+
+
+def populations_of(fate: Any) -> tuple[ProcessWorkerSet, Iterator[SampleBatch]]:
+    """A set of two workers, each of which tries one direction, and its populations."""
+    policy = ES(*CARTPOLE.spaces(), seed=1)
+    remote = fake_worker_set(policy, fate, [0, 1], limits=HALF, **WHOLE)
+    shares = SimpleNamespace(shares=lambda indices: {index: ([10 * index + 1], []) for index in indices})
+    return remote, populations(remote, policy, shares)
 
 
 def test_a_population_is_smaller_without_given_up_processes() -> None:
-    policy = ES(*CARTPOLE.spaces(), seed=1)
-    limits = Limits(max_failures=2, min_healthy=0.5)
-    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=limits, **WHOLE)
-    found = populations_of(remote, policy)
+    _, found = populations_of(kill_worker_1)
     assert [next(found)["seeds"].tolist() for _ in range(2)] == [[1], [1]]
-    remote.stop()
 
 
 def test_an_interrupted_population_is_rolled_back() -> None:
     """Worker 0 has answered when the run is interrupted: a resumed run begins with its episodes again."""
-    policy = ES(*CARTPOLE.spaces(), seed=1)
     calls = iter(range(100))
 
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("hangs" if method == "call_worker" and next(calls) == 3 else "done")
 
-    remote = fake_worker_set(policy, fate, [0, 1], **WHOLE)
-    found = populations_of(remote, policy)
+    remote, found = populations_of(fate)
     next(found)
     before = remote.positions()
     remote.stop_when(lambda: True)
     with pytest.raises(KeyboardInterrupt):
         next(found)
     assert remote.state_dict() == before
-    remote.stop()
 
 
 def test_an_evaluation_has_fewer_episodes_without_given_up_processes(policy: PPO) -> None:
-    limits = Limits(max_failures=2, min_healthy=0.5)
-    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=limits, stream="evaluation", explore=False)
+    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=HALF, stream="evaluation", explore=False)
     evaluator = Evaluator(remote, 4, parallel=True)
     for episodes in (2, 4):  # the next time all are worker 0's
         evaluator.begin(policy)
         assert len(evaluator.finish()) == episodes
-    remote.stop()
 
 
 # -- checkpoints of asynchronous learning -----------------------------------------------------------------------------
+def requests_of(policy: PPO, fate: Any = lambda *_: Fate(), **options: Any) -> tuple[ProcessWorkerSet, Any]:
+    """A set of two workers, and two requests to each in fixed order."""
+    remote, requests = fake_worker_set(policy, fate, [0, 1], **options), InflightRequests(2, in_order=True)
+    requests.submit(remote, policy)
+    return remote, requests
+
+
 def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -> None:
     """Requests in fixed order are waited for, unless the run ends because no process answers."""
     calls = iter(range(1000))
@@ -90,9 +91,7 @@ def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -
         return Fate("done" if method == "start" else "dies")
 
     for fate, ends in ((hangs, KeyboardInterrupt), (dies, EnvError)):
-        remote = fake_worker_set(policy, fate, [0, 1], limits=Limits(max_restarts=0))
-        requests = InflightRequests(2, in_order=True)
-        requests.submit(remote, policy)
+        remote, requests = requests_of(policy, fate, limits=Limits(max_restarts=0))
         remote.stop_when(lambda: True)
         with pytest.raises(ends):
             for _ in range(4):
@@ -100,25 +99,18 @@ def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -
         before = remote.transport.seconds
         requests.drain(remote)
         assert remote.inflight_samples == 0 and remote.transport.seconds - before < 1.0
-        remote.stop()
 
 
 def test_drain_ends_after_an_error_of_the_code(policy: PPO) -> None:
     """Which saving would raise again, instead of leaving a checkpoint."""
-    remote = fake_worker_set(policy, lambda *_: Fate(), [0, 1])
-    requests = InflightRequests(2, in_order=True)
-    requests.submit(remote, policy)
+    remote, requests = requests_of(policy)
     remote.supervisor.broken = TypeError("add() takes 2 arguments")
     requests.drain(remote)
     assert remote.inflight_samples == 0
-    remote.stop()
 
 
 def test_drain_waits_for_the_samples_in_flight(policy: PPO) -> None:
-    remote = fake_worker_set(policy, lambda *_: Fate(), [0, 1])
-    requests = InflightRequests(2, in_order=True)
-    requests.submit(remote, policy)
+    remote, requests = requests_of(policy)
     requests.drain(remote)
     assert {name: state["fragment"] for name, state in remote.state_dict().items()} == {"0": 2, "1": 2}
     assert not any(remote.get_metrics().values())
-    remote.stop()

@@ -35,6 +35,16 @@ class Moment:
     truncated: Sequence[str] = ()
 
 
+TURNS = [
+    Moment("a"),
+    Moment("b"),
+    Moment("a", {"a": 1.0, "b": -1.0}),
+    Moment("b"),
+    Moment("", {"a": -2.0, "b": 2.0}, terminated=(ALL,)),
+]
+"""a and b move in turn; the move of b at step 3 ends the game, which is a's end too."""
+
+
 class Scripted(MultiAgentEnv):
     """Follows scripts, one an episode, again and again; agents are letters. An observation is (episode, step).
 
@@ -72,23 +82,20 @@ class Scripted(MultiAgentEnv):
 
 
 class OneAgent(MultiAgentEnv):
-    """Copies of a single-agent environment as agents that act together; the episode ends with the first copy's."""
+    """A single-agent environment as the only agent, "agent"."""
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], agents: Sequence[str] = ("agent",)) -> None:
-        self.envs = {agent: make() for agent in agents}
-        self.possible_agents = list(agents)
-        self.observation_spaces = {agent: env.observation_space for agent, env in self.envs.items()}
-        self.action_spaces = {agent: env.action_space for agent, env in self.envs.items()}
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
+        self.env, self.possible_agents = make(), ["agent"]
+        self.observation_spaces = {"agent": self.env.observation_space}
+        self.action_spaces = {"agent": self.env.action_space}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        seeds = [None if seed is None else seed + place for place in range(len(self.envs))]
-        return {agent: env.reset(seed=own)[0] for (agent, env), own in zip(self.envs.items(), seeds, strict=True)}, {}
+        return {"agent": self.env.reset(seed=seed)[0]}, {}
 
     def step(self, actions: Any) -> Any:
-        steps = {agent: self.envs[agent].step(action) for agent, action in actions.items()}
-        obs, rewards, terminated, truncated = ({a: step[i] for a, step in steps.items()} for i in range(4))
-        over, cut = any(terminated.values()), any(truncated.values())
-        return obs, rewards, {**terminated, ALL: over}, {**truncated, ALL: cut and not over}, {}
+        obs, reward, over, cut, _ = self.env.step(actions["agent"])
+        flags = {"agent": over, ALL: over}, {"agent": cut, ALL: cut and not over}
+        return {"agent": obs}, {"agent": reward}, *flags, {}
 
 
 @dataclass
@@ -136,6 +143,16 @@ class Policies(torch.nn.Module):
     def seed_exploration(self, seed: int) -> None:
         for policy in self.policies.values():
             policy.seed_exploration(seed)
+
+
+def shared(policy: Any, *agents: str) -> Policies:
+    """All agents have one policy."""
+    return Policies({"shared": policy}, Fixed(dict.fromkeys(agents, "shared")))
+
+
+def own(**policies: Any) -> Policies:
+    """Each agent has a policy of its own, named as it is."""
+    return Policies(policies, Fixed({agent: agent for agent in policies}))
 
 
 class ByObs(Alternating):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -40,9 +41,8 @@ def test_a_fragment_with_a_failing_environment_is_begun_again_with_a_reset(how: 
     assert failing.restarts.count == 1 and failing.fragment == 2 and failing.restarts.attempt == 0
     third = failing.sample()
     assert torch.equal(third.obs[0], again.obs[-1])
-    assert failing.env_steps == sum(int(part.valid.sum()) for part in (again, third)) + int(
-        worker().sample().valid.sum()
-    )
+    parts = (worker().sample(), again, third)
+    assert failing.env_steps == sum(int(part.valid.sum()) for part in parts)
 
 
 def test_episodes_of_a_dropped_fragment_are_not_counted(tmp_path: Path) -> None:
@@ -58,10 +58,7 @@ def test_episodes_of_a_dropped_fragment_are_not_counted(tmp_path: Path) -> None:
 def test_each_attempt_has_its_own_seeds_and_is_repeatable(tmp_path: Path) -> None:
     """A fragment that fails because of its seeds would fail again with them."""
     calm = worker().sample()
-    attempts = [worker(once(tmp_path / str(n), "raise", 10)) for n in range(2)]
-    for n in range(2):
-        (tmp_path / str(n)).mkdir()
-    first, second = (each.sample() for each in attempts)
+    first, second = (worker(once(tmp_path, "raise", at)).sample() for at in (10, 11))
     assert torch.equal(first.obs, second.obs) and torch.equal(first.actions, second.actions)
     assert not torch.equal(first.obs[0], calm.obs[0]) and not torch.equal(first.actions, calm.actions)
 
@@ -84,13 +81,9 @@ def test_evaluation_episodes_of_a_failed_environment_are_played_again(tmp_path: 
     assert all(length > 1 and ret == length for ret, length in played)
 
 
-def test_an_environment_whose_close_raises_is_replaced(tmp_path: Path, monkeypatch: Any) -> None:
-    def closes(self: Any, **keywords: Any) -> None:
-        raise OSError("the handle is invalid")
-
-    monkeypatch.setattr(crashing.CrashingCartPole, "close", closes)
-    failing = worker(once(tmp_path, "raise", 15))
-    assert len(failing.sample().rewards) == 64
+def test_an_environment_whose_close_raises_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crashing.CrashingCartPole, "close", Mock(side_effect=OSError("the handle is invalid")))
+    assert len(worker(once(tmp_path, "raise", 15)).sample().rewards) == 64
 
 
 def test_a_value_that_is_not_finite_is_named_with_the_action_before_it() -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lightning_rl.envs.multi_agent import ALL
 from lightning_rl.exploration import Exploration, OrnsteinUhlenbeckNoise, SoftQ
 from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker
-from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
-from tests.rollouts.agents import DISCRETE, ByObs, Fixed, Moment, Policies, scripted
+from lightning_rl.rollouts.own_time import OwnTime
+from lightning_rl.sample_batch import MultiAgentBatch
+from tests.rollouts.agents import DISCRETE, TURNS, ByObs, Moment, own, scripted, shared
 
 Row = tuple[Any, ...]
 OVER = (ALL,)
@@ -27,7 +27,7 @@ def worker(
     scripts: Sequence[Sequence[Moment]], agents: str = "ab", length: int = 8, **options: Any
 ) -> MultiAgentRolloutWorker:
     """A worker in which each agent has a policy of its own, named as the agent."""
-    policies = Policies({agent: ByObs() for agent in agents}, Fixed({agent: agent for agent in agents}))
+    policies = own(**{agent: ByObs() for agent in agents})
     return MultiAgentRolloutWorker(scripted(scripts, agents), policies, fragment_length=length, **options)
 
 
@@ -45,23 +45,16 @@ def transitions(batches: Sequence[MultiAgentBatch], policy_id: str) -> list[list
     return lanes
 
 
-TURNS = [
-    Moment("a"),
-    Moment("b"),
-    Moment("a", {"a": 1.0, "b": -1.0}),
-    Moment("b"),
-    Moment("", {"a": -2.0, "b": 2.0}, terminated=(ALL,)),
-]
-"""a and b move in turn; the move of b at step 3 ends the game, which is a's end too."""
+# The rows of a and of b in `TURNS`.
+FIRST = [((0, 0), 1, False, False, (0, 2), 0, 0), ((0, 2), -2, True, False, (0, 2), 1, 2)]
+SECOND = [((0, 1), -1, False, False, (0, 3), 0, 1), ((0, 3), 2, True, False, (0, 3), 1, 3)]
 
 
 def test_agents_that_take_turns_have_a_row_for_each_own_move() -> None:
     """a moves at steps 0 and 2, b at 1 and 3. The +1 of step 1 is a's before its next move; the −2 of b's last move
     belongs to a's last row, which ends with it. What b sees after its first move is its next own observation."""
     batch = worker([TURNS], length=5).sample()
-    (first,), (second,) = transitions([batch], "a"), transitions([batch], "b")
-    assert first == [((0, 0), 1, False, False, (0, 2), 0, 0), ((0, 2), -2, True, False, (0, 2), 1, 2)]
-    assert second == [((0, 1), -1, False, False, (0, 3), 0, 1), ((0, 3), 2, True, False, (0, 3), 1, 3)]
+    assert transitions([batch], "a") == [FIRST] and transitions([batch], "b") == [SECOND]
     assert batch.env_steps == 4 and batch.agent_steps == 4
     assert batch["a"].valid[:, 0].tolist() == [True, True, False]  # the last row has the final observation
 
@@ -81,14 +74,8 @@ def test_the_returns_of_a_zero_sum_game_are_the_sums_of_its_rows() -> None:
 
 def test_rewards_between_own_turns_belong_to_the_last_own_action() -> None:
     """a acts at 0 and 3 only: 1 + 2 + 4 until then, and 8 + 16 until the end."""
-    script = [
-        Moment("ab"),
-        Moment("b", {"a": 1.0}),
-        Moment("b", {"a": 2.0}),
-        Moment("ab", {"a": 4.0}),
-        Moment("b", {"a": 8.0}),
-        Moment("", {"a": 16.0}, truncated=(ALL,)),
-    ]
+    script = [Moment("ab"), Moment("b", {"a": 1.0}), Moment("b", {"a": 2.0}), Moment("ab", {"a": 4.0})]
+    script += [Moment("b", {"a": 8.0}), Moment("", {"a": 16.0}, truncated=OVER)]
     (rows,) = transitions([worker([script], length=6).sample()], "a")
     assert [row[1:4] for row in rows] == [(7, False, False), (24, False, True)]
 
@@ -141,18 +128,13 @@ FREE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 def test_a_policy_is_asked_for_the_agents_whose_turn_it_is_alone(exploration: Any, rows: int) -> None:
     """Two agents in two environments are 4 lanes, of which 2 act. Noise that lasts wants all of them at each step."""
     policy = CountsRows(exploration)
-    policies = Policies({"both": policy}, Fixed({"a": "both", "b": "both"}))
-    source = MultiAgentRolloutWorker(scripted([TURNS]), policies, num_envs=2, fragment_length=4)
+    source = MultiAgentRolloutWorker(scripted([TURNS]), shared(policy, "a", "b"), num_envs=2, fragment_length=4)
     batch = source.sample()
     assert policy.rows == [rows] * 4
-    moves = transitions([batch], "both")
-    assert moves[0] == moves[2] == [((0, 0), 1, False, False, (0, 2), 0, 0), ((0, 2), -2, True, False, (0, 2), 1, 2)]
-    assert moves[1] == moves[3] == [((0, 1), -1, False, False, (0, 3), 0, 1), ((0, 3), 2, True, False, (0, 3), 1, 3)]
+    assert transitions([batch], "shared") == [FIRST, SECOND] * 2
     # ByObs acts by the step's number, and records −step as action_logp.
-    assert [batch["both"][name][:2].tolist() for name in ("actions", "action_logp")] == [
-        [[0, 1, 0, 1], [0, 1, 0, 1]],
-        [[0, -1, 0, -1], [-2, -3, -2, -3]],
-    ]
+    assert batch["shared"].actions[:2].tolist() == [[0, 1, 0, 1]] * 2
+    assert batch["shared"].action_logp[:2].tolist() == [[0, -1, 0, -1], [-2, -3, -2, -3]]
 
 
 def test_without_waiting_agents_the_fragment_is_what_was_recorded() -> None:
@@ -257,29 +239,9 @@ def test_the_rows_of_own_time_are_those_of_a_walk_through_the_steps(seed: int) -
         assert own.held[lane] == bool(rows and not rows[-1][3])
 
 
-def test_steps_are_rows_as_they_are_only_if_no_agent_waits() -> None:
-    yes, no = np.ones((2, 1), dtype=bool), np.zeros((2, 1), dtype=bool)
-    assert all_act(yes, no, yes[0])
-    assert not all_act(yes, no, no[0])  # it waits after the last step
-    assert all_act(yes, yes, no[0])  # it has ended
-    assert not all_act(np.array([[True], [False]]), no, no[0])
-
-
-def test_own_steps_continue_in_the_next_fragment_and_restart_with_the_episode() -> None:
-    """Before: 4 own actions. One at row 0, none at 1; row 2 resets; then one at each of rows 3 and 4."""
-    acting = np.array([[True], [False], [False], [True], [True]])
-    resets = np.array([[False], [False], [True], [False], [False]])
-    steps, after = own_steps(acting, resets, np.array([4]))
-    assert steps[:, 0].tolist() == [4, 5, 0, 0, 1] and after.tolist() == [2]
-    assert own_steps(acting, np.zeros_like(resets), np.array([4]))[1].tolist() == [7]
-
-
 def test_padding_repeats_real_observations() -> None:
     """b has fewer rows than a; every observation of its column is one that the environment gave."""
     script = [Moment("ab"), *[Moment("a")] * 4, Moment("", terminated=OVER)]
-    batch = MultiAgentRolloutWorker(
-        scripted([script]), Policies({"p": ByObs()}, Fixed({"a": "p", "b": "p"})), fragment_length=6
-    ).sample()
-    part: SampleBatch = batch["p"]
+    part = MultiAgentRolloutWorker(scripted([script]), shared(ByObs(), "a", "b"), fragment_length=6).sample()["shared"]
     assert part.valid.sum(0).tolist() == [5, 1]
     assert torch.isfinite(part.obs).all() and (part.obs[..., 0] <= 1).all() and (part.obs[2:, 1].sum(-1) > 0).any()

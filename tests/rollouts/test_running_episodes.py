@@ -5,45 +5,27 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import DQN, PPO, SAC
 from lightning_rl.rollouts import RolloutWorker, env_positions
 from lightning_rl.rollouts.env_positions import ActionLog
 from tests.envs.classic_control import CARTPOLE, PENDULUM
+from tests.envs.nested_spaces import Nested
 from tests.rollouts.fragment_equality import assert_equal_fragments
 
 MakeWorker = Callable[[], RolloutWorker]
 BEGIN_ANEW = "its episodes begin anew"
-
-
-class Maze(gym.Env[Any, Any]):
-    """Episodes of 5 to 14 steps with nested observations, nested actions and a mask, by its own generator."""
-
-    observation_space = spaces.Dict({"image": spaces.Box(0, 255, (4, 4), np.uint8), "place": spaces.Discrete(50)})
-    action_space = spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(5, 15))
-        self.place = 0
-        return self._see(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.place = (self.place + int(action[0]) + int(self.np_random.integers(2))) % 50
-        self.left -= 1
-        return self._see(), float(action[1].sum()), self.left == 0, self.left == 1, {}
-
-    def _see(self) -> dict[str, Any]:
-        return {"image": self.np_random.integers(0, 255, (4, 4), dtype=np.uint8), "place": self.place}
 
 
 class SometimesMasked(gym.Wrapper[Any, Any, Any, Any]):
@@ -112,12 +94,13 @@ def go_on_equally(first: RolloutWorker, second: RolloutWorker, fragments: int = 
 
 LSTM = {"model": {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}}
 NOISE = {"random_timesteps": 0}
+GREEDY = {"sub_exploration": {"type": "epsilon_greedy"}}
 KINDS = {
     "sync": maker(PPO, CARTPOLE),
     "continuous": maker(PPO, PENDULUM, fragment_length=30),
     "native": maker(PPO, CARTPOLE, vectorization="native"),
-    "nested, wrapped": maker(PPO, EnvCreator(Maze)),
-    "async": maker(PPO, EnvCreator(Maze), vectorization="async"),
+    "nested, wrapped": maker(PPO, EnvCreator(Nested)),
+    "async": maker(PPO, EnvCreator(Nested), vectorization="async"),
     "same step": maker(PPO, CARTPOLE, mode=AutoresetMode.SAME_STEP),
     "no autoreset": maker(PPO, CARTPOLE, mode=AutoresetMode.DISABLED),
     "a wrapper's memory": maker(PPO, EnvCreator("CartPole-v1", wrappers=[Smoothed])),
@@ -128,11 +111,7 @@ KINDS = {
     "epsilon": maker(DQN, CARTPOLE),
     "ornstein uhlenbeck": maker(SAC, PENDULUM, {"exploration": {"type": "ornstein_uhlenbeck_noise", **NOISE}}),
     "gsde": maker(SAC, PENDULUM, {"exploration": {"type": "gsde", "sample_freq": 5}}),
-    "parameter noise": maker(
-        DQN,
-        CARTPOLE,
-        {"exploration": {"type": "parameter_noise", **NOISE, "sub_exploration": {"type": "epsilon_greedy"}}},
-    ),
+    "parameter noise": maker(DQN, CARTPOLE, {"exploration": {"type": "parameter_noise", **NOISE, **GREEDY}}),
 }
 
 
@@ -154,46 +133,22 @@ def test_a_state_is_handed_on_by_a_worker_that_has_not_sampled_since() -> None:
     go_on_equally(first, third)
 
 
-def forget_memory(saved: Any) -> None:
-    for part in ("now", "first"):
-        saved["memory"][part]["state_in"]["0"] = saved["memory"][part]["state_in"]["0"] + 1.0
-
-
-def forget_noise(saved: Any) -> None:
-    saved["exploration"]["x"] += 1.0
-
-
-def forget_returns(saved: Any) -> None:
-    saved["running_returns"]["running"] += 1.0
-
-
-def forget_lengths(saved: Any) -> None:
-    saved["tracker"]["lengths"] += 1
-
-
-def forget_native_state(saved: Any) -> None:
-    saved["envs"]["env"]["state"] *= 0.5
-
-
-def forget_generator(saved: Any) -> None:
-    saved["envs"]["env"]["_np_random"]["state"]["state"] += 1
-
-
 @pytest.mark.parametrize(
-    ("name", "forget"),
+    ("name", "part", "key"),
     [
-        ("recurrent", forget_memory),
-        ("ornstein uhlenbeck", forget_noise),
-        ("running returns", forget_returns),
-        ("native", forget_lengths),
-        ("native", forget_native_state),
-        ("native", forget_generator),
+        ("recurrent", "memory now state_in", "0"),
+        ("ornstein uhlenbeck", "exploration", "x"),
+        ("running returns", "running_returns", "running"),
+        ("native", "tracker", "lengths"),
+        ("native", "envs env", "state"),
+        ("native", "envs env _np_random state", "state"),
     ],
 )
-def test_each_part_of_the_state_is_needed(name: str, forget: Callable[[Any], None]) -> None:
+def test_each_part_of_the_state_is_needed(name: str, part: str, key: str) -> None:
     first, second = KINDS[name](), KINDS[name]()
     state = saved_after(first, 2)
-    forget(state["episodes"])
+    changed = reduce(getitem, part.split(), state["episodes"])
+    changed[key] = changed[key] + 1
     second.load_state_dict(state)
     with pytest.raises(AssertionError):
         go_on_equally(first, second, fragments=12)
@@ -213,20 +168,17 @@ def test_environments_that_do_not_repeat_themselves_begin_new_episodes_and_say_s
     assert ("NormalizeObservation" in first.describe_loss()) == (wrappers != [Unrepeatable])
 
 
-def test_a_changed_action_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("what", ["a changed action", "a replay that takes too long"])
+def test_a_replay_that_differs_or_takes_too_long_is_given_up(
+    what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = KINDS["continuous"](), KINDS["continuous"]()
     state = saved_after(first, 2)
-    state["episodes"]["envs"]["actions"]["actions"][3, 1] *= -1.0
+    if what == "a changed action":
+        state["episodes"]["envs"]["actions"]["actions"][3, 1] *= -1.0
+    else:
+        monkeypatch.setattr(env_positions, "LONGEST_REPLAY_S", -1.0)
     second.load_state_dict(state)
-    assert second.sample().t[0].tolist() == [0, 0, 0] and BEGIN_ANEW in caplog.text
-
-
-def test_a_replay_that_takes_too_long_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(env_positions, "LONGEST_REPLAY_S", -1.0)
-    first, second = KINDS["sync"](), KINDS["sync"]()
-    second.load_state_dict(saved_after(first, 1))
     assert second.sample().t[0].tolist() == [0, 0, 0] and BEGIN_ANEW in caplog.text
 
 
@@ -266,22 +218,12 @@ def test_actions_of_episodes_that_are_over_are_dropped_and_those_of_endless_ones
     assert log.state_dict() is not None
 
 
-class Opaque(VectorEnv[Any, Any, Any]):
+class Opaque(CartPoleVectorEnv):
     """A native form with an attribute of an unknown kind."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - as Gymnasium's
-
     def __init__(self, num_envs: int = 1, **keywords: Any) -> None:
-        self.inner = gym.make_vec("CartPole-v1", num_envs, vectorization_mode="vector_entry_point")
-        self.num_envs = num_envs
-        for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
-            setattr(self, name, getattr(self.inner, name))
-
-    def reset(self, **keywords: Any) -> Any:
-        return self.inner.reset(**keywords)
-
-    def step(self, actions: Any) -> Any:
-        return self.inner.step(actions)
+        super().__init__(num_envs, **keywords)
+        self.opaque = object()
 
 
 def test_a_native_form_whose_state_cannot_be_copied_begins_new_episodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,16 @@ OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 16, "seed": 3}
 PATIENT = Limits(max_restarts=1000, max_failures=1000)
 
 
+STARTED: list[ProcessWorkerSet] = []  # by the running test
+
+
 @pytest.fixture(autouse=True)
-def own_faulthandler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes are objects in this one, whose crashes pytest wants to report."""
+def own_faulthandler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The processes are objects in this one, whose crashes pytest wants to report; stops the test's sets at the end."""
     monkeypatch.setattr(faulthandler, "enable", lambda file: None)
+    yield
+    while STARTED:
+        STARTED.pop().stop()
 
 
 def random_deaths(seed: int, share: float, kinds: Sequence[str] = ("dies", "hangs", "dies after")) -> Any:
@@ -38,7 +44,8 @@ def random_deaths(seed: int, share: float, kinds: Sequence[str] = ("dies", "hang
 
 def fake_worker_set(policy: Any, fate: Any, indices: Sequence[int] = (0, 1, 2), **options: Any) -> ProcessWorkerSet:
     keywords: dict[str, Any] = {"num_workers": 2, "limits": PATIENT, **OPTIONS, **options}
-    return ProcessWorkerSet(FakeTransport(RolloutProcess, fate), CARTPOLE, policy, list(indices), **keywords)
+    STARTED.append(ProcessWorkerSet(FakeTransport(RolloutProcess, fate), CARTPOLE, policy, list(indices), **keywords))
+    return STARTED[-1]
 
 
 def kill_worker_1(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import methodcaller
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -51,7 +52,6 @@ def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: i
         workers.sync_weights(policy)
     assert local.run_episodes(5) == remote.run_episodes(5)
     assert remote.get_health()["sys/worker_restarts"] >= 2
-    remote.stop()
 
 
 def test_after_a_death_the_next_fragment_begins_with_a_reset(policy: PPO) -> None:
@@ -72,15 +72,13 @@ def test_after_a_death_the_next_fragment_begins_with_a_reset(policy: PPO) -> Non
     twin.force_reset()
     assert_equal_fragments(twin.sample(), after)
     assert_equal(remote.state_dict(), twin.state_dict())
-    remote.stop()
 
 
 def test_in_order_deaths_change_no_fragment_although_weights_are_synced_meanwhile(policy: PPO) -> None:
     """Two sets of asynchronous workers, one of which is mortal: the same fragments with the same weights."""
     options: dict[str, Any] = {"batch_mode": "complete_episodes"}
-    sets = [
-        fake_worker_set(policy, fate, **options) for fate in (random_deaths(0, 0.0), random_deaths(5, 0.1, ("dies",)))
-    ]
+    fates = (random_deaths(0, 0.0), random_deaths(5, 0.1, ("dies",)))
+    sets = [fake_worker_set(policy, fate, **options) for fate in fates]
     for workers in sets:
         workers.sync_weights(policy)
     for _ in range(30):
@@ -95,8 +93,6 @@ def test_in_order_deaths_change_no_fragment_although_weights_are_synced_meanwhil
         for workers in sets:
             workers.sync_weights(policy)
     assert sets[1].supervisor.restarts > 2
-    for workers in sets:
-        workers.stop()
 
 
 def test_deaths_neither_lose_nor_duplicate_fragments(policy: PPO) -> None:
@@ -116,7 +112,6 @@ def test_deaths_neither_lose_nor_duplicate_fragments(policy: PPO) -> None:
         while (fragment := worker.sample().obs.numpy().tobytes()) in seen:
             seen.remove(fragment)
     assert not seen  # what was left over would be a fragment that came twice, or after a gap
-    remote.stop()
 
 
 def test_a_call_of_a_worker_has_a_result_although_its_process_dies(policy: PPO) -> None:
@@ -130,7 +125,6 @@ def test_a_call_of_a_worker_has_a_result_although_its_process_dies(policy: PPO) 
         assert answered is not None
         assert answered.gradient_steps == 4 and answered.value.keys() == {"episode_returns", "episode_lengths"}
     assert remote.supervisor.restarts > 1
-    remote.stop()
 
 
 def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
@@ -148,7 +142,6 @@ def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
         lambda worker: (next(iter(worker.policy.parameters())).flatten()[0].item(), worker.policy.env_steps)
     )
     assert (weights, env_steps) == (0.25, 321)
-    remote.stop()
 
 
 def test_state_dict_waits_for_no_process(policy: PPO) -> None:
@@ -163,7 +156,6 @@ def test_state_dict_waits_for_no_process(policy: PPO) -> None:
     remote.force_reset()
     assert remote.state_dict()["0"]["fragment"] == 1
     assert remote.transport.seconds == before
-    remote.stop()
 
 
 def test_an_interrupted_sample_is_rolled_back(policy: PPO) -> None:
@@ -183,7 +175,6 @@ def test_an_interrupted_sample_is_rolled_back(policy: PPO) -> None:
     after = remote.state_dict()
     assert {index: own["fragment"] for index, own in after.items()} == {"0": 1, "1": 1}
     assert all("episodes" in own for own in before.values()) and not any("episodes" in own for own in after.values())
-    remote.stop()
 
 
 def test_in_order_a_request_to_a_dead_process_keeps_the_weights_at_submission(policy: PPO) -> None:
@@ -209,32 +200,27 @@ def test_in_order_a_request_to_a_dead_process_keeps_the_weights_at_submission(po
             found.append(remote.next_sample(in_order=True).gradient_steps)
             policy.gradient_steps += 1
         assert remote.supervisor.restarts == mortal
-        remote.stop()
         return found
 
     assert ages(mortal=True) == ages(mortal=False)
 
 
-def test_a_call_of_a_given_up_process_has_no_result(policy: PPO) -> None:
-    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
-    remote.sync_weights(policy)
-    for worker_index in remote.idle_workers:
-        remote.submit(worker_index, methodcaller("get_metrics"))
-    assert [answered.worker_index for answered in iter(remote.next_result, None)] == [0]
-    assert remote.idle_workers == [0] and remote.next_result() is None
-    remote.stop()
+def test_a_given_up_process_gives_no_result_and_its_workers_are_not_idle(policy: PPO) -> None:
+    """Worker 1 dies over every sample and every call."""
 
-
-def test_workers_of_a_given_up_process_are_not_idle(policy: PPO) -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("dies" if method == "sample" and arguments[0] == [1] else "done")
 
-    remote = fake_worker_set(policy, fate, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
-    remote.sync_weights(policy)
-    assert remote.idle_workers == [0, 1]
-    remote.sample()
-    assert remote.idle_workers == [0]
-    remote.stop()
+    for mortal in (kill_worker_1, fate):
+        remote = fake_worker_set(policy, mortal, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
+        remote.sync_weights(policy)
+        assert remote.idle_workers == [0, 1]
+        if mortal is fate:
+            remote.sample()
+        for worker_index in remote.idle_workers:
+            remote.submit(worker_index, methodcaller("get_metrics"))
+        assert [answered.worker_index for answered in iter(remote.next_result, None)] == [0]
+        assert remote.idle_workers == [0] and remote.next_result() is None
 
 
 def test_a_failed_sample_of_workers_in_this_process_is_rolled_back(
@@ -243,12 +229,8 @@ def test_a_failed_sample_of_workers_in_this_process_is_rolled_back(
     workers = WorkerSet(CARTPOLE, policy, [0, 1], **OPTIONS)
     before, first = workers.state_dict(), workers.sample()
     workers.load_state_dict(before)
-
-    def raises() -> None:
-        raise EnvError("wheels came off")
-
     with monkeypatch.context() as patch, pytest.raises(EnvError):
-        patch.setattr(workers.workers[1], "sample", raises)
+        patch.setattr(workers.workers[1], "sample", Mock(side_effect=EnvError("wheels came off")))
         workers.sample()
     assert workers.state_dict() == before
     assert_equal_fragments(workers.sample(), first)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -61,10 +60,8 @@ class FakeWorkerSet:
         self.next: dict[Any, Any] = dict.fromkeys(range(count), 0)
         self.attempts: list[tuple[int, bool]] = []
         names = [f"process {number}" for number in range(count)]
-        limits = limits or Limits()
-        self.supervisor = Supervisor(
-            self.transport, names, limits, start_arguments=self._start_arguments, on_report=self._on_report
-        )
+        hooks = {"start_arguments": self._start_arguments, "on_report": self._on_report}
+        self.supervisor = Supervisor(self.transport, names, limits or Limits(), **hooks)
         self.weights = 0
         self.requests = CompletionQueue(self.supervisor, self._request)
 
@@ -83,9 +80,28 @@ class FakeWorkerSet:
         return Request(number, "sample", arguments, in_place=True, timed=True)
 
     def receive(self, in_order: bool = False) -> tuple[int, int, int]:
+        """Worker, number and weights of the next sample."""
         request = self.requests.next_done(in_order)
         assert request is not None
         return request.value
+
+    def sample(self, count: int, per_process: int = 1) -> list[int]:
+        """The numbers of that many samples; requests are submitted before each of them."""
+        numbers = []
+        for _ in range(count):
+            self.requests.fill(per_process)
+            numbers.append(self.receive()[1])
+        return numbers
+
+    def call(self, process: int, method: str, argument: Any) -> Request:
+        return self.supervisor.submit(Request(process, method, lambda _: (argument,)))
+
+    def work(self) -> None:
+        self.supervisor.work(lambda: False)
+
+    @property
+    def restarts(self) -> int:
+        return self.supervisor.restarts
 
 
 def start(*arguments: Any, **keywords: Any) -> FakeWorkerSet:
@@ -104,17 +120,21 @@ def one_by_one(*fates: Fate, otherwise: Fate = DONE) -> Any:
     return fate
 
 
+def dies_over_every_sample(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+    """Fates of which those of worker 1's samples end its process."""
+    return Fate("dies" if method == "sample" and process.object.worker == 1 else "done")
+
+
+HALF = Limits(max_failures=2, min_healthy=0.5)
+
+
 # -- one failure each -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["dies", "hangs", "dies after"])
 def test_a_successor_does_the_requests_of_a_failed_process(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    workers = start(1, one_by_one(Fate(), Fate(kind)))
-    numbers = []
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            workers.requests.fill(1)  # a death between two requests is noticed at the second one
-            numbers.append(workers.receive()[1])
-    assert numbers == [0, 1, 2]
-    assert workers.supervisor.restarts == 1 and len(workers.transport.processes) == 2
+    """A death between two requests is noticed at the second one."""
+    workers = start(1, one_by_one(DONE, Fate(kind)))
+    assert workers.sample(3) == [0, 1, 2]
+    assert workers.restarts == 1 and len(workers.transport.processes) == 2
     assert workers.transport.processes[0].killed
     assert "process 0" in caplog.text and "restart 1" in caplog.text
 
@@ -122,71 +142,48 @@ def test_a_successor_does_the_requests_of_a_failed_process(kind: str, caplog: py
 def test_a_late_result_of_a_replaced_process_is_dropped() -> None:
     """The hanging process answers when it is killed; its successor does the same again."""
     slow = Fate("done", seconds=61.0, late=True)  # the deadline is 60 s, once one second is usual
-    workers = start(1, one_by_one(Fate(), slow))
-    workers.requests.fill(1)
-    numbers = []
-    for _ in range(4):
-        numbers.append(workers.receive()[1])
-        workers.requests.fill(1)
-    assert numbers == [0, 1, 2, 3]
-    assert workers.supervisor.restarts == 1
+    workers = start(1, one_by_one(DONE, slow))
+    assert workers.sample(4) == [0, 1, 2, 3] and workers.restarts == 1
 
 
 def test_the_first_sample_may_take_the_start_timeout_and_later_ones_a_multiple_of_the_usual_time() -> None:
     """250 s for the first sample are allowed, 61 s later are not: 1 s has become usual."""
-    workers = start(1, one_by_one(Fate(seconds=250.0), *[Fate()] * 40, Fate(seconds=61.0)))
-    workers.requests.fill(1)
-    for _ in range(41):
-        workers.receive()
-        workers.requests.fill(1)
-    assert workers.supervisor.restarts == 0
-    workers.receive()
-    assert workers.supervisor.restarts == 1
+    workers = start(1, one_by_one(Fate(seconds=250.0), *[DONE] * 40, Fate(seconds=61.0)))
+    workers.sample(41)
+    assert workers.restarts == 0
+    workers.sample(1)
+    assert workers.restarts == 1
 
 
 def test_a_process_that_is_always_slow_is_not_replaced() -> None:
     """One of two takes a hundred times as long as the other."""
-    fates = {0: Fate(seconds=1.0), 1: Fate(seconds=100.0)}
-    workers = start(2, lambda process, method, arguments: fates[process.number] if method == "sample" else Fate())
-    for _ in range(300):
-        workers.requests.fill(1)
-        workers.receive()
-    assert workers.supervisor.restarts == 0
+    fates = {0: DONE, 1: Fate(seconds=100.0)}
+    workers = start(2, lambda process, method, arguments: fates[process.number] if method == "sample" else DONE)
+    workers.sample(300)
+    assert workers.restarts == 0
 
 
 def test_a_repeated_deadline_is_longer_each_time() -> None:
     """Something that takes 100 s now, once 1 s was usual: given up after 60 s, done in the second attempt's 120 s."""
-    workers = start(1, one_by_one(Fate(), otherwise=Fate(seconds=100.0)), limits=Limits(start_timeout_s=1000.0))
-    workers.requests.fill(1)
-    workers.receive()
-    workers.requests.fill(1)
-    assert workers.receive()[1] == 1
-    assert workers.supervisor.restarts == 1
-
-
-def test_a_fixed_deadline_is_kept_to() -> None:
-    workers = start(1, one_by_one(Fate("hangs")), limits=Limits(sample_timeout_s=7.0))
-    begun = workers.transport.seconds
-    workers.requests.fill(1)
-    workers.receive()
-    assert 7.0 <= workers.transport.seconds - begun - 2.0 <= 8.0  # 2 s: the second start and sample
+    workers = start(1, one_by_one(DONE, otherwise=Fate(seconds=100.0)), limits=Limits(start_timeout_s=1000.0))
+    assert workers.sample(2) == [0, 1] and workers.restarts == 1
 
 
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        (
-            Limits(sample_timeout_s=7.0),
-            r"took more than 7 s for sample.*workers\.sample_timeout_s=7: raise it, or set it",
-        ),
+        (Limits(sample_timeout_s=7.0), r"took more than 7 s for sample.*workers\.sample_timeout_s=7: raise it, or set"),
         (Limits(start_timeout_s=90.0), r"took more than 90 s for sample.*workers\.start_timeout_s=90"),
     ],
 )
-def test_a_deadline_that_passed_names_its_key(limits: Limits, message: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deadline_is_kept_to_and_named_by_its_key(
+    limits: Limits, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     workers = start(1, one_by_one(Fate("hangs")), limits=limits)
-    workers.requests.fill(1)
-    with caplog.at_level(logging.WARNING):
-        workers.receive()
+    begun = workers.transport.seconds
+    workers.sample(1)
+    took = workers.transport.seconds - begun - 2.0  # 2 s: the second start and sample
+    assert 0.0 <= took - (limits.sample_timeout_s or limits.start_timeout_s) <= 1.0
     assert re.search(message, caplog.text)
 
 
@@ -196,7 +193,7 @@ def test_time_between_calls_of_work_counts_as_no_hang() -> None:
     workers.requests.fill(2)
     workers.transport.seconds += 3600.0
     assert sorted(workers.receive()[:2] for _ in range(4)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert workers.supervisor.restarts == 0
+    assert workers.restarts == 0
 
 
 def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
@@ -204,20 +201,13 @@ def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
         return Fate("hangs" if process.number == 0 and method == "sample" else "done")
 
     workers = start(2, fate, limits=Limits(sample_timeout_s=10.0))
-    numbers = Counter()
-    for _ in range(40):
-        workers.requests.fill(1)
-        numbers[workers.receive()[0]] += 1
-    assert workers.supervisor.restarts == 1 and numbers[0] > 10
+    workers.sample(40)
+    assert workers.restarts == 1 and workers.next[0] > 10
 
 
 def test_a_process_that_is_waited_for_is_named_long_before_it_is_ended(caplog: pytest.LogCaptureFixture) -> None:
     """Once for the request that hangs; 20 s are no news of a process whose requests take 10 s."""
-    workers = start(1, one_by_one(Fate(seconds=10.0), Fate(seconds=20.0), Fate("hangs")))
-    workers.requests.fill(1)
-    for _ in range(3):
-        workers.receive()
-        workers.requests.fill(1)
+    start(1, one_by_one(Fate(seconds=10.0), Fate(seconds=20.0), Fate("hangs"))).sample(3)
     slow, ended = (record.getMessage().splitlines()[0] for record in caplog.records)
     assert slow == "process 0 has taken 60 s for sample; it is ended after 240 s"
     assert ended.startswith("process 0 took more than 240 s for sample")
@@ -226,33 +216,28 @@ def test_a_process_that_is_waited_for_is_named_long_before_it_is_ended(caplog: p
 def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
     """An environment that never worked is reported at once, without restarts."""
     workers = start(1)
-    error = EnvError("wheels came off")
-    workers.supervisor.submit(Request(0, "raises", lambda _: (error,)))
-    with pytest.raises(EnvError, match="wheels came off"):
-        workers.supervisor.work(lambda: False)
+    workers.call(0, "raises", EnvError("wheels came off"))
+    for _ in range(2):  # and in every later call, as no result can come
+        with pytest.raises(EnvError, match="wheels came off"):
+            workers.work()
     assert len(workers.transport.processes) == 1
-    with pytest.raises(EnvError, match="wheels came off"):  # and in every later call, as no result can come
-        workers.supervisor.work(lambda: False)
 
 
 @pytest.mark.parametrize("error", [TypeError("add() takes 2 arguments"), EnvApiError("add() takes 2 arguments")])
 def test_an_error_of_the_code_is_no_failure_of_a_process(error: Exception) -> None:
     workers = start(1)
-    workers.requests.fill(1)
-    workers.receive()
-    workers.supervisor.submit(Request(0, "raises", lambda _: (error,)))
+    workers.sample(1)
+    workers.call(0, "raises", error)
     with pytest.raises(type(error), match="takes 2"):
-        workers.supervisor.work(lambda: False)
+        workers.work()
 
 
 def test_a_failing_environment_gets_another_process_and_its_error_ends_the_run_in_the_end() -> None:
     workers = start(1, limits=Limits(max_failures=3))
-    workers.requests.fill(1)
-    workers.receive()
-    workers.supervisor.submit(Request(0, "raises", lambda _: (EnvError("wheels came off\n  line 7"),)))
-    with pytest.raises(EnvError, match=r"(?s)wheels came off.*line 7.*max_failures.*min_healthy") as error:
-        workers.supervisor.work(lambda: False)
-    assert str(error.value).startswith("process 0 failed: wheels came off")
+    workers.sample(1)
+    workers.call(0, "raises", EnvError("wheels came off\n  line 7"))
+    with pytest.raises(EnvError, match=r"(?s)^process 0 failed: wheels came off.*line 7.*max_failures.*min_healthy"):
+        workers.work()
     assert len(workers.transport.processes) == 3
     assert workers.attempts == [(0, False), (0, True), (0, True)]  # what raised once is not begun in the same way
 
@@ -260,8 +245,7 @@ def test_a_failing_environment_gets_another_process_and_its_error_ends_the_run_i
 def test_a_request_is_repeated_with_the_same_seeds_until_three_deaths() -> None:
     """Three deaths over the same fragment are the fragment's fault."""
     workers = start(1, one_by_one(*[Fate("dies")] * 4))
-    workers.requests.fill(1)
-    workers.receive()
+    workers.sample(1)
     assert workers.attempts == [(0, False), (0, False), (0, False), (0, True), (0, True)]
 
 
@@ -270,29 +254,20 @@ def test_restarts_in_a_row_wait_twice_as_long_each_time() -> None:
     limits = Limits(max_failures=6, restart_backoff_s=2.0)
     workers = start(1, one_by_one(*[Fate("dies")] * 4), limits=limits)
     begun = workers.transport.seconds
-    workers.requests.fill(1)
-    workers.receive()
+    workers.sample(1)
     assert workers.transport.seconds - begun == pytest.approx(5 + 4 + 14, abs=4 * 0.5)
     assert limits.backoff(100) == 60.0
 
 
-def test_a_run_ends_when_max_restarts_are_used_up() -> None:
-    """Every second sample kills its process: no process fails twice in a row, but there are 3 restarts in all."""
-    workers = start(1, one_by_one(*[Fate(), Fate("dies")] * 10), limits=Limits(max_restarts=3))
-    numbers = []
+def test_a_finished_request_ends_a_row_of_failures_but_max_restarts_counts_all() -> None:
+    """Every second sample kills its process: no process fails twice in a row."""
+    workers = start(1, one_by_one(*[DONE, Fate("dies")] * 6), limits=Limits(max_failures=2))
+    workers.sample(12)
+    assert workers.restarts == 6
+    workers = start(1, one_by_one(*[DONE, Fate("dies")] * 6), limits=Limits(max_restarts=3))
+    assert workers.sample(4) == [0, 1, 2, 3]
     with pytest.raises(EnvError, match=r"workers\.max_restarts=3"):
-        for _ in range(20):
-            workers.requests.fill(1)
-            numbers.append(workers.receive()[1])
-    assert numbers == [0, 1, 2, 3]
-
-
-def test_a_finished_request_ends_a_row_of_failures() -> None:
-    workers = start(1, one_by_one(*[Fate(), Fate("dies")] * 6), limits=Limits(max_failures=2))
-    for _ in range(12):
-        workers.requests.fill(1)
-        workers.receive()
-    assert workers.supervisor.restarts == 6
+        workers.sample(1)
 
 
 def test_reports_that_overtake_each_other_leave_the_newest_state() -> None:
@@ -302,58 +277,45 @@ def test_reports_that_overtake_each_other_leave_the_newest_state() -> None:
     workers.transport.wait = lambda timeout: wait(timeout)[::-1]  # type: ignore[method-assign]
     workers.supervisor.start()
     workers.requests.fill(2)
-    numbers = [workers.receive()[1] for _ in range(2)]
-    workers.requests.fill(1)
-    assert [*numbers, workers.receive()[1]] == [1, 0, 2]
+    assert [workers.receive()[1], workers.receive()[1], *workers.sample(1)] == [1, 0, 2]
 
 
 def test_with_enough_healthy_processes_a_run_goes_on_without_one() -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("dies" if method == "sample" and arguments == (13,) else "done")
 
-    workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers = start(2, fate, limits=HALF)
     workers.requests.fill(1)
     assert {workers.receive()[0] for _ in range(2)} == {0, 1}
-    broken = workers.supervisor.submit(Request(1, "sample", lambda _: (13,)))
-    for _ in range(10):
-        workers.requests.fill(1)
-        workers.receive()
+    broken = workers.call(1, "sample", 13)
+    workers.sample(10)
     assert broken.lost and workers.supervisor.healthy == [0]
-    again = workers.supervisor.submit(Request(1, "sample", lambda _: (0,)))
-    assert again.lost  # without waiting for it
-    workers.supervisor.submit(Request(0, "sample", lambda _: (13,)))
+    assert workers.call(1, "sample", 0).lost  # without waiting for it
+    workers.call(0, "sample", 13)
     with pytest.raises(EnvError, match="0 of 2"):
-        workers.supervisor.work(lambda: False)
+        workers.work()
 
 
 def test_a_start_that_fails_is_repeated_and_one_that_raises_is_not() -> None:
-    fates = [Fate("dies"), Fate("hangs"), Fate()]
-    workers = FakeWorkerSet(1, lambda process, method, arguments: fates.pop(0))
-    workers.supervisor.start()
-    assert workers.supervisor.restarts == 2
+    fates = [Fate("dies"), Fate("hangs"), DONE]
+    assert start(1, lambda process, method, arguments: fates.pop(0)).restarts == 2
     with pytest.raises(EnvError, match="wheels came off"):
-        FakeWorkerSet(1, Fate("raises")).supervisor.start()
+        start(1, Fate("raises"))
 
 
 def test_a_process_above_max_memory_mb_is_replaced_between_two_requests() -> None:
+    """After 20, 30, 40 and 50 MiB; replacements for growing memory do not count as restarts."""
+
     class Leaking(Counting):
         def sample(self, weights: int) -> tuple[int, int, int]:
             self.memory_mb += 10.0
             return super().sample(weights)
 
     workers = start(1, limits=Limits(max_memory_mb=45.0, max_restarts=0), cls=Leaking)
-    numbers = []
-    for _ in range(12):
-        workers.requests.fill(2)
-        numbers.append(workers.receive()[1])
-    assert numbers == list(range(12))
-    assert workers.supervisor.replacements == 3  # 20, 30, 40, 50 MiB
-    assert workers.supervisor.restarts == 0  # replacements for growing memory do not count as restarts
+    assert workers.sample(12, per_process=2) == [*range(12)]
+    assert workers.supervisor.replacements == 3 and workers.restarts == 0
     with pytest.raises(ConfigError, match=r"max_memory_mb=15.0: process 0 .*20 MiB"):
-        too_small = start(1, limits=Limits(max_memory_mb=15.0), cls=Leaking)
-        too_small.requests.fill(1)
-        too_small.receive()
-        too_small.receive()
+        start(1, limits=Limits(max_memory_mb=15.0), cls=Leaking).sample(2)
 
 
 # -- the oldest weights -----------------------------------------------------------------------------------------------
@@ -390,11 +352,7 @@ def test_a_request_whose_process_died_has_no_weights_until_the_successor_is_up()
 @pytest.mark.parametrize("most", [1, 2, None])
 def test_a_lost_sample_request_is_replaced_by_one_to_another_process(most: int | None, in_order: bool) -> None:
     """Process 1 dies over every sample, and is given up while its request is the only one."""
-
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("dies" if method == "sample" and process.object.worker == 1 else "done")
-
-    workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers = start(2, dies_over_every_sample, limits=HALF)
     workers.requests.fill(1, most)
     taken = [workers.receive(in_order)[:2]]
     if not workers.requests:
@@ -408,16 +366,12 @@ def test_a_lost_sample_request_is_replaced_by_one_to_another_process(most: int |
 
 
 def test_drain_waits_for_requests_in_flight_and_submits_none_for_a_lost_process() -> None:
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("dies" if method == "sample" and process.object.worker == 1 else "done")
-
-    workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers = start(2, dies_over_every_sample, limits=HALF)
     workers.requests.fill(2)
     workers.requests.drain()
     assert workers.next == {0: 2, 1: 0} and len(workers.requests) == 0
     workers.requests.drain()  # no request is in flight, so it returns at once
-    workers.requests.fill(1)
-    assert workers.receive()[:2] == (0, 2)
+    assert workers.sample(1) == [2]
 
 
 def test_in_order_gives_requests_in_the_order_of_submission() -> None:
@@ -428,30 +382,28 @@ def test_in_order_gives_requests_in_the_order_of_submission() -> None:
 
 
 def test_a_successor_does_not_repeat_cancelled_requests() -> None:
-    workers = start(1, one_by_one(Fate(), Fate("dies")))
+    """The first of the cancelled ones was done, the second died; the third request is the one that is received."""
+    workers = start(1, one_by_one(DONE, Fate("dies")))
     workers.requests.fill(2)
     workers.requests.cancel()
-    workers.requests.fill(1)
-    assert workers.receive()[1] == 1  # the first of the forgotten was done, the second died, the third is this one
-    assert len(workers.requests) == 0
+    assert workers.sample(1) == [1] and len(workers.requests) == 0
 
 
 def test_work_raises_if_no_process_has_a_request() -> None:
     workers = start(1)
     with pytest.raises(RuntimeError, match="request"):
-        workers.supervisor.work(lambda: False)
+        workers.work()
     assert not workers.requests.has_done()
     workers.supervisor.stop()
     with pytest.raises(RuntimeError, match="stopped"):
-        workers.supervisor.work(lambda: False)
+        workers.work()
 
 
 def test_a_stopping_run_waits_seconds_only_for_a_process_that_hangs() -> None:
     workers = start(1, one_by_one(Fate("hangs")))
     workers.supervisor.stopping = lambda: workers.transport.seconds >= 20.0
-    workers.requests.fill(1)
     with pytest.raises(KeyboardInterrupt, match="8 s"):
-        workers.receive()
+        workers.sample(1)
     assert 28.0 <= workers.transport.seconds <= 29.0
 
 
@@ -521,13 +473,13 @@ def test_whatever_fails_every_request_is_done_once_and_in_order(
     assert all(found == list(range(len(found))) for found in numbers.values())
     alive = [process for process in workers.transport.processes if not process.killed]
     assert len(alive) <= count
-    assert workers.supervisor.restarts <= limits.max_restarts
+    assert workers.restarts <= limits.max_restarts
     assert workers.transport.seconds < 60 * 60  # no deadline is longer than minutes
     if ended is None:
         assert sum(map(len, numbers.values())) == 60
         assert len(workers.supervisor.healthy) >= limits.least_healthy(count)
     elif "max_restarts" in str(ended):
-        assert workers.supervisor.restarts == limits.max_restarts
+        assert workers.restarts == limits.max_restarts
     elif "min_healthy" in str(ended):
         assert len(workers.supervisor.healthy) < limits.least_healthy(count)
     else:

@@ -1,14 +1,8 @@
-"""A training program to run as a process, and the processes that it starts."""
+"""The processes that a run has started."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-PROGRAM = """
-import sys
-from lightning_rl.cli import run_verb
-sys.exit(run_verb("train", ["policy=ppo", "env=cartpole", "workers.num_workers=2", *sys.argv[1:]]))
-"""
 
 
 def descendants(group: int) -> list[str]:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 
@@ -20,35 +18,15 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_worker_set
+from tests.data.small_runs import APEX
 from tests.envs.classic_control import CARTPOLE
-from tests.rollouts.ray.programs import PROGRAM, descendants
+from tests.rollouts.ray.programs import descendants
 from tests.run_comparison import assert_equal
+from tests.run_processes import Run
 
 pytestmark = pytest.mark.ray
 
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 8, "seed": 3}
-
-
-class Breaks(gym.Env[np.ndarray, int]):
-    """Cannot be made, or raises in its third step."""
-
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, where: str) -> None:
-        self.where, self.t = where, 0
-        if where == "init":
-            raise FileNotFoundError("map.txt is not on this machine")
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        if self.t == 3:
-            raise ArithmeticError("wheels came off")
-        return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
 @pytest.fixture
@@ -89,20 +67,11 @@ def test_sample_async_gives_fragments_as_they_become_ready(policy: PPO, remote: 
     assert [len(next(ready).rewards) for _ in range(4)] == [8] * 4
 
 
-@pytest.mark.parametrize(
-    ("where", "message"), [("init", r"FileNotFoundError: map.txt"), ("step", "ArithmeticError.*wheels came off")]
-)
-def test_an_environment_s_failure_comes_with_its_own_traceback(where: str, message: str) -> None:
-    env = EnvCreator(f"{__name__}:Breaks", {"where": where}, check=False)
-    policy = PPO(Breaks.observation_space, Breaks.action_space)
-    with pytest.raises(EnvError, match=message) as error:
-        workers = make_worker_set(env, policy, num_workers=1, worker_indices=[0], vectorization="sync", **OPTIONS)
-        workers.sync_weights(policy)
-        try:
-            workers.sample()
-        finally:
-            workers.stop()
-    assert "test_worker_set.py" in str(error.value)
+def test_an_environment_that_cannot_be_made_comes_with_its_own_traceback(policy: PPO) -> None:
+    """That of one which raises in a step is in test_deaths.py."""
+    env = EnvCreator("tests.rollouts.crashing:CrashingCartPole", {"how": 5}, check=False)
+    with pytest.raises(EnvError, match=r"(?s)TypeError: 'int' object is not iterable.*crashing\.py"):
+        make_worker_set(env, policy, num_workers=1, worker_indices=[0], vectorization="sync", **OPTIONS)
 
 
 def test_a_worker_class_becomes_an_actor(policy: PPO) -> None:
@@ -146,37 +115,19 @@ def test_processes_of_ray_end_with_the_session() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-@pytest.mark.parametrize("ending", [pytest.param("success", marks=pytest.mark.slow), "error", "ctrl-c"])
-def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
-    group = time.monotonic_ns()
+@pytest.mark.parametrize("ending", [pytest.param("success", marks=pytest.mark.slow), "ctrl-c"])
+@pytest.mark.parametrize("policy_name", ["ppo", "apex"])
+def test_no_process_is_left_behind(policy_name: str, ending: str, tmp_path: Path) -> None:
+    """That of a run which ends by an error is in tests/test_failing_workers.py."""
     steps = "1000" if ending == "success" else "1000000000"
-    overrides = [f"total_env_steps={steps}", f"run_dir={tmp_path / 'run'}", "report_every_env_steps=1"]
-    if ending == "error":
-        overrides += [
-            f"env.id={__name__}:Breaks",
-            "env.kwargs.where=step",
-            "env.check=false",
-            "workers.vectorization=sync",
-        ]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *overrides],
-        env={**os.environ, "LIGHTNING_RL_TEST_GROUP": str(group), "PYTHONPATH": os.getcwd()},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if ending == "ctrl-c":
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "run" / "metrics.csv").exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert any("RolloutProcess" in command for command in descendants(group))
-        process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    expected = {"success": 0, "error": 2, "ctrl-c": 130}[ending]
-    assert process.returncode == expected, errors
-    deadline = time.monotonic() + 15
-    while descendants(group) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert descendants(group) == []
-    if ending == "error":
-        assert "wheels came off" in errors
+    overrides = [f"total_env_steps={steps}", "run_dir=run", "report_every_env_steps=1", "workers.num_workers=2"]
+    apex = [*APEX, "experiment=none"] if policy_name == "apex" else []
+    with Run("train", f"policy={policy_name}", "env=cartpole", *apex, *overrides, cwd=tmp_path) as run:
+        if ending == "ctrl-c":
+            run.until((tmp_path / "run" / "metrics.csv").exists)
+            commands = [" ".join(process.cmdline()) for process in run.all()]
+            assert any("RolloutProcess" in command for command in commands)
+            assert sum("ReplayShard" in command for command in commands) == (2 if apex else 0)
+            run.process.send_signal(signal.SIGINT)
+        assert run.wait() == {"success": 0, "ctrl-c": 130}[ending], run.text
+        run.until_gone(15)

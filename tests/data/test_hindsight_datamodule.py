@@ -12,37 +12,15 @@ import torch
 from torch.testing import assert_close
 
 from lightning_rl.cli import main
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.hindsight_datamodule import HindsightDataModule
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
-from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, SAC, Policy
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.runs import run
+from tests.data import small_runs
+from tests.data.small_runs import REPLAY
 
-SMALL = [
-    "experiment=none",
-    "data=hindsight",
-    "logger=none",
-    "evaluation=none",
-    "trainer.enable_progress_bar=false",
-    "total_env_steps=60",
-    "data.batch_size=16",
-    "data.learning_starts=32",
-    "data.capacity=200",
-    "data.training_intensity=0.25",
-    "model.fcnet_hiddens=[8]",
-    "workers.fragment_length=10",
-]
-
-
-def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
-    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
-    check_config(composed)
-    return composed
-
-
+SMALL = [*REPLAY[1:], "data=hindsight", "data.training_intensity=0.25", "workers.fragment_length=10"]
 PAIRS = [("dqn", "bit_flipping"), ("sac", "bit_flipping"), ("sac", "point_reach")]
 PAIRS += [(name, "point_reach") for name in ("td3", "ddpg", "tqc")]
 
@@ -51,20 +29,21 @@ PAIRS += [(name, "point_reach") for name in ("td3", "ddpg", "tqc")]
     ("policy", "env"), [pytest.param(*pair, marks=() if pair in PAIRS[::2] else pytest.mark.every) for pair in PAIRS]
 )
 def test_every_algorithm_of_single_rows_learns_with_hindsight(tmp_path: Path, policy: str, env: str) -> None:
-    status = run.train(config(tmp_path / "run", f"policy={policy}", f"env={env}"))
-    assert status["state"] == "ok"
-    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
-    assert checkpoint["counters"]["gradient_steps"] >= 5 and "HindsightDataModule" in checkpoint
+    learner, _ = small_runs.fit(tmp_path, f"policy={policy}", *SMALL, f"env={env}", "total_env_steps=60")
+    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    assert learner.gradient_steps >= 5 and "HindsightDataModule" in checkpoint
 
 
-def fill(kind: type[Policy], env: EnvCreator, steps: int = 200, **keywords: Any) -> Any:
+def random_policy(kind: type[Policy], env: EnvCreator, **keywords: Any) -> Policy:
+    return kind(*env.spaces(), exploration={"type": "random"}, model={"fcnet_hiddens": [8]}, **keywords)
+
+
+def fill(kind: type[Policy], env: EnvCreator, reward_filter: str = "none", **keywords: Any) -> Any:
     """A data module's buffer with rows of random actions, and the data module."""
-    exploration = {"type": "random"}
-    filters = {name: keywords.pop(name) for name in ("reward_filter",) if name in keywords}
-    policy = kind(*env.spaces(), exploration=exploration, model={"fcnet_hiddens": [8]}, **filters)
+    policy = random_policy(kind, env, reward_filter=reward_filter)
     data = HindsightDataModule(env, capacity=1000, **keywords)
     buffer = data.make_buffer(policy)
-    worker = RolloutWorker(env, policy, num_envs=2, fragment_length=steps // 2, record_logp=False)
+    worker = RolloutWorker(env, policy, num_envs=2, fragment_length=100, record_logp=False)
     buffer.add(policy.learner.take_experience(worker.sample()))
     worker.stop()
     return buffer, data
@@ -107,7 +86,7 @@ def test_rewards_of_other_goals_are_clipped_like_those_of_steps() -> None:
 def test_intrinsic_rewards_stay_with_their_step_under_another_goal(n_step: int) -> None:
     """1 for each step: of three Σ 0.99ⁱ, or as many as there are up to the other goal, where the sum ends."""
     env = EnvCreator(BitFlipping, {"bits": 6})
-    policy = DQN(*env.spaces(), exploration={"type": "random"}, model={"fcnet_hiddens": [8]})
+    policy = random_policy(DQN, env)
     buffer = HindsightDataModule(env, capacity=1000, n_step=n_step).make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=200).sample()
     fragment["intrinsic_rewards"] = torch.ones_like(fragment.rewards)
@@ -129,13 +108,6 @@ def test_a_closed_goal_environment_is_made_again() -> None:
     assert data._goals.env is None
     assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
     data.stop()
-
-
-# -- what is refused --------------------------------------------------------------------------------------------------
-def test_a_policy_that_learns_from_sequences_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="R2D2"):
-        run.train(config(tmp_path / "run", "policy=r2d2", "env=bit_flipping"))
-    assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
 def test_data_hindsight_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,9 +59,8 @@ def by_hand(policy: DQN, fragment: SampleBatch, n_step: int) -> torch.Tensor:
             if not fragment.terminated[last, env]:
                 best = values(policy.model, after).argmax()
                 total += discount * float(values(policy.target_model, after)[best])
-            found[start, env] = abs(
-                float(values(policy.model, fragment.obs[start, env])[fragment.actions[start, env]]) - total
-            )
+            value = values(policy.model, fragment.obs[start, env])[fragment.actions[start, env]]
+            found[start, env] = abs(float(value) - total)
     return found
 
 
@@ -78,8 +78,7 @@ def test_rewards_are_clipped_before_initial_priorities_are_computed() -> None:
     policy = policy_with_errors(reward_filter="sign")
     fragment = collect(policy)
     fragment["rewards"] = fragment.rewards * 7.0
-    worker = type("Worker", (), {"policy": policy})
-    InitialPriorities(3).on_sample_end(worker=worker, samples=fragment)
+    InitialPriorities(3).on_sample_end(worker=SimpleNamespace(policy=policy), samples=fragment)
     assert set(fragment.rewards[fragment.valid].tolist()) == {1.0}
     assert_close(fragment["priorities"], by_hand(policy, fragment, 3), atol=1e-4, rtol=1e-4)
 
@@ -87,12 +86,11 @@ def test_rewards_are_clipped_before_initial_priorities_are_computed() -> None:
 def test_hooks_of_a_user_run_before_initial_priorities_are_computed() -> None:
     """It doubles the rewards; the errors are those of doubled rewards."""
 
-    class Doubles:
-        def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
-            samples["rewards"] = samples.rewards * 2.0
+    def double(*, worker: Any, samples: SampleBatch) -> None:
+        samples["rewards"] = samples.rewards * 2.0
 
     policy = policy_with_errors()
-    fragment = collect(policy, callbacks=[Doubles(), InitialPriorities(3)])
+    fragment = collect(policy, callbacks=[SimpleNamespace(on_sample_end=double), InitialPriorities(3)])
     assert fragment.rewards.max() == 2.0
     assert_close(fragment["priorities"], by_hand(policy, fragment, 3), atol=1e-4, rtol=1e-4)
 
@@ -102,9 +100,8 @@ def test_a_fragment_without_experience_has_initial_priorities_of_zero() -> None:
     policy = policy_with_errors()
     fragment = collect(policy)
     step, env = (~fragment.valid).nonzero()[0].tolist()
-    reset = SampleBatch(
-        {name: column[step : step + 1 + (name == "obs"), env : env + 1] for name, column in fragment.items()}
-    )
+    rows = {name: slice(step, step + 1 + (name == "obs")) for name in fragment}
+    reset = SampleBatch({name: column[rows[name], env : env + 1] for name, column in fragment.items()})
     assert initial_priorities(policy, reset, 3).tolist() == [[0.0]]
 
 
@@ -131,16 +128,15 @@ def test_initial_priorities_follow_the_weights() -> None:
 
 def test_initial_priorities_change_no_weights_gradients_mode_or_random_state() -> None:
     """SAC's error draws actions; these come from the fragment's seed."""
-    env = PENDULUM
-    policy = SAC(*env.spaces(), **SMALL).train()
-    fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=8, seed=2).sample()
+    policy = SAC(*PENDULUM.spaces(), **SMALL).train()
+    fragment = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=8, seed=2).sample()
     policy.train()
     weights, generator = policy.get_weights(), torch.get_rng_state()
     priorities = [initial_priorities(policy, fragment, 1) for _ in range(2)]
     assert torch.equal(*priorities) and (priorities[0] > 0).all() and not priorities[0].requires_grad
     assert torch.equal(torch.get_rng_state(), generator) and policy.training
     assert all(parameter.grad is None for parameter in policy.parameters())
-    assert all(np.array_equal(weights[name], value) for name, value in policy.get_weights().items())
+    np.testing.assert_equal(policy.get_weights(), weights)
 
 
 def test_initial_priorities_scale_rewards_as_learning_does() -> None:

@@ -7,23 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_rl.config import check_config, compose_config
 from lightning_rl.models.filters import RewardFilter
-from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from tests.data.small_runs import APEX, REPLAY, fit
 from tests.families import each
 
 TWO_WORKERS = ["workers.logical_workers=2", "workers.envs_per_worker=2", "workers.fragment_length=8"]
-REPLAY = ["data.learning_starts=32", "data.batch_size=16", "data.capacity=400", "data.training_intensity=0.25"]
-
-
+TWO_WORKERS += ["policy.reward_filter=return_std", "policy.gamma=1.0", "total_env_steps=300"]
 PIPELINES = {
     "on_policy": ["policy=ppo", "policy.minibatches=2"],
     "gradients": ["policy=a3c"],
     "async": ["policy=impala", "policy.minibatches=2", "data.order=fixed"],
     "async_replay": ["policy=impala", "policy.minibatches=2", "data.replay_proportion=1.0", "data.replay_slots=4"],
-    "replay": ["policy=dqn", *REPLAY],
-    "apex": ["policy=apex", *REPLAY, "data.num_shards=2", "data.fragments_per_iteration=1"],
+    "replay": [*REPLAY, "data.training_intensity=0.25"],
+    "apex": APEX,
 }
 
 
@@ -40,12 +37,7 @@ def test_each_environment_has_its_own_return(pipeline: str, tmp_path: Path, monk
         update(self, fragment)
 
     monkeypatch.setattr(RewardFilter, "update", record)
-    small = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "model.fcnet_hiddens=[8]"]
-    scaled = ["policy.reward_filter=return_std", "policy.gamma=1.0", "total_env_steps=300", f"run_dir={tmp_path}"]
-    config = compose_config([*PIPELINES[pipeline], *small, *scaled, *TWO_WORKERS])
-    check_config(config)
-    policy, datamodule, trainer = run.build(config)
-    run.fit(policy, datamodule, trainer)
+    policy, _ = fit(tmp_path, *PIPELINES[pipeline], *TWO_WORKERS)
     returns, moments = torch.cat(seen).double(), policy.reward_filter.normaliser.moments
     assert returns.max() > 16  # episodes went on over several fragments
     if pipeline != "gradients":  # a gradient that came too late is left out

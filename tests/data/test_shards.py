@@ -15,6 +15,7 @@ from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.sample_batch import SampleBatch
 from tests.replay.streams import Stream
+from tests.rollouts.fragment_equality import assert_equal_fragments
 
 EPS = 1e-6
 
@@ -39,6 +40,12 @@ def fill(fragments: int = 4, **keywords: Any) -> tuple[ReplayShards, Stream]:
     for _ in range(fragments):
         replay.add([stream.fragment(5)])
     return replay, stream
+
+
+def draw(replay: ReplayShards, env_steps: int = 0) -> SampleBatch:
+    batch = replay.sample(env_steps)
+    assert batch is not None
+    return batch
 
 
 def test_fragments_go_to_the_shards_in_turn() -> None:
@@ -77,8 +84,7 @@ def constant_fragment(start: int, reward: float, masked: bool) -> SampleBatch:
 def test_batches_come_from_the_shards_in_turn_and_their_indexes_name_the_shard() -> None:
     replay, _ = fill()
     for turn in range(6):
-        batch = replay.sample(0)
-        assert batch is not None
+        batch = draw(replay)
         assert set(batch.actions.tolist()) <= stored_rows(replay, turn % 2)
         indexes, shard = np.divmod(batch.batch_indexes.numpy(), 2)
         assert (shard == turn % 2).all()
@@ -88,8 +94,7 @@ def test_batches_come_from_the_shards_in_turn_and_their_indexes_name_the_shard()
 @pytest.mark.parametrize("turn", [0, 1])
 def test_td_errors_become_the_priorities_of_the_rows_of_their_shard(turn: int) -> None:
     replay, _ = fill()
-    batch = [replay.sample(0) for _ in range(turn + 1)][-1]
-    assert batch is not None
+    batch = [draw(replay) for _ in range(turn + 1)][-1]
     before = [buffer_of(replay, shard).tree.total for shard in (0, 1)]
     errors = -torch.arange(1.0, 5.0) * (1 + batch.batch_indexes.unique(return_inverse=True)[1])
     replay.update_priorities(batch.batch_indexes, errors)
@@ -104,8 +109,7 @@ def test_td_errors_become_the_priorities_of_the_rows_of_their_shard(turn: int) -
 def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted() -> None:
     """Each shard gets forty rows more and holds twenty: all rows of the draw are gone by then."""
     replay, stream = fill(2, capacity=20)
-    batch = replay.sample(0)
-    assert batch is not None
+    batch = draw(replay)
     for _ in range(8):
         replay.add([stream.fragment(5)])
     before = [buffer_of(replay, shard).tree.get(np.arange(20)).tolist() for shard in (0, 1)]
@@ -128,18 +132,16 @@ def test_a_shard_that_has_too_few_rows_is_passed_over() -> None:
     """Only the first has a batch."""
     replay, _ = fill(1, batch_size=10)
     for _ in range(3):
-        batch = replay.sample(0)
-        assert batch is not None and set(batch.batch_indexes.numpy() % 2) == {0}
+        assert set(draw(replay).batch_indexes.numpy() % 2) == {0}
 
 
 def test_draws_in_flight_use_the_priorities_at_their_submission() -> None:
     """`ahead` draws of each shard were submitted before one row got nearly all the priority."""
     replay, _ = fill(ahead=2, alpha=1.0)
-    first = replay.sample(0)
-    assert first is not None
+    first = draw(replay)
     row = first.batch_indexes[:1]
     replay.update_priorities(row, torch.tensor([1e9]))
-    only = [set(batch.batch_indexes.tolist()) == set(row.tolist()) for _ in range(8) if (batch := replay.sample(0))]
+    only = [set(draw(replay).batch_indexes.tolist()) == set(row.tolist()) for _ in range(8)]
     # Shards 1, 0, 1 and the one that replaced the first were drawn before; then every draw of shard 0 is that row.
     assert only == [False, False, False, False, False, True, False, True]
 
@@ -149,25 +151,23 @@ def test_beta_follows_the_environment_steps_of_the_run() -> None:
     replay = ReplayShards(make_objects(ReplayShard, [{"buffer": buffer}], remote=False), 8, ahead=1)
     replay.add([Stream(2, seed=1, longest=1000).fragment(10)])
     buffer.update_priorities(buffer.ring.ids(np.arange(20)), np.arange(1.0, 21.0))  # type: ignore[union-attr]
-    early = replay.sample(0)
+    early = draw(replay)
     replay.discard_draws()
-    late = replay.sample(100)
-    assert early is not None and late is not None
+    late = draw(replay, 100)
     assert (early.weights == 1.0).all() and late.weights.min() < 0.9
 
 
 def test_a_uniform_buffer_takes_no_priorities() -> None:
     replay = ReplayShards(make_objects(ReplayShard, [{"buffer": ReplayBuffer(40)}], remote=False), 4)
     replay.add([Stream(2, seed=1).fragment(10)])
-    batch = replay.sample(0)
-    assert batch is not None and "weights" not in batch
+    batch = draw(replay)
+    assert "weights" not in batch
     replay.update_priorities(batch.batch_indexes, torch.ones(4))
 
 
 def test_loaded_shards_draw_as_the_saved_ones() -> None:
     replay, stream = fill(5)
-    batch = replay.sample(0)
-    assert batch is not None
+    batch = draw(replay)
     replay.update_priorities(batch.batch_indexes, torch.tensor([1.0, 5.0, 0.1, 3.0]))
     replay.discard_draws()
     state = replay.state_dict()
@@ -178,9 +178,7 @@ def test_loaded_shards_draw_as_the_saved_ones() -> None:
     for each in (replay, twin):
         each.add([fragment])
     for _ in range(4):
-        here, there = replay.sample(0), twin.sample(0)
-        assert here is not None and there is not None
-        assert all(torch.equal(here[name], there[name]) for name in here)
+        assert_equal_fragments(draw(replay), draw(twin))
     assert stored_rows(twin, 1) == stored_rows(replay, 1)
 
 

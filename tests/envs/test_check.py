@@ -16,6 +16,7 @@ from lightning_rl.errors import EnvError, UnsupportedSpaceError
 from lightning_rl.spaces import check_supported
 from tests.envs.broken_envs import ArrayReward, Fine, IntegerEnd, OldReset, OldStep, Outside, Unseeded, WrongDtype
 from tests.envs.multi_agent import broken_envs as several
+from tests.refusals import not_refused
 
 
 class OneArray(Fine):
@@ -78,24 +79,14 @@ def test_a_wrapper_with_statistics_of_its_own_is_named(
     assert wrapper in record.getMessage() and instead in record.getMessage()
 
 
-@pytest.mark.parametrize("broken", [Outside, WrongDtype, IntegerEnd])
-def test_the_error_of_what_a_run_may_survive_names_the_key_that_skips_the_check(broken: type) -> None:
-    with pytest.raises(EnvError, match=r"env\.check=false"):
-        EnvCreator(broken).spaces()
-
-
 def test_an_observation_is_in_its_space_within_a_rounding() -> None:
     box, whole = gym.spaces.Box(-1, 1000, (1,), np.float32), gym.spaces.Box(0, 9, (1,), np.int64)
     nested = gym.spaces.Dict(a=box, b=gym.spaces.Tuple([whole]))
     inside = {"a": np.array([1000.005], np.float32), "b": (np.array([9]),)}
     assert contains(nested, inside)
-    for outside in (
-        {**inside, "a": np.array([1000.1], np.float32)},
-        {**inside, "a": np.array([np.nan], np.float32)},
-        {**inside, "b": (np.array([10]),)},
-        {**inside, "b": (np.array([1.0]),)},
-        {"a": inside["a"]},
-    ):
+    changes: list[Any] = [{"a": np.array([number], np.float32)} for number in (1000.1, np.nan)]
+    changes += [{"b": (np.array([number]),)} for number in (10, 1.0)]
+    for outside in ({"a": inside["a"]}, *({**inside, **change} for change in changes)):
         assert not contains(nested, outside)
 
 
@@ -106,15 +97,14 @@ class NeverConverted:
         return np.zeros(2)
 
 
-@pytest.mark.parametrize("old", [NeverConverted, OldReset, OldStep])
-def test_an_environment_of_the_old_api_is_answered_with_what_converts_it(old: Any) -> None:
-    with pytest.raises(EnvError, match="shimmy"):
-        EnvCreator(old).spaces()
-
-
-def test_several_rewards_are_answered_with_a_wrapper_that_weighs_them() -> None:
-    with pytest.raises(EnvError, match="LinearReward"):
-        EnvCreator(ArrayReward).spaces()
+def test_the_error_of_what_can_be_helped_names_what_helps() -> None:
+    """The key that skips the check, what converts an old environment, or a wrapper that weighs several rewards."""
+    cases = [
+        *((each, r"env\.check=false") for each in (Outside, WrongDtype, IntegerEnd)),
+        (ArrayReward, "LinearReward"),
+    ]
+    cases += [(old, "shimmy") for old in (NeverConverted, OldReset, OldStep)]
+    assert not_refused(lambda env: EnvCreator(env).spaces(), cases, EnvError) == []
 
 
 def test_the_text_of_minigrid_is_answered_with_its_own_wrappers() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from lightning_rl.envs import EnvCreator
+from lightning_rl.policies import Policy
+from lightning_rl.rollouts import RolloutWorker
+
 
 class Probe(gym.Env[np.ndarray, Any]):
     """Episodes of `length` steps over observations that the subclass draws."""
@@ -108,3 +112,15 @@ class MatchedBox(ObservedReward):
 
     def reward(self, action: Any) -> float:
         return -float((action[0] - (2.0 + 2.0 * self.obs[0])) ** 2) / 8.0
+
+
+def learn_by_hand(policy: Policy, env: EnvCreator, iterations: int, seed: int = 1, **options: Any) -> list[Any]:
+    """Sample, learn, repeat; the worker acts with the learner's own weights. Gives the metrics of each iteration."""
+    options = {"num_envs": 8, "fragment_length": 16, "vectorization": "sync", "seed": seed, **options}
+    worker = RolloutWorker(env, policy, **options)
+    return [policy.learn_on_batch(worker.sample()) for _ in range(iterations)]
+
+
+def best_actions(policy: Policy) -> np.ndarray:
+    """The best actions where −1 and 1 are shown."""
+    return np.array([policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)]).squeeze()

@@ -37,28 +37,14 @@ class Agreement(probes.ObservedReward):
         return float((action[0] + (self.obs[0] < 0)) % 3 == action[1])
 
 
-def train_by_hand(
+def train(
     probe: type[probes.Probe], dist: str, lr: float, iterations: int, seed: int = 1, **keywords: Any
 ) -> tuple[PPO, float]:
-    """Learn by hand; also gives the largest |first KL| of an iteration."""
-    creator = EnvCreator(probe)
-    policy = PPO(
-        *creator.spaces(),
-        gamma=0.5,
-        lr=lr,
-        passes=4,
-        minibatches=2,
-        model={"fcnet_hiddens": [32], "custom_action_dist": dist},
-        seed=seed,
-        **keywords,
-    )
-    worker = RolloutWorker(creator, policy, num_envs=8, fragment_length=16, vectorization="sync", seed=seed)
-    first_kls = [abs(policy.learn_on_batch(worker.sample())["first_kl"]) for _ in range(iterations)]
-    return policy, max(first_kls)
-
-
-def best(policy: PPO, sign: float) -> Any:
-    return policy.compute_single_action(np.array([sign], np.float32))
+    """A policy that has learned; also the largest |first KL| of an iteration."""
+    env, model = EnvCreator(probe), {"fcnet_hiddens": [32], "custom_action_dist": dist}
+    settings = {"gamma": 0.5, "lr": lr, "passes": 4, "minibatches": 2, "model": model, "seed": seed, **keywords}
+    policy = PPO(*env.spaces(), **settings)
+    return policy, max(abs(metrics["first_kl"]) for metrics in probes.learn_by_hand(policy, env, iterations, seed))
 
 
 @pytest.mark.parametrize(
@@ -71,29 +57,28 @@ def best(policy: PPO, sign: float) -> Any:
 )
 def test_bounded_actions_land_where_they_pay(dist: str, lr: float) -> None:
     """The best actions are 0 and 4 in [−2, 6]; the first importance ratio of every iteration is 1."""
-    policy, first_kl = train_by_hand(probes.MatchedBox, dist, lr, iterations=60)
-    np.testing.assert_allclose([best(policy, -1.0).item(), best(policy, 1.0).item()], [0.0, 4.0], atol=0.5)
+    policy, first_kl = train(probes.MatchedBox, dist, lr, iterations=60)
+    np.testing.assert_allclose(probes.best_actions(policy), [0.0, 4.0], atol=0.5)
     assert first_kl < 1e-6
 
 
 @pytest.mark.parametrize("dist", ["SquashedGaussian", "Beta"])
 def test_a_large_entropy_bonus_makes_bounded_actions_uniform(dist: str) -> None:
     """The most that [−1, 1] allows is log 2; a Gaussian's own entropy would grow without end, at the bounds."""
-    policy, _ = train_by_hand(probes.MatchedBox, dist, 5e-3, iterations=20, entropy_coef=5.0)
+    policy, _ = train(probes.MatchedBox, dist, 5e-3, iterations=20, entropy_coef=5.0)
     assert policy.iteration_metrics["entropy"] == pytest.approx(np.log(2), abs=0.05)
 
 
 @pytest.mark.every
 def test_shares_become_the_best_shares() -> None:
-    policy, first_kl = train_by_hand(MatchedShares, "Dirichlet", 2e-3, iterations=70)
-    np.testing.assert_allclose(best(policy, -1.0), [0.1, 0.1, 0.8], atol=0.05)
-    np.testing.assert_allclose(best(policy, 1.0), [0.7, 0.2, 0.1], atol=0.05)
+    policy, first_kl = train(MatchedShares, "Dirichlet", 2e-3, iterations=70)
+    np.testing.assert_allclose(probes.best_actions(policy), [[0.1, 0.1, 0.8], [0.7, 0.2, 0.1]], atol=0.05)
     assert first_kl < 1e-6
 
 
 def test_an_autoregressive_policy_stays_open_in_the_first_part_and_follows_it_in_the_second() -> None:
     """With an entropy bonus, log 3 = 1.10 of entropy comes for free: independent dice must give it up to agree."""
-    policy, first_kl = train_by_hand(Agreement, "Autoregressive", 5e-3, iterations=40, seed=2, entropy_coef=0.3)
+    policy, first_kl = train(Agreement, "Autoregressive", 5e-3, iterations=40, seed=2, entropy_coef=0.3)
     worker = RolloutWorker(EnvCreator(Agreement), policy, num_envs=8, fragment_length=50, vectorization="sync", seed=2)
     fragment = worker.sample()
     assert float(fragment.rewards[fragment.valid].mean()) > 0.85

@@ -51,19 +51,15 @@ class LitSide(gym.Env[np.ndarray, Any]):
     ],
 )
 def test_the_lit_side_is_found(policy: str, continuous: bool, steps: int, changes: dict[str, Any]) -> None:
-    exploration = {"random_timesteps": 600} if policy == "td3" else {}
-    made = Algorithm(
-        policy,
-        LitSide,
-        overrides=[*SMALL, f"data.fragments_per_iteration={steps}", "evaluation.episodes=40"],
-        config={
-            "policy": {"lr": 1e-3, **changes},
-            "model": MODEL,
-            "exploration": exploration,
-            "env": {"kwargs": {"continuous": continuous}},
-            "seed": 4 if policy == "td3" else 1,
-        },
-    )
+    config = {
+        "policy": {"lr": 1e-3, **changes},
+        "model": MODEL,
+        "exploration": {"random_timesteps": 600} if policy == "td3" else {},
+        "env": {"kwargs": {"continuous": continuous}},
+        "seed": 4 if policy == "td3" else 1,
+    }
+    overrides = [*SMALL, f"data.fragments_per_iteration={steps}", "evaluation.episodes=40"]
+    made = Algorithm(policy, LitSide, overrides=overrides, config=config)
     encoder = getattr(getattr(made.policy, "critic", None), "encoder", None)
     before = [p.detach().clone() for p in encoder.parameters()] if encoder is not None else []
     made.train()

@@ -52,13 +52,8 @@ def train_by_returns(name: str, probe: type[probes.Probe], iterations: int) -> P
     return policy
 
 
-def matched(policy: Policy) -> list[Any]:
-    """The best actions where −1 and 1 are shown."""
-    return [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)]
-
-
 def test_old_gradients_of_other_copies_learn_the_action_that_pays() -> None:
-    assert matched(train_by_gradients(probes.MatchedReward, rounds=25)) == [0, 1]
+    assert probes.best_actions(train_by_gradients(probes.MatchedReward, rounds=25)).tolist() == [0, 1]
 
 
 @pytest.mark.every
@@ -71,12 +66,12 @@ def test_a3c_learns_the_known_values_from_old_gradients_of_copies() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_es_and_ars_learn_the_action_that_matches_the_observation(name: str) -> None:
-    assert matched(train_by_returns(name, probes.MatchedReward, iterations=30)) == [0, 1]
+    assert probes.best_actions(train_by_returns(name, probes.MatchedReward, iterations=30)).tolist() == [0, 1]
 
 
 @pytest.mark.every
 @pytest.mark.parametrize("name", KINDS)
 def test_returns_alone_move_a_continuous_action_to_where_it_pays(name: str) -> None:
     """The best actions are 0 and 4 in an action space of [−2, 6]."""
-    best = [action.item() for action in matched(train_by_returns(name, probes.MatchedBox, iterations=60))]
+    best = probes.best_actions(train_by_returns(name, probes.MatchedBox, iterations=60))
     np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

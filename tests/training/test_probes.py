@@ -10,7 +10,6 @@ import torch
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
-from lightning_rl.rollouts import RolloutWorker
 from tests.families import each
 from tests.training import probes
 
@@ -24,16 +23,12 @@ CRITICS = {
 ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
 
 
-def train_by_hand(
-    entry: tuple[type[Policy], dict[str, Any]], probe: type[probes.Probe], iterations: int, gamma: float = 0.5
-) -> Policy:
-    """Learn by hand: sample, learn, repeat; the worker acts with the learner's own weights."""
-    policy_class, keywords = entry
+def train(name: str, probe: type[probes.Probe], iterations: int, **changes: Any) -> Policy:
+    policy_class, keywords = ACTORS[name]
     env = EnvCreator(probe)
-    policy = policy_class(*env.spaces(), gamma=gamma, model={"fcnet_hiddens": [32]}, seed=1, **keywords)
-    worker = RolloutWorker(env, policy, num_envs=8, fragment_length=16, vectorization="sync", seed=1)
-    for _ in range(iterations):
-        policy.learn_on_batch(worker.sample())
+    settings = {**keywords, "gamma": 0.5, "model": {"fcnet_hiddens": [32]}, "seed": 1, **changes}
+    policy = policy_class(*env.spaces(), **settings)
+    probes.learn_by_hand(policy, env, iterations)
     return policy
 
 
@@ -56,14 +51,13 @@ def values(policy: Policy, *observations: float) -> list[float]:
 def test_on_policy_algorithms_learn_the_known_values(
     name: str, probe: type[probes.Probe], known: dict[float, float]
 ) -> None:
-    entry = CRITICS[name]
-    policy = train_by_hand(entry, probe, iterations=40 if "passes" in entry[1] else 120)
+    policy = train(name, probe, iterations=40 if "passes" in CRITICS[name][1] else 120)
     np.testing.assert_allclose(values(policy, *known), list(known.values()), atol=0.12)
 
 
 @pytest.mark.parametrize("name", ACTORS)
 def test_the_paying_action_is_learned(name: str) -> None:
-    policy = train_by_hand(ACTORS[name], probes.ChosenReward, iterations=40)
+    policy = train(name, probes.ChosenReward, iterations=40)
     assert policy.compute_single_action(np.zeros(1, np.float32)) == 1
     logp = policy.compute_log_likelihoods(torch.tensor([1]), np.zeros((1, 1), np.float32))
     assert logp.exp().item() > 0.9
@@ -71,17 +65,15 @@ def test_the_paying_action_is_learned(name: str) -> None:
 
 @pytest.mark.parametrize("name", each(ACTORS))
 def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
-    policy = train_by_hand(ACTORS[name], probes.MatchedReward, iterations=40)
-    assert [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)] == [0, 1]
+    assert probes.best_actions(train(name, probes.MatchedReward, iterations=40)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", each(ACTORS, default=["ppo"]))
 def test_a_continuous_action_lands_where_it_pays(name: str) -> None:
     """The best actions are 0 and 4 in an action space of [−2, 6]."""
-    if name == "ppo":  # a Gaussian that narrows too soon stops short of the best action
-        policy = train_by_hand((PPO, {"lr": 2e-3, "passes": 4, "minibatches": 2}), probes.MatchedBox, iterations=60)
-    else:  # a deviation that is a single parameter narrows at the pace of its learning rate
-        entry = ACTORS[name]
-        policy = train_by_hand(entry, probes.MatchedBox, iterations=300 if entry[0].free_log_std else 100)
-    best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
-    np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)
+    # A Gaussian that narrows too soon stops short of the best action; a deviation that is a single parameter narrows
+    # at the pace of its learning rate.
+    changes = {"lr": 2e-3, "reward_filter": "return_std"} if name == "ppo" else {}
+    iterations = 60 if changes else 300 if ACTORS[name][0].free_log_std else 100
+    policy = train(name, probes.MatchedBox, iterations, **changes)
+    np.testing.assert_allclose(probes.best_actions(policy), [0.0, 4.0], atol=0.6)

@@ -81,7 +81,7 @@ def test_off_policy_algorithms_learn_the_known_values(
 @pytest.mark.parametrize("name", each(DISCRETE))
 def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
     policy = train_on_replay(name, probes.MatchedReward, iterations=20)
-    assert [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)] == [0, 1]
+    assert probes.best_actions(policy).tolist() == [0, 1]
     np.testing.assert_allclose(best_values(policy, [-1.0, 1.0]), [1.0, 1.0], atol=0.15)
 
 
@@ -102,8 +102,7 @@ class DelayedBox(probes.DelayedReward):
 
 @pytest.mark.parametrize("name", each(CONTINUOUS))
 def test_continuous_actions_go_where_they_pay(name: str) -> None:
-    policy = train_on_replay(name, PulledBox, iterations=30)
-    best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
+    best = probes.best_actions(train_on_replay(name, PulledBox, iterations=30))
     np.testing.assert_allclose(best, [-2.0, 6.0], atol=0.5)
 
 

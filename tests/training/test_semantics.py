@@ -16,6 +16,7 @@ from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from tests.training.probes import learn_by_hand
 
 pytestmark = pytest.mark.slow
 
@@ -36,29 +37,16 @@ def test_cartpole_under_a_time_limit_of_50_learns_to_balance_for_longer(tmp_path
     of ends apart
     (taken for a termination, the limit punishes drifting, which helps too). The endless reward below does.
     """
-    config = compose_config(
-        [
-            "policy=ppo",
-            "env=cartpole",
-            "env.max_episode_steps=50",
-            "evaluation.env={id: CartPole-v1}",
-            "policy.gamma=0.99",
-            "policy.gae_lambda=0.95",
-            "policy.lr=3e-4",
-            "total_env_steps=60_000",
-            f"run_dir={tmp_path}",
-            "logger=none",
-        ]
-    )
+    limited = ["policy=ppo", "env=cartpole", "env.max_episode_steps=50", "evaluation.env={id: CartPole-v1}"]
+    how = ["policy.gamma=0.99", "policy.gae_lambda=0.95", "policy.lr=3e-4", "total_env_steps=60_000", "logger=none"]
+    config = compose_config([*limited, *how, f"run_dir={tmp_path}"])
     assert run.train(config)["best_return"] >= 200
 
 
 class EndlessReward(gym.Env[np.ndarray, int]):
     """Four states in a circle, reward 1 at every step, for ever."""
 
-    def __init__(self) -> None:
-        self.observation_space = gym.spaces.Discrete(4)
-        self.action_space = gym.spaces.Discrete(4)
+    observation_space = action_space = gym.spaces.Discrete(4)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -73,9 +61,7 @@ class EndlessReward(gym.Env[np.ndarray, int]):
 def endless_value(algorithm: type[Policy], **keywords: Any) -> float:
     env = EnvCreator(EndlessReward, max_episode_steps=8)
     policy = algorithm(*env.spaces(), gamma=0.98, gae_lambda=0.95, lr=1e-2, seed=1, **keywords)
-    worker = RolloutWorker(env, policy, num_envs=4, fragment_length=16, vectorization="sync", seed=1)
-    for _ in range(600):
-        policy.learn_on_batch(worker.sample())
+    learn_by_hand(policy, env, iterations=600, num_envs=4)
     return policy.values(torch.zeros(1, 1, dtype=torch.int64)).item()
 
 
@@ -97,9 +83,7 @@ def test_frozen_lake_s_values_are_the_discounted_ways_to_the_goal() -> None:
     lake = {"desc": ["HG", "FF", "SH", "FH"], "is_slippery": False}
     env = EnvCreator("FrozenLake-v1", lake, max_episode_steps=10)
     policy = PPO(*env.spaces(), gamma=0.9, gae_lambda=0.0, lr=3e-3, passes=10, minibatches=2, seed=1)
-    worker = RolloutWorker(env, policy, num_envs=8, fragment_length=32, vectorization="sync", seed=1)
-    for _ in range(60):
-        policy.learn_on_batch(worker.sample())
+    learn_by_hand(policy, env, iterations=60, fragment_length=32)
     values = policy.values(torch.arange(8).unsqueeze(0))[0].tolist()
     np.testing.assert_allclose([values[state] for state in (3, 2, 4)], [1.0, 0.9, 0.81], atol=0.1)
     assert np.mean([ret for ret, _ in RolloutWorker(env, policy, num_envs=4, explore=False).run_episodes(8)]) == 1.0

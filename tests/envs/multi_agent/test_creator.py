@@ -23,6 +23,7 @@ from lightning_rl.envs.multi_agent import AECAdapter, PackedEnv, PackedVectorEnv
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.trust import FileTrust, packages_to_trust
+from tests.refusals import not_refused
 
 GAME = "lightning_rl.envs.multi_agent.toy_games:TwoStepGame"
 NEEDED = 'needs pip install -e ".[multiagent]"'
@@ -43,10 +44,8 @@ def test_an_environment_of_a_missing_package_says_what_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda module, *_: None if module == package else find(module))
     expected = re.escape(f'environment {name!r} needs {package}: pip install -e ".[multiagent]"')
-    with pytest.raises(EnvError, match=f"^{expected}$"):
-        EnvCreator(name).make_single()
-    with pytest.raises(EnvError, match=f"^{expected}$"):
-        check_config(compose_config([f"env.id={name}"]))
+    calls = (lambda: EnvCreator(name).make_single(), lambda: check_config(compose_config([f"env.id={name}"])))
+    assert not_refused(lambda call: call(), [(call, f"^{expected}$") for call in calls], EnvError) == []
 
 
 def test_a_class_a_function_a_path_and_a_registered_name_make_the_same_environment() -> None:
@@ -58,9 +57,8 @@ def test_a_class_a_function_a_path_and_a_registered_name_make_the_same_environme
 
 def test_spaces_are_dicts_in_the_order_of_the_agents() -> None:
     pytest.importorskip("mpe2", reason=NEEDED)
-    observed, acted = EnvCreator("mpe2.simple_speaker_listener_v4").spaces()
-    assert isinstance(observed, spaces.Dict) and isinstance(acted, spaces.Dict)
-    assert [*observed] == [*acted] == ["speaker_0", "listener_0"]
+    for space in EnvCreator("mpe2.simple_speaker_listener_v4").spaces():
+        assert isinstance(space, spaces.Dict) and [*space] == ["speaker_0", "listener_0"]
 
 
 @pytest.mark.parametrize(
@@ -90,18 +88,15 @@ def test_keywords_and_the_limit_reach_a_pettingzoo_environment() -> None:
     assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("id", "error", "message"),
-    [
-        ("mpe2.simple_sprad_v3", ConfigError, "'simple_spread_v3'"),
-        ("no_such_package.envs.v3", ConfigError, "'no_such_package'"),
-        ("lightning_rl.envs.registry", EnvError, "neither parallel_env nor env"),
-    ],
-)
-def test_a_path_that_leads_nowhere_names_the_nearest(id: str, error: type[Exception], message: str) -> None:
+def test_a_path_that_leads_nowhere_names_the_nearest_and_something_else_is_named() -> None:
     pytest.importorskip("mpe2", reason=NEEDED)
-    with pytest.raises(error, match=message):
-        EnvCreator(id).spaces()
+    cases = [
+        ("mpe2.simple_sprad_v3", "'simple_spread_v3'"),
+        ("no_such_package.envs.v3", "'no_such_package'"),
+        ("lightning_rl.envs.registry", "neither parallel_env nor env"),
+        (lambda: "no environment", r"made a str.*gymnasium\.Env.*MultiAgentEnv.*PettingZoo"),
+    ]
+    assert not_refused(lambda id: EnvCreator(id).spaces(), cases, (ConfigError, EnvError)) == []
 
 
 @pytest.mark.parametrize(
@@ -110,11 +105,10 @@ def test_a_path_that_leads_nowhere_names_the_nearest(id: str, error: type[Except
 def test_an_id_without_its_package_gets_the_package_named(package: str, id: str) -> None:
     """In a fresh process: another test may have registered the ids."""
     pytest.importorskip(package, reason=NEEDED)
-    code = (
-        "from lightning_rl.envs import EnvCreator\n"
-        f"try: EnvCreator({id!r}).spaces()\nexcept Exception as error: print(type(error).__name__, error)\n"
-        f"print(EnvCreator({package + ':' + id!r}).layout().agents)"
-    )
+    code = f"""from lightning_rl.envs import EnvCreator
+try: EnvCreator({id!r}).spaces()
+except Exception as error: print(type(error).__name__, error)
+print(EnvCreator({package + ":" + id!r}).layout().agents)"""
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert f"EnvError environment {id!r}" in printed and f"env.id={package}:{id}" in printed
     assert "('agent_0', 'agent_1')" in printed
@@ -151,21 +145,18 @@ def test_a_file_may_name_the_environment_of_each_preset(tmp_path: Path, monkeypa
         FileTrust("config.yaml").check({"env": {"id": "mpe2.simple_spread_v3"}})
 
 
-def test_a_single_agent_environment_has_no_layout() -> None:
-    creator = EnvCreator("CartPole-v1")
-    assert creator.layout() is None and isinstance(creator.make_single(), gym.Env)
-
-
-def test_the_layout_is_found_once() -> None:
-    made = []
+def test_the_layout_is_found_once_and_a_single_agent_environment_has_none() -> None:
+    made: list[TwoStepGame] = []
 
     def make() -> TwoStepGame:
-        made.append(True)
-        return TwoStepGame()
+        made.append(TwoStepGame())
+        return made[-1]
 
     creator = EnvCreator(make)
     creator.spaces()
     assert creator.layout() is creator.layout() and len(made) == 1
+    single = EnvCreator("CartPole-v1")
+    assert single.layout() is None and isinstance(single.make_single(), gym.Env)
 
 
 def test_agents_are_copies_with_episodes_of_their_own() -> None:
@@ -180,11 +171,14 @@ def test_agents_are_copies_with_episodes_of_their_own() -> None:
         assert truncated.all() == (step == 3) and obs["truncated"].all() == (step == 3)
 
 
-def test_copies_of_several_agents_are_refused() -> None:
-    with pytest.raises(EnvError, match="agents=2"):
-        EnvCreator(TwoStepGame, agents=2).spaces()
-    with pytest.raises(ConfigError, match=r"env\.agents=0"):
-        EnvCreator("CartPole-v1", agents=0)
+def test_what_several_agents_cannot_have_is_refused() -> None:
+    cases = [
+        (lambda: EnvCreator(TwoStepGame, agents=2).spaces(), "agents=2"),
+        (lambda: EnvCreator("CartPole-v1", agents=0), r"env\.agents=0"),
+        (lambda: EnvCreator(GAME).make(2, mode=AutoresetMode.SAME_STEP), "NEXT_STEP"),
+        (lambda: EnvCreator("CartPole-v1", agents=2).make(2, "native"), "vector form"),
+    ]
+    assert not_refused(lambda call: call(), cases, (ConfigError, EnvError)) == []
 
 
 def test_a_pickled_creator_makes_the_same_environment() -> None:
@@ -194,26 +188,7 @@ def test_a_pickled_creator_makes_the_same_environment() -> None:
     assert twin == creator and twin.layout() == creator.layout()
 
 
-def test_only_next_step_autoreset_is_known_to_several_agents() -> None:
-    with pytest.raises(EnvError, match="NEXT_STEP"):
-        EnvCreator(GAME).make(2, mode=AutoresetMode.SAME_STEP)
-    with pytest.raises(EnvError, match="vector form"):
-        EnvCreator("CartPole-v1", agents=2).make(2, "native")
-
-
-def test_something_else_than_an_environment_is_named() -> None:
-    def make() -> Any:
-        return "no environment"
-
-    with pytest.raises(EnvError, match=r"made a str.*gymnasium\.Env.*MultiAgentEnv.*PettingZoo"):
-        EnvCreator(make).spaces()
-
-
-@pytest.mark.parametrize("agents", [None, 2])
-def test_keywords_of_a_game_reach_it(agents: int | None) -> None:
-    if agents is None:
-        env = EnvCreator(RockPaperScissors, {"repetitions": 2}).make_single()
-        assert isinstance(env, PackedEnv) and env.env.unwrapped.repetitions == 2
-    else:
-        env = EnvCreator("CartPole-v1", {"render_mode": "rgb_array"}, agents=agents).make_single()
-        assert env.render_mode == "rgb_array"
+def test_keywords_of_a_game_or_of_copies_reach_them() -> None:
+    env: Any = EnvCreator(RockPaperScissors, {"repetitions": 2}).make_single()
+    assert isinstance(env, PackedEnv) and env.env.unwrapped.repetitions == 2
+    assert EnvCreator("CartPole-v1", {"render_mode": "rgb_array"}, agents=2).make_single().render_mode == "rgb_array"

@@ -57,15 +57,9 @@ def test_zero_sum_rewards_stay_apart() -> None:
 
 
 def test_masks_of_infos_are_written_and_default_to_everything() -> None:
-    class Masked(TwoStepGame):
-        def reset(self, **keywords: Any) -> Any:
-            return super().reset(**keywords)[0], {"agent_1": {"action_mask": np.array([0, 1])}}
-
-    env = PackedEnv(Masked())
-    obs, _ = env.reset(seed=0)
-    assert env.layout.masked and obs["masks"]["0"].tolist() == [[1, 1], [0, 1]]
-    obs, *_ = env.step({"0": np.array([0, 1])})
-    assert obs["masks"]["0"].tolist() == [[1, 1], [1, 1]]
+    env = PackedEnv(MaskedTurns([["a", "b"]] * 3))
+    assert env.layout.masked and env.reset(seed=0)[0]["masks"]["0"].tolist() == [[1, 1], [1, 1]]
+    assert env.step({"0": np.array([0, 1])})[0]["masks"]["0"].tolist() == [[1, 1], [0, 1]]
 
 
 class MaskedTurns(ScriptedTurns):
@@ -89,18 +83,18 @@ def test_a_mask_of_an_agent_that_comes_after_the_reset_is_found() -> None:
 
 
 def test_a_mask_that_appears_where_there_was_none_is_an_error() -> None:
-    turns, message = [["a", "b"]] * 4, "'mine' gives agent 'b' an action mask now, and no agent had one"
+    turns, message = [["a", "b"]] * 4, "agent 'b' an action mask now, and no agent had one"
     env = PackedEnv(MaskedTurns(turns, since=3), "mine")
-    env.reset(seed=0)
-    env.step({"0": np.array([0, 0])})
-    env.step({"0": np.array([0, 0])})
-    with pytest.raises(EnvError, match=message):
-        env.step({"0": np.array([0, 0])})
-    grouped = GroupedAgents(MaskedTurns(turns, since=2), "all")
-    grouped.reset(seed=0)
-    grouped.step({"all": (0, 0)})
-    with pytest.raises(EnvError, match=r"agent 'b'.*mask"):
-        grouped.step({"all": (0, 0)})
+    grouped = GroupedAgents(MaskedTurns(turns, since=3), "all")
+    for kind, actions, named in (
+        (env, {"0": np.array([0, 0])}, f"'mine' gives {message}"),
+        (grouped, {"all": (0, 0)}, "'b'.*mask"),
+    ):
+        kind.reset(seed=0)
+        kind.step(actions)
+        kind.step(actions)
+        with pytest.raises(EnvError, match=named):
+            kind.step(actions)
 
 
 def test_an_agent_that_acts_again_after_it_ended_is_an_error_until_the_next_episode() -> None:
@@ -126,14 +120,10 @@ def test_an_agent_that_is_not_possible_and_an_observation_of_another_shape_are_e
 
     env = Broken()
     packed = PackedEnv(env, "mine", check=False)
-    packed.reset()
-    env.agent, env.size = "ghost", 3
-    with pytest.raises(EnvError, match=r"'mine'.*'ghost'"):
-        packed.step({"0": np.zeros(2, int)})
-    packed.reset()
-    env.agent, env.size = "agent_0", 1
-    with pytest.raises(EnvError, match=r"'mine'.*'agent_0'.*\(1,\)"):
-        packed.step({"0": np.zeros(2, int)})
+    for env.agent, env.size, named in (("ghost", 3, r"'mine'.*'ghost'"), ("agent_0", 1, r"'mine'.*'agent_0'.*\(1,\)")):
+        packed.reset()
+        with pytest.raises(EnvError, match=named):
+            packed.step({"0": np.zeros(2, int)})
 
 
 def test_an_environment_that_ended_is_reset_in_the_next_step_which_takes_no_action_of_it() -> None:

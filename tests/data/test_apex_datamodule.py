@@ -17,6 +17,7 @@ from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from tests.data.small_runs import APEX, EVENTS, assert_ratio, fit, small_config
+from tests.data.virtual_workers import Virtual
 from tests.envs.classic_control import CARTPOLE
 
 EARLY = ["total_env_steps=30", "data.learning_starts=40"]  # nothing is learned
@@ -123,31 +124,6 @@ def test_recurrent_models_learn_without_initial_priorities(tmp_path: Path) -> No
 
 
 # -- staleness, with workers of given speed ---------------------------------------------------------------------------
-class Lagging:
-    """Two requests are always in flight; they are done in order, each with 8 steps."""
-
-    def __init__(self) -> None:
-        self.waiting: list[int] = []
-        self.weights = 0
-        self.most = 0
-
-    @property
-    def oldest_gradient_steps(self) -> int | None:
-        return min(self.waiting, default=None)
-
-    def sync_weights(self, policy: Any) -> None:
-        self.weights = policy.gradient_steps
-
-    def submit_samples(
-        self, per_process: int, env_steps: int, max_inflight: int | None = None, in_order: bool = False
-    ) -> None:
-        self.waiting += [self.weights] * (per_process - len(self.waiting))
-        self.most = max(self.most, len(self.waiting))
-
-    def next_sample(self, in_order: bool = False) -> SampleReference:
-        return SampleReference([], 8, self.waiting.pop(0))
-
-
 @pytest.mark.parametrize(("limit", "staleness"), [(3, 3), (5, 5), (400, 8)])
 def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int) -> None:
     """A gradient step per env step: unbounded, the second of two fragments of 8 steps is 8 gradient steps behind."""
@@ -156,7 +132,7 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
     datamodule = ApexDataModule(CARTPOLE, capacity=100, max_staleness=limit, **one)
     datamodule.ratio.learning_starts = 0
     datamodule._policy = lambda: policy
-    workers = datamodule.workers = Lagging()
+    workers = datamodule.workers = Virtual(1.0)
     datamodule.replay = SimpleNamespace(add=lambda fragments: None, sample=lambda env_steps: "batch")
     behind = []
     for item in receive_and_replay(workers, policy, datamodule):

@@ -17,9 +17,9 @@ from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import IMPALA
 from lightning_rl.rollouts.processes.remote_objects import LocalObject
-from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.sample_batch import SampleBatch
 from tests.data.small_runs import fit
+from tests.data.virtual_workers import Virtual, fragment
 from tests.envs.classic_control import CARTPOLE
 from tests.run_comparison import assert_equal_weights
 
@@ -98,12 +98,6 @@ def test_a_user_s_plan_gives_the_batches(tmp_path: Path) -> None:
 
 
 # -- joining and replay -----------------------------------------------------------------------------------------------
-def fragment(number: int, length: int = 4) -> SampleBatch:
-    flags = torch.zeros(length, 1, dtype=torch.bool)
-    obs = torch.full((length + 1, 1, 2), float(number))
-    return SampleBatch(rewards=torch.full((length, 1), float(number)), terminated=flags, valid=~flags, obs=obs)
-
-
 def test_without_replay_fragments_are_side_by_side_and_shorter_ones_are_padded() -> None:
     batch = FragmentJoiner().join(0, [fragment(1)], [fragment(2, length=6), fragment(3)]).torch()
     assert batch.rewards[0].tolist() == [1.0, 2.0, 3.0] and "replayed" not in batch
@@ -139,58 +133,6 @@ def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
 
 
 # -- requests, with workers of given speed ----------------------------------------------------------------------------
-class Virtual:
-    """Worker processes with a clock of their own: process `i` needs `durations[i]` for a fragment of 8 steps.
-
-    Requests of one process are answered one after the other. `next_sample` lets the clock run on to the first answer.
-    """
-
-    def __init__(self, *durations: float, nbytes: int = 1000) -> None:
-        self.durations, self.nbytes, self.clock, self.weights = durations, nbytes, 0.0, -1
-        self.running: list[tuple[float, int, int]] = []  # done at, process, weights
-        self.free: list[int] = []
-        self.most, self.per_process, self.syncs, self.received = 0, 0, 0, [0] * len(durations)
-
-    @property
-    def inflight_samples(self) -> int:
-        return len(self.running)
-
-    def sync_weights(self, policy: Any) -> None:
-        self.weights, self.syncs = policy.gradient_steps, self.syncs + 1
-
-    def submit_samples(
-        self, per_process: int, env_steps: int, max_inflight: int | None = None, in_order: bool = False
-    ) -> None:
-        self.free += [*range(len(self.durations))] * (per_process - self.per_process)
-        self.per_process = per_process
-        while self.free and (max_inflight is None or len(self.running) < max_inflight):
-            process = self.free.pop(0)
-            begin = max([self.clock, *(done for done, number, _ in self.running if number == process)])
-            self.running.append((begin + self.durations[process], process, self.weights))
-        self.most = max(self.most, len(self.running))
-
-    def next_sample(self, in_order: bool = False) -> SampleReference:
-        chosen = self.running[0] if in_order else min(self.running)
-        self.running.remove(chosen)
-        done, process, weights = chosen
-        self.clock = max(self.clock, done)
-        self.free.append(process)
-        self.received[process] += 1
-        return SampleReference([fragment(process)], 8, weights, nbytes=self.nbytes)
-
-    def has_sample(self, in_order: bool = False) -> bool:
-        return bool(self.running) and (self.running[0] if in_order else min(self.running))[0] <= self.clock
-
-    def fetch(self, sample: SampleReference) -> list[SampleBatch]:
-        return sample.fragments
-
-    def get_metrics(self) -> dict[str, list[float]]:
-        return {"episode_returns": [], "episode_lengths": []}
-
-    def get_health(self) -> dict[str, float]:
-        return {}
-
-
 def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncDataModule, list[int]]:
     """Learn from `batches` batches, each of which adds `learning` to the clock; gives the staleness of each."""
     policy = IMPALA(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})

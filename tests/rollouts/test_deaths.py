@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.process_memory import resident_mb
 from lightning_rl.rollouts import WorkerSet, make_worker_set
 from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.agents import shared
 from tests.rollouts.fragment_equality import assert_equal_fragments
 from tests.run_processes import until
 
@@ -40,10 +40,11 @@ def make_workers(policy: PPO) -> Iterator[Any]:
     sets: list[Any] = []
 
     def make(num_workers: int = 2, indices: tuple[int, ...] = (0, 1), **options: Any) -> Any:
-        env = EnvCreator(CRASHING, options.pop("crash", {}), check=False)
-        keywords = {**OPTIONS, **options}
-        workers = make_worker_set(env, policy, num_workers=num_workers, worker_indices=list(indices), **keywords)
-        workers.sync_weights(policy)
+        acting = options.pop("acting", policy)
+        env = EnvCreator(CRASHING, options.pop("crash", {}), agents=options.pop("agents", None), check=False)
+        keywords = {"num_workers": num_workers, "worker_indices": list(indices), **OPTIONS, **options}
+        workers = make_worker_set(env, acting, **keywords)
+        workers.sync_weights(acting)
         sets.append(workers)
         return workers
 
@@ -72,24 +73,25 @@ def count_ended(processes: list[int]) -> int:
 
 
 @pytest.mark.parametrize(
-    "sign", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.slow)], ids=["killed", "crashed"]
+    ("how", "agents"), [("kill", None), ("kill", 2), pytest.param("segfault", None, marks=pytest.mark.slow)]
 )
-def test_killing_a_process_while_it_samples_changes_no_fragment(
-    policy: PPO, make_workers: Any, sign: int, caplog: pytest.LogCaptureFixture
+def test_the_death_of_a_process_while_it_samples_changes_no_fragment(
+    how: str, agents: int | None, policy: PPO, make_workers: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whole episodes; the signal comes 50 ms after the request, in the second of four rounds."""
-    options: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 2000}
-    local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **{**OPTIONS, **options})
-    remote = make_workers(2, (0, 1, 2), **options)
-    victim = pids(remote)[1]
-    for round in range(4):
-        if round == 1:
-            threading.Timer(0.05, os.kill, (victim, sign)).start()
+    """Whole episodes; a process dies in the second of three rounds, whose fragment another one samples again."""
+    options: dict[str, Any] = {"batch_mode": "complete_episodes"}
+    acting = policy if agents is None else shared(policy, "agent_0", "agent_1")
+    calm = EnvCreator(CRASHING, {"at": -1}, agents=agents, check=False)
+    local = WorkerSet(calm, acting, [0, 1, 2], **OPTIONS, **options)
+    crash = {"how": how, "at": 100, "once": str(tmp_path / "died")}
+    remote = make_workers(2, (0, 1, 2), crash=crash, agents=agents, acting=acting, **options)
+    before = pids(remote)
+    for _ in range(3):
         assert_equal_fragments(local.sample(), remote.sample())
         assert local.get_metrics() == remote.get_metrics()
-    assert local.state_dict() == remote.state_dict()
+    assert local.state_dict() == remote.state_dict() and (tmp_path / "died").exists()
     assert remote.get_health() == {"sys/worker_restarts": 1.0, "sys/env_restarts": 0.0}
-    assert has_ended(victim) and re.search(r"rollout process 1 \(workers 1\) died", caplog.text)
+    assert count_ended([*set(before)]) == 1 and re.search(r"rollout process \d \(workers .*\) died", caplog.text)
 
 
 STEP_TIMEOUT = {"step_timeout_s": 2.0}, ["step_timeout_s=2", "crashing.py", "in fail"]

@@ -10,7 +10,6 @@ import torch
 
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import WorkerSet, make_worker_set
-from lightning_rl.rollouts.worker_results import SampleReference
 from tests.envs.classic_control import CARTPOLE
 
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 40, "seed": 3}
@@ -42,26 +41,6 @@ def test_workers_in_this_process_take_turns_and_start_with_the_first_after_a_for
     for each in (workers, twins):
         each.force_reset()
     assert torch.equal(workers.fetch(workers.next_sample())[0].obs, twins.workers[0].sample().obs)
-
-
-@pytest.mark.ray
-def test_processes_give_the_fragments_that_one_process_gives(policy: PPO, remote: Any) -> None:
-    """Three logical workers in two processes; each fragment of each is that of the same worker here."""
-    local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **OPTIONS)
-    remote.sync_weights(policy)
-    local.sync_weights(policy)
-    for _ in range(2):
-        remote.submit_samples(1, policy.env_steps)
-        samples: list[SampleReference] = [remote.next_sample() for _ in range(2)]
-        there = [fragment for sample in samples for fragment in remote.fetch(sample)]
-        here = [worker.sample() for worker in local.workers]
-        assert sum(sample.env_steps for sample in samples) == sum(int(part.valid.sum()) for part in here)
-        for fragment in here:
-            (twin,) = (other for other in there if torch.equal(other.obs, fragment.obs))
-            assert all(torch.equal(twin[name], fragment[name]) for name in fragment)
-    assert {name: sorted(values) for name, values in remote.get_metrics().items()} == {
-        name: sorted(values) for name, values in local.get_metrics().items()
-    }
 
 
 @pytest.mark.ray

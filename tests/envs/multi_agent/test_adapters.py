@@ -28,20 +28,17 @@ class LikeRLlib(gym.Env[Any, Any]):
         return dict.fromkeys(actions, 1), dict.fromkeys(actions, 1.0), {ALL: True}, {ALL: False}, {}
 
 
-def test_a_single_agent_environment_is_none() -> None:
-    assert as_multi_agent(gym.make("CartPole-v1")) is None
-    assert as_multi_agent(object()) is None
+class Warehouse(gym.Env[Any, Any]):
+    """One agent, with agents and Dict spaces."""
+
+    agents = possible_agents = ("robot",)
+    observation_space = action_space = gym.spaces.Dict({"robot": gym.spaces.Discrete(2)})
 
 
-def test_a_multi_agent_env_is_itself() -> None:
+def test_a_multi_agent_env_is_itself_and_environments_of_one_agent_are_none() -> None:
     env = TwoStepGame()
     assert as_multi_agent(env) is env
-
-
-def test_a_class_with_the_attributes_of_rllibs_needs_no_base_class() -> None:
-    env = EnvCreator(LikeRLlib).make_single()
-    assert isinstance(env, PackedEnv) and env.layout.agents == ("left", "right")
-    EnvCreator(LikeRLlib).spaces()
+    assert [as_multi_agent(other) for other in (gym.make("CartPole-v1"), object(), Warehouse())] == [None] * 3
 
 
 class Classic(LikeRLlib):
@@ -72,18 +69,9 @@ class ClassicOfOurs(MultiAgentEnv):
         return LikeRLlib.step(self, actions)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("creator", [partial(Classic, True), partial(Classic, False), ClassicOfOurs])
-def test_the_classic_attributes_of_rllibs_class_name_agents_and_spaces(creator: Any) -> None:
-    env = EnvCreator(lambda: creator())
-    found = LikeRLlib()
+@pytest.mark.parametrize("creator", [LikeRLlib, partial(Classic, True), partial(Classic, False), ClassicOfOurs])
+def test_the_attributes_of_rllibs_classes_name_agents_and_spaces_without_a_base_class(creator: Any) -> None:
+    env, found = EnvCreator(lambda: creator()), LikeRLlib()
     assert env.spaces() == (gym.spaces.Dict(found.observation_spaces), gym.spaces.Dict(found.action_spaces))
-    layout = env.layout()
-    assert layout is not None and layout.agents == ("left", "right")
-
-
-def test_an_environment_with_one_agent_may_have_agents_and_dict_spaces() -> None:
-    class Warehouse(gym.Env[Any, Any]):
-        agents = possible_agents = ("robot",)
-        observation_space = action_space = gym.spaces.Dict({"robot": gym.spaces.Discrete(2)})
-
-    assert as_multi_agent(Warehouse()) is None
+    packed = env.make_single()
+    assert isinstance(packed, PackedEnv) and packed.layout.agents == ("left", "right")

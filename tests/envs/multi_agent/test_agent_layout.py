@@ -12,18 +12,13 @@ from lightning_rl.envs.multi_agent.toy_games import ScriptedTurns, TwoStepGame
 from lightning_rl.errors import EnvError
 
 
-def test_agents_with_equal_spaces_are_one_kind() -> None:
+def test_agents_with_equal_spaces_are_one_kind_and_join_puts_observations_in_the_order_of_the_agents() -> None:
+    """Kinds (a, c) and (b): the rows of one kind are not beside each other in the joined vector."""
     obs = {"a": spaces.Discrete(2), "b": spaces.Discrete(3), "c": spaces.Discrete(2)}
     layout = AgentLayout.from_spaces(["a", "b", "c"], obs, dict.fromkeys(obs, spaces.Discrete(4)))
     assert [kind.slots for kind in layout.kinds] == [(0, 2), (1,)]
     assert layout.places == ((0, 0), (1, 0), (0, 1))
     assert layout.observation_spaces == obs and layout.central_size == 2 + 3 + 2
-
-
-def test_join_puts_observations_in_the_order_of_the_agents() -> None:
-    """Kinds (a, c) and (b): the rows of one kind are not beside each other in the joined vector."""
-    obs = {"a": spaces.Discrete(2), "b": spaces.Discrete(3), "c": spaces.Discrete(2)}
-    layout = AgentLayout.from_spaces(["a", "b", "c"], obs, dict.fromkeys(obs, spaces.Discrete(4)))
     seen = {"0": np.array([[1, 0], [0, 1]]), "1": np.array([[2], [0]])}
     arrays = {"acts": np.ones((2, 3)), "present": np.array([[1, 1, 1], [1, 1, 0]]), "obs": seen}
     joined = layout.join(arrays)

@@ -48,12 +48,9 @@ def test_actions_of_members_that_do_not_act_are_ignored_and_absent_members_are_z
         rewards.append(reward["all"])
         assert (truncated["all"], truncated[ALL], terminated["all"]) == (False, time == 2, False)
     assert script.actions == [{"a": 0}, {"a": 1, "b": 1}, {"b": 1}]
-    assert [[part.tolist() for part in step["agents"]] for step in seen] == [
-        [[0, 0], [0, 0]],
-        [[1, 0], [1, 1]],
-        [[2, 0], [2, 1]],  # the final observation of a
-        [[0, 0], [3, 1]],
-    ]
+    # [2, 0] is the final observation of a
+    parts = [[[0, 0], [0, 0]], [[1, 0], [1, 1]], [[2, 0], [2, 1]], [[0, 0], [3, 1]]]
+    assert [[part.tolist() for part in step["agents"]] for step in seen] == parts
     assert [step["present"].tolist() for step in seen] == [[1, 0], [1, 1], [0, 1], [0, 1]]
     assert rewards == [1.0, 2.0 + 102.0, 103.0]
 
@@ -113,13 +110,19 @@ def test_a_tuple_space_of_rllibs_makes_the_observation_the_tuple_of_the_members(
 
 
 def test_groups_that_cannot_be_formed_are_one_clear_error() -> None:
-    cases = [
+    cases: list[Any] = [
         ({"team": ["agent_7"]}, r"'team'.*'agent_7'.*'agent_[01]'"),
         ({"x": ["agent_0"], "y": ["agent_*"]}, r"'agent_0'.*'x'.*'y'"),
         ({"x": []}, r"'x'.*\['agent_0', 'agent_1'\]"),
         ({"agent_1": ["agent_0"]}, "'agent_1'"),
     ]
-    assert not_refused(lambda groups: EnvCreator(TwoStepGame, group_agents=groups).make_single(), cases, EnvError) == []
+    cases.append(("al", r"env\.group_agents='al'"))
+    errors = (ConfigError, EnvError)
+    assert not_refused(lambda groups: EnvCreator(TwoStepGame, group_agents=groups).make_single(), cases, errors) == []
+    with pytest.raises(EnvError, match="'CartPole-v1'"):
+        EnvCreator("CartPole-v1", group_agents="all").make_single()
+    with pytest.raises(EnvError, match="group them"):
+        SingleAgentEnv(TwoStepGame())
 
 
 def test_a_group_of_all_is_a_plain_environment_for_single_agent_algorithms() -> None:
@@ -128,19 +131,14 @@ def test_a_group_of_all_is_a_plain_environment_for_single_agent_algorithms() -> 
     assert creator.layout() is None
     assert isinstance(observed, spaces.Dict) and set(observed.spaces) == {"agents", "present", "state"}
     assert acted == spaces.Tuple([spaces.Discrete(2)] * 2)
-    env = creator.make_single()
-    env.reset(seed=0)
-    assert env.step((0, 1))[1:4] == (0.0, False, False)
-    assert env.step((1, 1))[1:4] == (7.0, True, False)
-
-
-def test_a_vector_of_such_environments_steps() -> None:
-    env = EnvCreator(TwoStepGame, group_agents="all").make(2)
+    env = creator.make(2)
     obs, _ = env.reset(seed=0)
     assert obs["agents"][1].shape == (2, 3) and obs["state"].shape == (2, 3)
-    env.step((np.array([1, 0]), np.array([0, 0])))
+    _, rewards, terminated, _, _ = env.step((np.array([1, 0]), np.array([0, 0])))
+    assert rewards.tolist() == [0.0, 0.0] and not terminated.any()
     _, rewards, terminated, _, _ = env.step((np.array([1, 0]), np.array([1, 1])))
     assert rewards.tolist() == [8.0, 7.0] and terminated.all()
+    assert isinstance(EnvCreator("CartPole-v1", agents=2, group_agents="all").make_single(), gym.Env)
 
 
 def test_steps_in_which_the_only_agent_waits_pass_by_and_their_rewards_are_summed() -> None:
@@ -164,17 +162,6 @@ def test_steps_in_which_the_only_agent_waits_pass_by_and_their_rewards_are_summe
     env = SingleAgentEnv(OneOfTwo())
     obs, _ = env.reset()
     assert obs.tolist() == [1, 0]
-    obs, reward, terminated, truncated, _ = env.step(0)
-    assert obs.tolist() == [4, 0] and reward == 2 + 3 + 4 and not terminated
-    obs, reward, terminated, truncated, _ = env.step(0)
-    assert (obs.tolist(), reward, terminated, truncated) == ([5, 0], 5, True, False)
-
-
-def test_group_agents_needs_several_agents_and_a_known_form() -> None:
-    with pytest.raises(EnvError, match="'CartPole-v1'"):
-        EnvCreator("CartPole-v1", group_agents="all").make_single()
-    with pytest.raises(ConfigError, match=r"env\.group_agents='al'"):
-        EnvCreator(TwoStepGame, group_agents="al")  # type: ignore[arg-type]
-    with pytest.raises(EnvError, match="group them"):
-        SingleAgentEnv(TwoStepGame())
-    assert isinstance(EnvCreator("CartPole-v1", agents=2, group_agents="all").make_single(), gym.Env)
+    for seen, paid, over in (([4, 0], 2 + 3 + 4, False), ([5, 0], 5, True)):
+        obs, reward, terminated, truncated, _ = env.step(0)
+        assert (obs.tolist(), reward, terminated, truncated) == (seen, paid, over, False)

@@ -78,7 +78,7 @@ def test_scripted_turns_show_time_and_slot_and_pay_everyone_in_the_episode() -> 
     env = ScriptedTurns(turns=[["a"], ["b"], ["b"]], ends={"a": 1})
     obs, _ = env.reset()
     assert [*obs] == ["a"] and obs["a"].tolist() == [0, 0]
-    obs, rewards, _, _, _ = env.step({"a": 1})
+    obs, rewards, *_ = env.step({"a": 1})
     assert obs["b"].tolist() == [1, 1] and rewards == {"a": 1.0}
     obs, rewards, terminated, _, _ = env.step({"b": 0})
     assert obs["a"].tolist() == [2, 0] and rewards == {"a": 2.0, "b": 102.0} and terminated == {"a": True, ALL: False}

@@ -49,18 +49,15 @@ def test_real_environments_give_each_agent_its_part(package: str, id: str, size:
     assert terminated[ALL] is False and truncated[ALL] is False
 
 
-def test_a_single_flag_ends_all_agents() -> None:
+def test_an_agent_that_ends_alone_is_left_out_until_all_have_ended_and_a_single_flag_ends_all() -> None:
+    both = {"agent_0": 0, "agent_1": 1}
     env = TupleEnv(Pair(ends=True))
     env.reset()
-    _, _, terminated, _, _ = env.step({"agent_0": 0, "agent_1": 1})
-    assert terminated == {"agent_0": True, "agent_1": True, ALL: True}
-
-
-def test_an_agent_that_ends_alone_is_left_out_until_all_have_ended() -> None:
+    assert env.step(both)[2] == {"agent_0": True, "agent_1": True, ALL: True}
     pair = Pair(ends=(True, False))
     env = TupleEnv(pair)
     env.reset()
-    obs, _, terminated, _, _ = env.step({"agent_0": 0, "agent_1": 1})
+    obs, _, terminated, _, _ = env.step(both)
     assert obs == {"agent_0": 1, "agent_1": 1} and terminated == {"agent_0": True, "agent_1": False, ALL: False}
     pair.ends = (True, True)
     obs, rewards, terminated, _, _ = env.step({"agent_1": 1})

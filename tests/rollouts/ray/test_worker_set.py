@@ -15,11 +15,15 @@ import pytest
 import torch
 
 from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_worker_set
+from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.data.small_runs import APEX
 from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.agents import Policies, own
+from tests.rollouts.fragment_equality import assert_equal_fragments
 from tests.rollouts.ray.programs import descendants
 from tests.run_comparison import assert_equal
 from tests.run_processes import Run
@@ -41,24 +45,60 @@ def remote(policy: PPO) -> Iterator[Any]:
     workers.stop()
 
 
-def test_methods_of_the_ray_worker_set_equal_those_in_one_process(policy: PPO, remote: Any) -> None:
-    local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **OPTIONS)
-    for _ in range(2):
+GAME = EnvCreator(RockPaperScissors, {"repetitions": 5})
+
+
+def two_policies() -> Policies:
+    agents, acted = (space.spaces for space in GAME.spaces())
+    return own(**{agent: PPO(agents[agent], acted[agent], seed=seed) for seed, agent in enumerate(agents)})
+
+
+@pytest.mark.parametrize("agents", ["one", "several"])
+def test_methods_of_the_ray_worker_set_equal_those_in_one_process(agents: str, policy: PPO) -> None:
+    """The processes build policies from other weights, and get the learner's before they sample."""
+    several = agents == "several"
+    env, learner, built = (GAME, two_policies(), two_policies()) if several else (CARTPOLE, policy, policy)
+    with torch.no_grad():
+        for weights in learner.parameters():
+            weights.add_(0.1)
+    local = WorkerSet(env, learner, [0, 1, 2], **OPTIONS)
+    remote = make_worker_set(env, built, num_workers=2, worker_indices=[0, 1, 2], **OPTIONS)
+    try:
+        for _ in range(2):
+            for workers in (local, remote):
+                workers.sync_weights(learner)
+            here, there = local.sample(), remote.sample()
+            assert_equal_fragments(here, there)
+            if several:
+                assert (here.env_steps, here.num_envs) == (there.env_steps, there.num_envs)
+            else:
+                learner.learn_on_batch(here)
+        assert local.get_metrics() == remote.get_metrics()
+        assert_equal(local.state_dict(), remote.state_dict())
+        assert remote.foreach_worker(lambda worker: worker.worker_index) == [0, 1, 2]
         for workers in (local, remote):
-            workers.sync_weights(policy)
+            workers.force_reset()
+            workers.sync_weights(learner)
         here, there = local.sample(), remote.sample()
-        assert here.columns == there.columns
-        assert all(torch.equal(here[name], there[name]) for name in here)
-        policy.learn_on_batch(here)
-    assert local.get_metrics() == remote.get_metrics()
-    assert_equal(local.state_dict(), remote.state_dict())
-    assert remote.foreach_worker(lambda worker: worker.worker_index) == [0, 1, 2]
-    for workers in (local, remote):
-        workers.force_reset()
-        workers.sync_weights(policy)
-    here, there = local.sample(), remote.sample()
-    assert torch.equal(here.obs, there.obs) and not here.t[0].any()
-    assert local.run_episodes(4) == remote.run_episodes(4)
+        assert_equal_fragments(here, there)
+        assert several or not here.t[0].any()
+        found, expected = remote.run_episodes(4), local.run_episodes(4)
+        assert found == expected
+        assert not several or [each.by_policy for each in found] == [each.by_policy for each in expected]
+        remote.submit_samples(1, 0)
+        samples = [remote.next_sample() for _ in range(2)]
+        theirs = [fragment for sample in samples for fragment in remote.fetch(sample)]
+        mine = [worker.sample() for worker in local.workers]
+        assert sum(sample.env_steps for sample in samples) == sum(map(env_steps, mine)) > 0
+        for fragment in theirs:  # those of a process come together, in any order
+            assert any(torch.equal(first_obs(fragment), first_obs(other)) for other in mine)
+    finally:
+        remote.stop()
+
+
+def first_obs(fragment: Any) -> torch.Tensor:
+    """The observations, or those of the first policy."""
+    return (fragment if isinstance(fragment, SampleBatch) else fragment["player_0"]).obs
 
 
 def test_sample_async_gives_fragments_as_they_become_ready(policy: PPO, remote: Any) -> None:

@@ -64,9 +64,7 @@ def test_rows_begin_with_the_initial_priorities_of_their_worker(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("key", ["initial_priorities", "prioritized"])
-def test_rewards_in_shards_are_clipped_and_without_initial_priorities_all_new_rows_have_the_same(
-    tmp_path: Path, key: str
-) -> None:
+def test_rewards_in_shards_are_clipped_and_new_rows_may_have_one_priority(tmp_path: Path, key: str) -> None:
     """CartPole pays 1; a wrapper that pays 5 is clipped to 1 again."""
     wrapped = ["policy.reward_filter=clip", f"env.wrappers=[{__name__}:PaysFive]"]
     buffer = buffers_of(train(tmp_path, *EARLY, *wrapped, f"data.{key}=false")[1])[0]

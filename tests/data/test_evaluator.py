@@ -17,14 +17,15 @@ import lightning_rl.data.evaluator as evaluator_module
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.runs import run
 from tests.callbacks.log_files import csv_rows
 from tests.data.small_runs import small_config
 from tests.envs.classic_control import CARTPOLE
-from tests.rollouts.counting import Counter
+from tests.refusals import not_refused
+from tests.rollouts.counting import Breaks, Counter
 from tests.run_comparison import assert_equal
 
 SHORT = (
@@ -166,22 +167,15 @@ def test_an_evaluation_of_episodes_that_do_not_end_is_cut_and_says_so_once(worke
         evaluator.evaluate(policy)
 
 
-class Lost(Counter):
-    """Its third step has a reward or an observation that is no number, or its reset has such an observation."""
+def test_numbers_that_are_not_finite_end_an_evaluation_with_an_error() -> None:
+    cases = [("obs", r"observation.*NaN"), ("reset", r"observation.*NaN"), ("reward", "nan in 5 steps")]
+    policy = small_policy(EnvCreator(Counter))
 
-    def __init__(self, part: str) -> None:
-        super().__init__(length=5)
-        self.part = part
+    def play(part: str) -> None:
+        env = EnvCreator(Breaks, {"part": part}, check=False)
+        WorkerSet(env, policy, num_envs=2, max_env_restarts=0).run_episodes(2)
 
-    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
-        obs, info = super().reset(**keywords)
-        return (obs * np.nan if self.part == "reset" else obs), info
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, reward, *ends, info = super().step(action)
-        if self.count == 3:
-            obs, reward = (obs * np.nan, reward) if self.part == "obs" else (obs, float("nan"))
-        return obs, reward, *ends, info
+    assert not_refused(play, cases, EnvError) == []
 
 
 def test_episodes_of_an_evaluation_depend_on_its_env_steps_and_not_on_how_many_there_were(workers_of: Any) -> None:

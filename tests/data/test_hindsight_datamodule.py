@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.cli import main
 from lightning_rl.data.hindsight_datamodule import HindsightDataModule
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
@@ -108,12 +107,6 @@ def test_a_closed_goal_environment_is_made_again() -> None:
     assert data._goals.env is None
     assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
     data.stop()
-
-
-def test_data_hindsight_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "data"]) == 0 and "drawn with goals that were reached (HER)" in capsys.readouterr().out
-    assert main(["describe", "data.hindsight_goals"]) == 0
-    assert "k, the number of other goals for each real one" in capsys.readouterr().out
 
 
 def test_goal_functions_are_found_through_gymnasium_wrappers() -> None:

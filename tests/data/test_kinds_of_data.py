@@ -32,9 +32,7 @@ def fit(policy: Any, data: Any) -> None:
         (PPO, [ReplayDataModule, ApexDataModule, PopulationDataModule], "on_policy"),
     ],
 )
-def test_a_policy_of_another_kind_is_refused_before_workers_start(
-    policy_class: Any, data_classes: list[Any], pipeline: str
-) -> None:
+def test_a_policy_of_another_kind_is_refused(policy_class: Any, data_classes: list[Any], pipeline: str) -> None:
     for data in (kind(CARTPOLE) for kind in data_classes):
         with pytest.raises(ConfigError, match=rf"{policy_class.__name__} learns from .*: use data={pipeline}$"):
             fit(policy_class(*CARTPOLE.spaces()), data)

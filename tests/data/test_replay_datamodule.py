@@ -195,7 +195,7 @@ def test_a_checkpoint_without_a_buffer_needs_save_replay_false_and_fills_a_new_o
         pytest.param([], 32, marks=pytest.mark.every),
     ],
 )
-def test_an_iteration_is_about_32_env_steps_and_the_same_gradient_steps(
+def test_an_iteration_is_about_32_env_steps_and_steps_are_the_same(
     workers: list[str], fragments: int, tmp_path: Path
 ) -> None:
     """What Lightning does for a batch is done once for all of them, whatever a fragment is."""

@@ -38,23 +38,6 @@ def test_the_update_ratio_is_exact_after_a_billion_steps() -> None:
     assert UpdateRatio(0.3).due(10**16 + 10) - UpdateRatio(0.3).due(10**16) == 3
 
 
-def test_no_gradient_step_is_due_before_learning_starts_nor_made_up_for_afterwards() -> None:
-    ratio = UpdateRatio(1.0, learning_starts=100)
-    assert [ratio.due(steps) for steps in (0, 99, 100, 101, 104)] == [0, 0, 0, 1, 4]
-
-
-def test_each_resume_without_the_buffer_waits_as_long_as_the_first_start() -> None:
-    """Nothing is due for 100 steps after 0, 500 and 900; the saved state does not make it longer."""
-    saved = UpdateRatio(1.0, learning_starts=100).state_dict()
-    for started in (0, 500, 900):
-        ratio = UpdateRatio(1.0, learning_starts=100)
-        ratio.load_state_dict(saved)
-        ratio.start_again(started)
-        assert [ratio.due(started + steps) for steps in (0, 100, 101, 104)] == [0, 0, 1, 4]
-        ratio.record_steps(4)
-        saved = ratio.state_dict()
-
-
 def test_numbers_out_of_range_are_refused() -> None:
     cases = [(0.0, 0), (-1.0, 0), (1.0, -1), (float("nan"), 0), (float("inf"), 0)]
     assert not_refused(UpdateRatio, [(*case, "expected") for case in cases]) == []

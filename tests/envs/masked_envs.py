@@ -100,7 +100,7 @@ class Masked(gym.Env[Any, Any]):
 
     def _observe(self, call: str) -> tuple[Any, dict[str, Any]]:
         self.calls += 1
-        times = {"always": True, "third": self.calls % 3 == 0, "first env": self.index == 0}
+        times = {"always": True, "third": self.steps % 3 == 2, "first env": self.index == 0}
         gives = times.get(self.time, self.time == call)
         self.mask = random_mask(self.action_space, self.np_random) if gives else None
         lists = self.form == "lists" or (self.form == "mixed" and self.calls % 2)

@@ -57,8 +57,6 @@ def test_other_forms_of_masks(space: spaces.Space[Any], mask: Any, flat: list[in
         (spaces.Box(0, 1, (2,)), ON, 0),
     ],
 )
-def test_a_mask_of_another_form_is_refused_with_the_width_it_needs(
-    space: spaces.Space[Any], mask: Any, width: int
-) -> None:
+def test_a_mask_of_another_form_is_refused_with_its_width(space: spaces.Space[Any], mask: Any, width: int) -> None:
     with pytest.raises(EnvApiError, match=rf"(?s)'E'.*action_mask=.*expected {width} bools"):
         ActionMasks(space, "E").flat(mask)

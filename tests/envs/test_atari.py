@@ -19,6 +19,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.refusals import not_refused
+from tests.rollouts.counting import Alternating
 
 pytest.importorskip("ale_py", reason='needs pip install -e ".[atari]"')
 cv2 = pytest.importorskip("cv2", reason='needs pip install -e ".[atari]"')
@@ -26,31 +27,12 @@ cv2 = pytest.importorskip("cv2", reason='needs pip install -e ".[atari]"')
 SAME_START = {"noop_max": 0}  # the two ways draw the number of no-ops from different generators
 
 
-class Pixels:
+class Pixels(Alternating):
     """Acts by what it sees, so that equal observations give equal actions."""
-
-    env_steps = prev_actions = prev_rewards = 0
-    is_recurrent = False
-
-    def __init__(self, actions: int = 4) -> None:
-        self.actions = actions
-
-    def eval(self) -> None: ...
-
-    def seed_exploration(self, seed: int) -> None: ...
-
-    def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
-        return []
-
-    def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
-        return {}
 
     def compute_actions(self, obs: Any, state: Any, **_: Any) -> tuple[torch.Tensor, list[Any], dict[str, Any]]:
         sums = np.asarray(obs, dtype=np.int64).reshape(len(obs), -1).sum(axis=1)
-        return torch.from_numpy(sums // 7 % self.actions), [], {}
-
-    def env_actions(self, actions: torch.Tensor) -> np.ndarray:
-        return actions.numpy()
+        return torch.from_numpy(sums // 7 % 4), [], {}
 
 
 def worker(game: str, length: int, vectorization: str, envs: int = 1, steps: int | None = None, **more: Any) -> Any:

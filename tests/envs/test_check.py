@@ -71,9 +71,7 @@ def test_an_environment_that_does_not_repeat_is_warned_about(unseeded: type, cap
     ("wrapper", "instead"),
     [("NormalizeObservation", "policy.observation_filter=mean_std"), ("NormalizeReward", "policy.reward_filter")],
 )
-def test_a_wrapper_with_statistics_of_its_own_is_named(
-    wrapper: str, instead: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrapper_with_own_statistics_is_named(wrapper: str, instead: str, caplog: pytest.LogCaptureFixture) -> None:
     EnvCreator("CartPole-v1", wrappers=[f"gymnasium.wrappers.{wrapper}"]).spaces()
     (record,) = caplog.records
     assert wrapper in record.getMessage() and instead in record.getMessage()

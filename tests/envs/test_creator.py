@@ -43,9 +43,7 @@ def test_good_environments_raise_no_false_alarm(id: str) -> None:
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_the_error_for_an_id_of_a_known_plug_in_names_its_package(
-    installed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_for_an_id_of_a_plug_in_names_its_package(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec("gymnasium") if installed else None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
     way = "Name the package" if installed else "pip install minigrid"

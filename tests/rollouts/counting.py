@@ -1,4 +1,4 @@
-"""A counting environment, and a policy that acts by the parity of its count."""
+"""Counting environments, and a policy that acts by the parity of their counts."""
 
 from __future__ import annotations
 
@@ -31,6 +31,26 @@ class Counter(gym.Env[np.ndarray, int]):
         self.count += 1
         end = self.count == self.length
         return self._obs(), float(self.count), end and self.terminates, end and not self.terminates, {}
+
+
+class Breaks(Counter):
+    """Raises in its third step, or gives an observation or a reward that is no number there, or at its "reset"."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(length=5)
+        self.part = part
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(**keywords)
+        return (obs * np.nan if self.part == "reset" else obs), info
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *ends, info = super().step(action)
+        if self.count == 3 and self.part == "raise":
+            raise RuntimeError("motor on fire")
+        if self.count == 3:
+            obs, reward = (obs * np.nan, reward) if self.part == "obs" else (obs, float("nan"))
+        return obs, reward, *ends, info
 
 
 class Alternating:

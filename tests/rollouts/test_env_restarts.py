@@ -84,9 +84,3 @@ def test_evaluation_episodes_of_a_failed_environment_are_played_again(tmp_path: 
 def test_an_environment_whose_close_raises_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crashing.CrashingCartPole, "close", Mock(side_effect=OSError("the handle is invalid")))
     assert len(worker(once(tmp_path, "raise", 15)).sample().rewards) == 64
-
-
-def test_a_value_that_is_not_finite_is_named_with_the_action_before_it() -> None:
-    always = worker({"how": "nan", "at": 10}, max_env_restarts=0)
-    with pytest.raises(EnvError, match=r"sub-environment 0, row 9 is nan, after action [01]"):
-        always.sample()

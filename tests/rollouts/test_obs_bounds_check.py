@@ -34,7 +34,7 @@ class Leaves(gym.Env[np.ndarray, int]):
         return np.array([self.count], np.float32), 1.0, False, False, {}
 
 
-def test_an_environment_that_leaves_its_space_after_step_50_is_warned_about_once(
+def test_an_environment_that_leaves_its_space_is_warned_about_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     check_env(Leaves(), "leaves")  # 20 steps are too few for a warning
@@ -63,9 +63,7 @@ def test_an_environment_that_leaves_its_space_after_step_50_is_warned_about_once
         (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(9)]), ([1], [8]), ([1], [9])),
     ],
 )
-def test_bounds_of_every_kind_of_space_are_checked(
-    space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bounds_of_all_kinds_of_spaces(space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture) -> None:
     watch = ObsBoundsCheck(space, "it")
     watch.check(inside, env_steps=10)
     assert watch.due == 10 + CHECK_EVERY and not caplog.records

@@ -44,9 +44,7 @@ def test_workers_in_this_process_take_turns_and_start_with_the_first_after_a_for
 
 
 @pytest.mark.ray
-def test_submit_samples_keeps_the_given_number_in_flight_with_the_steps_of_their_weights(
-    policy: PPO, remote: Any
-) -> None:
+def test_submit_samples_keeps_as_many_in_flight_with_the_steps_of_their_weights(policy: PPO, remote: Any) -> None:
     remote.sync_weights(policy)
     assert remote.oldest_gradient_steps is None
     remote.submit_samples(2, 0)

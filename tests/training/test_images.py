@@ -4,40 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
 from lightning_rl import Algorithm
+from tests.training.probes import Probe
 
 MODEL = {"conv_filters": [[8, 4, 2], [16, 3, 2]], "post_fcnet_hiddens": [32], "fcnet_hiddens": [32]}
 SMALL = ["data.learning_starts=100", "data.batch_size=64", "data.capacity=1000", "data.training_intensity=1.0"]
 
 
-class LitSide(gym.Env[np.ndarray, Any]):
+class LitSide(Probe):
     """One step: the left or the right half of a noisy image is lit; pays 1 − (distance of the action from it)."""
 
-    observation_space = spaces.Box(0, 255, (12, 12, 3), np.uint8)
-
     def __init__(self, continuous: bool = False) -> None:
-        self.continuous = continuous
+        self.continuous, self.observation_space = continuous, spaces.Box(0, 255, (12, 12, 3), np.uint8)
         self.action_space = spaces.Box(-1.0, 1.0, (1,)) if continuous else spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
+    def observe(self) -> np.ndarray:
         self.side = int(self.np_random.integers(2))
-        return self.look(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        chosen = (float(action[0]) + 1.0) / 2.0 if self.continuous else float(action)
-        return self.look(), 1.0 - abs(chosen - self.side), True, False, {}
-
-    def look(self) -> np.ndarray:
         image = self.np_random.integers(0, 100, (12, 12, 3), dtype=np.uint8)
         image[:, 6 * self.side : 6 * self.side + 6] += 150
         return image
+
+    def reward(self, action: Any) -> float:
+        chosen = (float(action[0]) + 1.0) / 2.0 if self.continuous else float(action)
+        return 1.0 - abs(chosen - self.side)
 
 
 @pytest.mark.parametrize(

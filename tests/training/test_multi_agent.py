@@ -157,16 +157,6 @@ def test_an_algorithm_names_policies_by_their_ids(tmp_path: Path) -> None:
         algorithm.stop()
 
 
-def test_a_frozen_policy_keeps_its_weights(tmp_path: Path) -> None:
-    both = ["policies={a: {policy: ppo}, b: {policy: ppo}}", MAPPING]
-    policy, datamodule, trainer = run.build(config(tmp_path / "run", *CARTPOLES, *both, "policies_to_train=[a]"))
-    before = policy.get_weights()
-    run.fit(policy, datamodule, trainer)
-    after = policy.get_weights()
-    np.testing.assert_equal(after["b"], before["b"])
-    assert any((before["a"][name] != value).any() for name, value in after["a"].items())
-
-
 # -- policies that replay, trained from a later iteration on ----------------------------------------------------------
 LATE = ["env.id=CartPole-v1", "env.agents=2", "workers.logical_workers=1", *LANES, "experiment=none"]
 PPO_AND_DQN: dict[str, Any] = {

@@ -48,7 +48,7 @@ def values(policy: Policy, *observations: float) -> list[float]:
         (probes.Terminating, {0.0: 1.9375, 4.0: 1.0}),  # 1 + ½ + ¼ + ⅛ + 1/16, and the last step alone
     ],
 )
-def test_on_policy_algorithms_learn_the_known_values(
+def test_on_policy_algorithms_learn_known_values(
     name: str, probe: type[probes.Probe], known: dict[float, float]
 ) -> None:
     policy = train(name, probe, iterations=40 if "passes" in CRITICS[name][1] else 120)

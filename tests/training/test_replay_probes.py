@@ -71,7 +71,7 @@ VALUES: list[tuple[type[probes.Probe], dict[float, float]]] = [
 
 @pytest.mark.parametrize("name", each(name for name in DISCRETE if name != "c51"))  # whose atoms would take much longer
 @pytest.mark.parametrize(("probe", "known"), VALUES)
-def test_off_policy_algorithms_learn_the_known_values(
+def test_off_policy_algorithms_learn_known_values(
     name: str, probe: type[probes.Probe], known: dict[float, float]
 ) -> None:
     found = best_values(train_on_replay(name, probe, iterations=30), list(known))

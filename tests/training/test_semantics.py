@@ -16,7 +16,7 @@ from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
-from tests.training.probes import learn_by_hand
+from tests.training.probes import Probe, learn_by_hand
 
 pytestmark = pytest.mark.slow
 
@@ -43,19 +43,16 @@ def test_cartpole_under_a_time_limit_of_50_learns_to_balance_for_longer(tmp_path
     assert run.train(config)["best_return"] >= 200
 
 
-class EndlessReward(gym.Env[np.ndarray, int]):
+class EndlessReward(Probe):
     """Four states in a circle, reward 1 at every step, for ever."""
 
-    observation_space = action_space = gym.spaces.Discrete(4)
+    length = 10**9
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.state = 0
-        return np.int64(0), {}
+    def __init__(self) -> None:
+        self.observation_space = self.action_space = gym.spaces.Discrete(4)
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.state = (self.state + 1) % 4
-        return np.int64(self.state), 1.0, False, False, {}
+    def observe(self) -> Any:
+        return np.int64(self.t % 4)
 
 
 def endless_value(algorithm: type[Policy], **keywords: Any) -> float:

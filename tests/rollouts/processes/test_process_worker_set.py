@@ -223,9 +223,7 @@ def test_a_given_up_process_gives_no_result_and_its_workers_are_not_idle(policy:
         assert remote.idle_workers == [0] and remote.next_result() is None
 
 
-def test_a_failed_sample_of_workers_in_this_process_is_rolled_back(
-    policy: PPO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sample_of_workers_here_is_rolled_back(policy: PPO, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = WorkerSet(CARTPOLE, policy, [0, 1], **OPTIONS)
     before, first = workers.state_dict(), workers.sample()
     workers.load_state_dict(before)

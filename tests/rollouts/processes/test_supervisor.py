@@ -176,7 +176,7 @@ def test_a_repeated_deadline_is_longer_each_time() -> None:
         (Limits(start_timeout_s=90.0), r"took more than 90 s for sample.*workers\.start_timeout_s=90"),
     ],
 )
-def test_a_deadline_is_kept_to_and_named_by_its_key(
+def test_a_deadline_is_kept_and_named_by_its_key(
     limits: Limits, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers = start(1, one_by_one(Fate("hangs")), limits=limits)

@@ -275,9 +275,7 @@ def test_the_learner_goes_on_while_a_worker_hangs(tmp_path: Path) -> None:
 # -- equal runs --------------------------------------------------------------------------------------
 @pytest.mark.ray
 @pytest.mark.parametrize(
-    "overrides",
-    [pytest.param([], marks=pytest.mark.slow), ["data.num_aggregators=1", "data.replay_proportion=0.5"]],
-    ids=str,
+    "overrides", [pytest.param([], marks=pytest.mark.slow), ["data.num_aggregators=1", "data.replay_proportion=0.5"]]
 )
 def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, overrides: list[str]) -> None:
     """Three logical workers in two processes, so that these are not equally fast."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,10 +17,11 @@ from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
-from tests.rollouts.processes.fake_transport import FakeProcess, Fate
+from tests.rollouts.processes.fake_transport import Fate
 from tests.rollouts.processes.fake_worker_set import (
     fake_worker_set,
     kill_worker_1,
+    nth,
     own_faulthandler,  # noqa: F401 (an autouse fixture)
 )
 
@@ -50,12 +51,7 @@ def test_a_population_is_smaller_without_given_up_processes() -> None:
 
 def test_an_interrupted_population_is_rolled_back() -> None:
     """Worker 0 has answered when the run is interrupted: a resumed run begins with its episodes again."""
-    calls = iter(range(100))
-
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("hangs" if method == "call_worker" and next(calls) == 3 else "done")
-
-    remote, found = populations_of(fate)
+    remote, found = populations_of(nth("hangs", [3], "call_worker"))
     next(found)
     before = remote.positions()
     remote.stop_when(lambda: True)
@@ -82,15 +78,8 @@ def requests_of(policy: PPO, fate: Any = lambda *_: Fate(), **options: Any) -> t
 
 def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -> None:
     """Requests in fixed order are waited for, unless the run ends because no process answers."""
-    calls = iter(range(1000))
-
-    def hangs(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("hangs" if method != "start" and next(calls) > 2 else "done")
-
-    def dies(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("done" if method == "start" else "dies")
-
-    for fate, ends in ((hangs, KeyboardInterrupt), (dies, EnvError)):
+    # The first two requests start the processes.
+    for fate, ends in ((nth("hangs", range(5, 100)), KeyboardInterrupt), (nth("dies", range(2, 100)), EnvError)):
         remote, requests = requests_of(policy, fate, limits=Limits(max_restarts=0))
         remote.stop_when(lambda: True)
         with pytest.raises(ends):

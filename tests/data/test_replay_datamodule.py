@@ -157,10 +157,7 @@ def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
 def test_a_buffer_that_cannot_hold_a_batch_of_sequences_is_refused(tmp_path: Path) -> None:
     """128 rows of one long episode are 16 sequences of 8, but that the newest one is not complete."""
     cases = [
-        (
-            120,
-            r"16 sequences that start 8 rows apart .* a buffer of 128 rows; data\.capacity leaves 120: raise it",
-        ),
+        (120, r"16 sequences that start 8 rows apart .* a buffer of 128 rows; data\.capacity leaves 120: raise it"),
         (128, r"16 .*15"),
     ]
     few = [*RECURRENT, "env=mountaincar", "data.learning_starts=40", "total_env_steps=200"]
@@ -190,10 +187,7 @@ def test_a_checkpoint_without_a_buffer_needs_save_replay_false_and_fills_a_new_o
 
 @pytest.mark.parametrize(
     ("workers", "fragments"),
-    [
-        (["workers.fragment_length=8", "workers.envs_per_worker=2"], 2),
-        pytest.param([], 32, marks=pytest.mark.every),
-    ],
+    [(["workers.fragment_length=8", "workers.envs_per_worker=2"], 2), pytest.param([], 32, marks=pytest.mark.every)],
 )
 def test_an_iteration_is_about_32_env_steps_and_steps_are_the_same(
     workers: list[str], fragments: int, tmp_path: Path

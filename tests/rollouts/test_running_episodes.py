@@ -171,9 +171,7 @@ def test_the_state_of_1000_environments_after_1000_steps_is_below_a_megabyte() -
     assert file.tell() <= 1.05 * 2**20
 
 
-def test_actions_of_episodes_that_are_over_or_endless_are_dropped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_actions_of_episodes_that_are_over_or_endless_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     log = ActionLog()
     log.restart([0, 1])
     for step in range(20_000):

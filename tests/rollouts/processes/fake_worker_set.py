@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,5 +50,15 @@ def fake_worker_set(policy: Any, fate: Any, indices: Sequence[int] = (0, 1, 2), 
 
 
 def kill_worker_1(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-    """A fate in which every call of worker 1 kills its process."""
-    return Fate("dies" if method == "call_worker" and arguments[0] == 1 else "done")
+    """A fate in which every call and every sample of worker 1 kills its process."""
+    return Fate("dies" if method in ("call_worker", "sample") and arguments[0] in (1, [1]) else "done")
+
+
+def nth(kind: str, numbers: Container[int], method: str | None = None) -> Any:
+    """Fates of which those of the requests (of a method) with these numbers, counted from 0, are of that kind."""
+    count = itertools.count()
+
+    def fate(process: FakeProcess, called: str, arguments: Sequence[Any]) -> Fate:
+        return Fate(kind if method in (None, called) and next(count) in numbers else "done")
+
+    return fate

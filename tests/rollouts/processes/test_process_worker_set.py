@@ -22,6 +22,7 @@ from tests.rollouts.processes.fake_worker_set import (
     OPTIONS,
     fake_worker_set,
     kill_worker_1,
+    nth,
     own_faulthandler,  # noqa: F401 (an autouse fixture)
     random_deaths,
 )
@@ -56,13 +57,8 @@ def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: i
 
 def test_after_a_death_the_next_fragment_begins_with_a_reset(policy: PPO) -> None:
     """Nothing is spliced: the first row after a death starts an episode, and no fragment comes twice."""
-    deaths = iter([False] * 4 + [True] + [False] * 100)
-
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("dies" if method == "sample" and next(deaths) else "done")
-
     twin = WorkerSet(CARTPOLE, policy, [0], **OPTIONS)
-    remote = fake_worker_set(policy, fate, [0], num_workers=1)
+    remote = fake_worker_set(policy, nth("dies", [4], "sample"), [0], num_workers=1)
     for workers in (twin, remote):
         workers.sync_weights(policy)
     for _ in range(4):
@@ -130,8 +126,7 @@ def test_a_call_of_a_worker_has_a_result_although_its_process_dies(policy: PPO) 
 def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
     """Outside sampling too: a function is applied to a worker whose process died."""
     policy = DQN(*CARTPOLE.spaces(), seed=1)
-    dies = iter([False, True, False, False, False])  # start, sample, start, sample, call
-    remote = fake_worker_set(policy, lambda *_: Fate("dies" if next(dies) else "done"), [0], num_workers=1)
+    remote = fake_worker_set(policy, nth("dies", [1]), [0], num_workers=1)  # start, sample, start, sample, call
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.fill_(0.25)
@@ -146,8 +141,7 @@ def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
 
 def test_state_dict_waits_for_no_process(policy: PPO) -> None:
     """It needs no answer of a worker, so a run can be saved while all workers hang."""
-    hangs = iter([False] * 3 + [True] * 10)
-    remote = fake_worker_set(policy, lambda *_: Fate("hangs" if next(hangs) else "done"), [0], num_workers=1)
+    remote = fake_worker_set(policy, nth("hangs", range(3, 100)), [0], num_workers=1)
     remote.sync_weights(policy)
     remote.submit_samples(1, 0)
     remote.next_sample()
@@ -160,12 +154,7 @@ def test_state_dict_waits_for_no_process(policy: PPO) -> None:
 
 def test_an_interrupted_sample_is_rolled_back(policy: PPO) -> None:
     """One of two workers has answered when the run is interrupted: a resumed run begins with both fragments again."""
-    hangs = iter([False] * 2 + [True, False])
-
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("hangs" if method == "sample" and next(hangs) else "done")
-
-    remote = fake_worker_set(policy, fate, [0, 1], num_workers=2)
+    remote = fake_worker_set(policy, nth("hangs", [2], "sample"), [0, 1], num_workers=2)
     remote.sync_weights(policy)
     remote.sample()
     before = remote.state_dict()
@@ -207,15 +196,11 @@ def test_in_order_a_request_to_a_dead_process_keeps_the_weights_at_submission(po
 
 def test_a_given_up_process_gives_no_result_and_its_workers_are_not_idle(policy: PPO) -> None:
     """Worker 1 dies over every sample and every call."""
-
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("dies" if method == "sample" and arguments[0] == [1] else "done")
-
-    for mortal in (kill_worker_1, fate):
-        remote = fake_worker_set(policy, mortal, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
+    for samples_first in (False, True):
+        remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
         remote.sync_weights(policy)
         assert remote.idle_workers == [0, 1]
-        if mortal is fate:
+        if samples_first:
             remote.sample()
         for worker_index in remote.idle_workers:
             remote.submit(worker_index, methodcaller("get_metrics"))

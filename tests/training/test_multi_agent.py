@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from lightning_rl.runs.multi_agent import default_policies
 from tests.envs.classic_control import CARTPOLE
 from tests.families import each
 from tests.refusals import not_refused
-from tests.run_comparison import assert_equal, rows
+from tests.run_comparison import assert_equal, first_checkpoint, resume, rows
 
 LANES = ["workers.envs_per_worker=2", "workers.fragment_length=16"]
 SMALL = [
@@ -209,13 +208,8 @@ def test_an_added_policy_that_replays_needs_a_buffer_before_it_learns(algorithm:
 
 def test_a_mapping_by_a_lambda_is_saved_as_the_policy_of_each_agent(tmp_path: Path) -> None:
     """RLlib's usual form; no file can name a lambda."""
-    settings: dict[str, Any] = {
-        "env": {"agents": 2},
-        "policies": {"x": {}, "y": {}},
-        "policy_mapping": lambda agent: "x" if agent.endswith("0") else "y",
-        "run_dir": str(tmp_path / "run"),
-    }
-    first: Any = Algorithm("ppo", "cartpole", config=settings, overrides=["experiment=none", *LANES])
+    by_number = {"policy_mapping": lambda agent: "x" if agent.endswith("0") else "y", "policies": {"x": {}, "y": {}}}
+    first: Any = Algorithm("ppo", config={**by_number, "run_dir": str(tmp_path / "run")}, overrides=LATE)
     first.train()
     again: Any = Algorithm.restore(first.save(tmp_path / "two.ckpt"))
     for algorithm in (first, again):
@@ -225,13 +219,10 @@ def test_a_mapping_by_a_lambda_is_saved_as_the_policy_of_each_agent(tmp_path: Pa
 
 
 def test_a_policy_that_no_file_can_name_is_warned_of_before_training() -> None:
-    settings: dict[str, Any] = {
-        "env": {"agents": 2},
-        "policies": {"x": {}, "y": {"policy": lambda obs: 0}},
-        "policy_mapping": {"agent_0": "x", "agent_1": "y"},
-    }
+    policies = {"x": {}, "y": {"policy": lambda obs: 0}}
+    settings: dict[str, Any] = {"policies": policies, "policy_mapping": {"agent_0": "x", "agent_1": "y"}}
     with pytest.warns(UserWarning, match=r"save\(\).*policies\.y\.function"):
-        Algorithm("ppo", "cartpole", config=settings, overrides=["experiment=none"]).stop()
+        Algorithm("ppo", config=settings, overrides=LATE).stop()
 
 
 def test_a_buffer_that_is_made_late_is_restored_from_a_checkpoint(algorithm: Any, tmp_path: Path) -> None:
@@ -299,17 +290,10 @@ def test_a_policy_whose_first_gradient_step_lies_beyond_the_run_is_named_before_
     ],
 )
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: int) -> None:
-    whole, part = tmp_path / "whole", tmp_path / "part"
+    whole = tmp_path / "whole"
     run.train(config(whole, *RUNS_HERE[name], f"workers.num_workers={workers}"))
-    shutil.copytree(whole, part, ignore=shutil.ignore_patterns("status.json", "last.ckpt", "best_*"))
-    (first, *later) = sorted((part / "checkpoints").glob("step_*.ckpt"))
-    assert later
-    for file in later:
-        file.unlink()
-    taken = run.resumed_config(part, {})
-    check_config(taken)
-    run.train(taken, ckpt_path=first)
-    assert_equal(learned(whole), learned(part))
+    again = resume(whole, first_checkpoint(whole), tmp_path / "again", 256, workers)
+    assert_equal(learned(whole), learned(again))
 
 
 def test_a_run_goes_on_without_the_file_of_its_frozen_policy(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ def fit(
 
     The policy has the newest value of each metric in `reported`, and Lightning's count of steps in `lightning_steps`.
     """
-    policy, datamodule, trainer = run.build(small_config(run_dir, *overrides, check=check))
-    trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
+    config = small_config(run_dir, *overrides, check=check)
+    config["callbacks"] = [*callbacks]
+    policy, datamodule, trainer = run.build(config)
     run.fit(policy, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
     policy.reported, policy.lightning_steps = latest_metrics(trainer), trainer.global_step  # type: ignore[assignment]
     return policy, datamodule

@@ -47,6 +47,8 @@ def test_runs_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ]
     assert not_refused(lambda overrides: fit(tmp_path, *TWO_WORKERS, *overrides), cases) == []
     assert not list(tmp_path.glob("checkpoints/*"))
+    raw = ["policy=impala", "policy.minibatches=1", "exploration=curiosity", "exploration.normalize=false"]
+    assert fit(tmp_path, *TWO_WORKERS, *raw)[0].gradient_steps > 0
 
 
 def test_arguments_that_exclude_each_other_are_refused() -> None:

@@ -39,5 +39,5 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, name: 
     policy, _ = fit(whole, f"total_env_steps={total}", f"checkpoint.every_env_steps={half}", *overrides)
     fit(parts, f"total_env_steps={half}", *overrides)
     fit(parts, f"total_env_steps={total}", *overrides, resume=True)
-    assert policy.gradient_steps > 10
+    assert policy.gradient_steps > 5
     assert_equal(everything(whole), everything(parts))

@@ -76,7 +76,7 @@ KINDS = {
     "no autoreset": maker(PPO, CARTPOLE, mode=AutoresetMode.DISABLED),
     "a wrapper's memory": maker(PPO, EnvCreator("CartPole-v1", wrappers=[STACKED])),
     "a time limit": maker(PPO, EnvCreator("Pendulum-v1", max_episode_steps=10)),
-    "masks in some steps": maker(PPO, EnvCreator(Masked, {"actions": "discrete", "time": "third"})),
+    "masks in some steps": maker(PPO, EnvCreator(Masked, {"actions": "discrete", "time": "third", "form": "lists"})),
     "recurrent": maker(PPO, CARTPOLE, LSTM),
     "running returns": maker(PPO, CARTPOLE, {"reward_filter": "return_std"}),
     "epsilon": maker(DQN, CARTPOLE),

@@ -21,23 +21,20 @@ APEX = ["policy=apex", *REPLAY[1:], "data.num_shards=2", "data.fragments_per_ite
 APEX += ["data.training_intensity=0.25", "workers.fragment_length=8"]
 
 
-def small_config(run_dir: Path, *overrides: str, check: bool = True) -> dict[str, Any]:
+def small_config(run_dir: Path, *overrides: str, callbacks: Sequence[Any] = (), check: bool = True) -> dict[str, Any]:
     composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    composed["callbacks"] = [*callbacks] or composed["callbacks"]
     if check:
         check_config(composed)
     return composed
 
 
-def fit(
-    run_dir: Path, *overrides: str, resume: bool = False, callbacks: Sequence[Any] = (), check: bool = True
-) -> tuple[Any, Any]:
-    """Policy and DataModule of a finished run whose processes, if any, are gone.
+def fit(run_dir: Path, *overrides: str, resume: bool = False, **options: Any) -> tuple[Any, Any]:
+    """Policy and DataModule of a finished run whose processes, if any, are gone; options as of `small_config`.
 
     The policy has the newest value of each metric in `reported`, and Lightning's count of steps in `lightning_steps`.
     """
-    config = small_config(run_dir, *overrides, check=check)
-    config["callbacks"] = [*callbacks]
-    policy, datamodule, trainer = run.build(config)
+    policy, datamodule, trainer = run.build(small_config(run_dir, *overrides, **options))
     run.fit(policy, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
     policy.reported, policy.lightning_steps = latest_metrics(trainer), trainer.global_step  # type: ignore[assignment]
     return policy, datamodule

@@ -106,7 +106,8 @@ def test_only_a_save_before_the_end_warns_of_episodes_that_it_cuts(
     assert ("this checkpoint cuts" in caplog.text) == warns
 
 
-def test_agents_with_equal_spaces_share_the_runs_policy_and_others_have_one_for_each_kind(tmp_path: Path) -> None:
+def test_agents_with_equal_spaces_share_the_runs_policy(tmp_path: Path) -> None:
+    """Others have a policy for each kind of spaces."""
     kinds = {"speaker_0": ["speaker_0"], "listener_0": ["listener_0"]}
     shared = {"shared": ["agent_0", "agent_1", "agent_2"]}
     for env, agents in ((CARTPOLES, shared), (["env=simple_speaker_listener"], kinds)):
@@ -154,6 +155,16 @@ def test_an_algorithm_names_policies_by_their_ids(tmp_path: Path) -> None:
             algorithm.get_policy("lerner")
     finally:
         algorithm.stop()
+
+
+def test_a_frozen_policy_keeps_its_weights(tmp_path: Path) -> None:
+    both = ["policies={a: {policy: ppo}, b: {policy: ppo}}", MAPPING, "policies_to_train=[a]"]
+    policy, datamodule, trainer = run.build(config(tmp_path / "run", *CARTPOLES, *both))
+    before = policy.get_weights()
+    run.fit(policy, datamodule, trainer)
+    after = policy.get_weights()
+    np.testing.assert_equal(after["b"], before["b"])
+    assert any((before["a"][name] != value).any() for name, value in after["a"].items())
 
 
 # -- policies that replay, trained from a later iteration on ----------------------------------------------------------

@@ -166,7 +166,7 @@ def test_the_learner_goes_on_while_a_slow_worker_acts_unless_the_order_is_fixed(
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
 def test_workers_act_while_the_policy_learns(limit: int) -> None:
-    """Staleness is the number of requests in flight. Acting and learning take 1 each: together about 1 a batch, and not 2; even with one request at a time."""
+    """Staleness is the number of requests in flight. Acting and learning take 1 each: together about 1 a batch."""
     workers = Virtual(1.0)
     _, ages = learn(workers, 50, requests_per_worker=limit)
     assert workers.clock < 52 and ages == [*range(limit), *[limit] * (50 - limit)]

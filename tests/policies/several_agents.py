@@ -12,11 +12,15 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 
-__all__ = ["DQN_ENTRY", "PPO_ENTRY", "SMALL", "agent_spaces", "fragment_of", "sample", "several"]
+__all__ = [
+    "DQN_ENTRY", "FIRST_AND_SECOND", "PPO_ENTRY", "SMALL", "agent_spaces", "fragment_of", "ppo_and_dqn", "sample",
+    "several", "two_ppo",
+]  # fmt: skip
 
 SMALL: dict[str, Any] = {"fcnet_hiddens": [8]}
 PPO_ENTRY: dict[str, Any] = {"_target_": "lightning_rl.policies.PPO", "model": SMALL, "passes": 2, "minibatches": 2}
 DQN_ENTRY: dict[str, Any] = {"_target_": "lightning_rl.policies:DQN", "model": SMALL}
+FIRST_AND_SECOND = {"cart_0": "first", "cart_1": "second"}
 
 
 def agent_spaces(carts: int = 2, pendulums: int = 0) -> tuple[spaces.Dict, spaces.Dict]:
@@ -33,6 +37,16 @@ def several(
     """A policy that holds these policies."""
     spaces_of_agents = agent_spaces(carts, pendulums)
     return MultiAgentPolicy(*spaces_of_agents, policies=policies, policy_mapping=mapping, **keywords)
+
+
+def ppo_and_dqn(**keywords: Any) -> MultiAgentPolicy:
+    """Policies of two algorithms, one for each of two agents."""
+    return several({"first": PPO_ENTRY, "second": DQN_ENTRY}, FIRST_AND_SECOND, **keywords)
+
+
+def two_ppo(**keywords: Any) -> MultiAgentPolicy:
+    """Two policies of one algorithm, one for each of two agents."""
+    return several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND, **keywords)
 
 
 def fragment_of(policy: Policy, *, length: int = 16, lanes: int = 2, seed: int = 0) -> SampleBatch:

@@ -178,8 +178,7 @@ def test_likelihoods_and_values_use_the_given_state(model: dict[str, Any]) -> No
     none, zero = (policy.compute_log_likelihoods(actions, obs, state) for state in ((), start))
     other = policy.compute_log_likelihoods(actions, obs, [part + 2.0 for part in start])
     fragment = SampleBatch(
-        obs=obs.unsqueeze(0),
-        state_in={str(number): part.unsqueeze(0) + 2.0 for number, part in enumerate(start)},
+        obs=obs.unsqueeze(0), state_in={str(number): part.unsqueeze(0) + 2.0 for number, part in enumerate(start)}
     )
     assert not torch.allclose(policy.values(fragment.obs), policy.values(fragment.obs, fragment), rtol=1e-3)
     assert torch.equal(none, zero) and (none - other).abs().max() > 1e-3

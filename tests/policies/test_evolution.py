@@ -347,10 +347,7 @@ def test_es_and_ars_learn_with_lstms_and_nested_spaces(kind: type[EvolutionStrat
 # -- refusals ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("keywords", "message"),
-    [
-        ({"sigma": 0.0}, r"policy\.sigma=0\.0; expected a number above 0"),
-        ({"reward_filter": "sign"}, "none"),
-    ],
+    [({"sigma": 0.0}, r"policy\.sigma=0\.0; expected a number above 0"), ({"reward_filter": "sign"}, "none")],
 )
 @BOTH
 def test_es_and_ars_refuse_sigma_0_and_reward_filters(

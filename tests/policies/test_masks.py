@@ -237,8 +237,7 @@ def test_random_policies_keep_to_masks_of_any_discrete_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "vectorization"),
-    [(False, "sync"), (True, "sync"), pytest.param(True, "async", marks=pytest.mark.slow)],
+    ("pairs", "vectorization"), [(False, "sync"), (True, "sync"), pytest.param(True, "async", marks=pytest.mark.slow)]
 )
 def test_agents_may_give_their_masks_in_different_places(pairs: bool, vectorization: str, tmp_path: Any) -> None:
     config = {

@@ -30,6 +30,7 @@ from lightning_rl.signatures import keywords_of
 from tests.envs.classic_control import CARTPOLE
 from tests.models.parameters import parameter_vector
 from tests.refusals import not_refused
+from tests.rollouts.small_worker import small_worker
 
 
 def default_config() -> dict[str, Any]:
@@ -78,16 +79,10 @@ class GreetingMixin:
 
 
 ActorCritic = build_policy(
-    name="ActorCritic",
-    get_default_config=default_config,
-    loss_fn=actor_critic_loss,
-    stats_fn=loss_stats,
-    postprocess_fn=add_advantages,
-    extra_action_out_fn=value_predictions,
-    extra_grad_process_fn=clip_gradients,
-    optimizer_fn=adam,
-    mixins=[GreetingMixin],
-)
+    "ActorCritic", get_default_config=default_config, loss_fn=actor_critic_loss, stats_fn=loss_stats,
+    postprocess_fn=add_advantages, extra_action_out_fn=value_predictions, extra_grad_process_fn=clip_gradients,
+    optimizer_fn=adam, mixins=[GreetingMixin],
+)  # fmt: skip
 
 
 def half_loss(policy: Any, model: Any, dist_class: Any, train_batch: SampleBatch) -> list[Tensor]:
@@ -98,8 +93,15 @@ def half_loss(policy: Any, model: Any, dist_class: Any, train_batch: SampleBatch
 HalfPPO = PPO.with_updates(name="AnotherName", loss_fn=half_loss)  # checkpoints name it by its variable
 
 
-def worker(policy: Any, **keywords: Any) -> RolloutWorker:
-    return RolloutWorker(CARTPOLE, policy, num_envs=4, fragment_length=16, seed=3, **keywords)
+def sampled(policy: Any = None, **keywords: Any) -> SampleBatch:
+    """A fragment of CartPole."""
+    return small_worker(PPO(*CARTPOLE.spaces()) if policy is None else policy, **keywords).sample()
+
+
+def built(base: Any, **hooks: Any) -> Any:
+    """A policy of the base's class with these hooks."""
+    keywords = {name: hooks.pop(name) for name in ("passes", "minibatches", "lr", "optimizer") if name in hooks}
+    return base.with_updates("Built", **hooks)(*CARTPOLE.spaces(), **keywords)
 
 
 # -- the class --------------------------------------------------------------------------------------------------------
@@ -124,20 +126,17 @@ def test_build_policy_takes_keyword_defaults_from_get_default_config() -> None:
 
 
 def test_with_updates_adds_hooks_and_leaves_its_base_unchanged() -> None:
-    calls: list[str] = []
-    third: Any = HalfPPO.with_updates("Third", stats_fn=lambda policy, batch: calls.append("stats") or {"one": 1})
+    third: Any = HalfPPO.with_updates("Third", stats_fn=lambda policy, batch: {"one": 1})
     assert issubclass(third, HalfPPO) and set(third.hooks) == {"loss_fn", "stats_fn"}
     assert set(HalfPPO.hooks) == {"loss_fn"}
-    metrics = third(*CARTPOLE.spaces(), passes=1, minibatches=1).learn_on_batch(
-        worker(PPO(*CARTPOLE.spaces())).sample()
-    )
-    assert calls == ["stats"] and metrics["one"] == 1.0
+    assert third(*CARTPOLE.spaces(), passes=1, minibatches=1).learn_on_batch(sampled())["one"] == 1.0
 
 
 # -- each function ----------------------------------------------------------------------------------------------------
 def test_hooks_of_an_actor_critic_record_postprocess_clip_report_and_step() -> None:
+    """Adam's first step is as long as the learning rate."""
     policy: Any = ActorCritic(*CARTPOLE.spaces(), seed=1)
-    fragment = worker(policy).sample()
+    fragment = sampled(policy)
     assert fragment["acting_values"].shape == (16, 4)
     torch.testing.assert_close(fragment["acting_values"], policy.values(fragment.obs)[:-1])
     before = parameter_vector(policy)
@@ -145,9 +144,7 @@ def test_hooks_of_an_actor_critic_record_postprocess_clip_report_and_step() -> N
     assert metrics["grad_norm"] == pytest.approx(0.25, rel=1e-3) and metrics["grad_gnorm"] > 0.25
     assert metrics["vf_loss"] > 0 and metrics["n"] == int(fragment.valid.sum()) and metrics["mixed_in"] == 1.0
     assert metrics["lr"] == 1e-2 and isinstance(policy.learner.optimiser.torch_optimizer, torch.optim.Adam)
-    assert (
-        0 < (parameter_vector(policy) - before).abs().max() <= 0.0101
-    )  # Adam's first step is as long as the learning rate
+    assert 0 < (parameter_vector(policy) - before).abs().max() <= 0.0101
 
 
 def test_loss_fn_learns_what_an_equal_loss_method_learns() -> None:
@@ -157,77 +154,56 @@ def test_loss_fn_learns_what_an_equal_loss_method_learns() -> None:
         logits, _ = model(batch)
         logp, values = dist_class(logits).logp(batch.actions), model.value_function()
         policy_loss = -(logp * batch.advantages).mean()
-        value_loss = (values - batch.value_targets).square().mean()
-        return policy_loss + 0.5 * value_loss, {"policy_loss": policy_loss}
+        return policy_loss + 0.5 * (values - batch.value_targets).square().mean(), {"policy_loss": policy_loss}
 
     ends = []
     for cls in (A2C, A2C.with_updates("Same", loss_fn=loss)):
         policy = cls(*CARTPOLE.spaces(), model={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}, seed=1)
-        source = worker(policy)
+        source = small_worker(policy)
         for _ in range(2):
             policy.learn_on_batch(source.sample())
         ends.append(parameter_vector(policy))
     torch.testing.assert_close(*ends)
 
 
-def test_loss_fn_may_return_a_list_of_losses_to_sum() -> None:
-    """Half the loss is half the gradient."""
-    norms = []
-    for cls in (PPO, HalfPPO):
-        policy = cls(*CARTPOLE.spaces(), passes=1, minibatches=1, max_grad_norm=None, seed=1)
-        norms.append(policy.learn_on_batch(worker(policy).sample())["grad_norm"])
-    assert norms[1] == pytest.approx(norms[0] / 2, rel=1e-5)
-
-
 def test_dist_class_in_loss_fn_applies_the_batch_s_action_mask() -> None:
     """An action that is the only allowed one has probability 1."""
     rows = SampleBatch(obs=torch.zeros(3, 4), action_mask=torch.tensor([[True, False]] * 3))
-    seen: list[Tensor] = []
 
     def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Tensor:
-        logits, _ = model(batch)
-        seen.append(dist_class(logits, model).logp(torch.zeros(3, dtype=torch.int64)))
-        return logits.sum()
+        return dist_class(model(batch)[0], model).logp(torch.zeros(3, dtype=torch.int64)).sum()
 
-    PPO.with_updates("Masked", loss_fn=loss)(*CARTPOLE.spaces()).loss(rows)
-    torch.testing.assert_close(seen[0], torch.zeros(3))
+    assert built(PPO, loss_fn=loss).loss(rows)[0].item() == pytest.approx(0.0, abs=1e-6)
+
+
+ACTING_AND_GRADIENTS = {"action_sampler_fn": adam, "compute_gradients_fn": adam}
 
 
 @pytest.mark.parametrize(
     ("base", "hooks", "overridden", "has_loss"),
     [
-        (None, {"loss_fn": actor_critic_loss}, set(), True),
-        (None, {"compute_gradients_fn": adam}, {"compute_gradients"}, False),
-        (PPO, {"postprocess_fn": add_advantages}, set(), True),
-        (PPO, {"loss_fn": actor_critic_loss}, set(), True),
-        (PPO, {"apply_gradients_fn": adam}, {"apply_gradients"}, True),
-        (
-            PPO,
-            {"action_sampler_fn": adam, "compute_gradients_fn": adam},
-            {"compute_actions", "compute_gradients"},
-            True,
-        ),
+        (build_policy, {"loss_fn": actor_critic_loss}, set(), True),
+        (build_policy, {"compute_gradients_fn": adam}, {"compute_gradients"}, False),
+        (PPO.with_updates, {"postprocess_fn": add_advantages}, set(), True),
+        (PPO.with_updates, {"loss_fn": actor_critic_loss}, set(), True),
+        (PPO.with_updates, {"apply_gradients_fn": adam}, {"apply_gradients"}, True),
+        (PPO.with_updates, ACTING_AND_GRADIENTS, {"compute_actions", "compute_gradients"}, True),
     ],
 )
-def test_a_class_says_which_methods_its_hooks_replace(
-    base: Any, hooks: dict[str, Any], overridden: set[str], has_loss: bool
-) -> None:
-    built = build_policy("Built", **hooks) if base is None else base.with_updates("Built", **hooks)
-    assert built.overridden == overridden and built.has_loss == has_loss
+def test_a_class_says_which_methods_its_hooks_replace(base: Any, hooks: Any, overridden: Any, has_loss: bool) -> None:
+    found = base("Built", **hooks)
+    assert found.overridden == overridden and found.has_loss == has_loss
 
 
 def test_gradient_steps_are_the_package_s_own_without_hooks_that_change_them() -> None:
-    plain, changed = (
-        PPO.with_updates("Built", **hooks) for hooks in ({"loss_fn": actor_critic_loss}, {"optimizer_fn": adam})
-    )
-    assert type(plain(*CARTPOLE.spaces()).learner.optimiser) is Optimiser
-    assert type(changed(*CARTPOLE.spaces()).learner.optimiser) is FunctionOptimiser
+    assert type(built(PPO, loss_fn=actor_critic_loss).learner.optimiser) is Optimiser
+    assert type(built(PPO, optimizer_fn=adam).learner.optimiser) is FunctionOptimiser
 
 
 def test_hooks_are_called_in_rllib_s_order() -> None:
     calls: list[str] = []
 
-    def record(name: str, result: Any = None) -> Any:
+    def recording(name: str, result: Any) -> Any:
         def function(*arguments: Any) -> Any:
             calls.append(name)
             return result(*arguments) if callable(result) else result
@@ -237,31 +213,21 @@ def test_hooks_are_called_in_rllib_s_order() -> None:
     def make_model(policy: Any, obs_space: Any, action_space: Any, config: Any) -> Model:
         return FullyConnectedNetwork(obs_space, action_space, 2, fcnet_hiddens=[3])
 
-    def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Tensor:
-        return PG.loss(policy, batch)[0]
-
-    cls = PG.with_updates(
-        "Ordered",
-        validate_spaces=record("validate_spaces"),
-        before_init=record("before_init"),
-        make_model=record("make_model", make_model),
-        optimizer_fn=record("optimizer_fn", lambda policy, config: torch.optim.SGD(policy.parameters(), lr=0.1)),
-        before_loss_init=record("before_loss_init"),
-        _after_loss_init=record("after_init"),
-        extra_action_out_fn=record("extra_action_out_fn", {}),
-        postprocess_fn=record("postprocess_fn", lambda policy, batch, *_: PG.postprocess_trajectory(policy, batch)),
-        loss_fn=record("loss_fn", loss),
-        stats_fn=record("stats_fn", {}),
-        extra_grad_process_fn=record("extra_grad_process_fn", {}),
-        extra_learn_fetches_fn=record("extra_learn_fetches_fn", {"fetched": 2.0}),
-    )
-    policy = cls(*CARTPOLE.spaces())
-    assert calls == ["validate_spaces", "before_init", "make_model", "before_loss_init", "after_init"]
-    fragment = RolloutWorker(CARTPOLE, policy, fragment_length=1).sample()
+    building = {"validate_spaces": None, "before_init": None, "make_model": make_model, "before_loss_init": None}
+    learning = {
+        "optimizer_fn": lambda policy, config: torch.optim.SGD(policy.parameters(), lr=0.1),
+        "postprocess_fn": lambda policy, batch, *_: PG.postprocess_trajectory(policy, batch),
+        "loss_fn": lambda policy, model, dist_class, batch: PG.loss(policy, batch)[0],
+        "stats_fn": {},
+        "extra_grad_process_fn": {},
+        "extra_learn_fetches_fn": {"fetched": 2.0},
+    }
+    hooks = {**building, "_after_loss_init": None, "extra_action_out_fn": {}, **learning}
+    policy = built(PG, **{name: recording(name, result) for name, result in hooks.items()})
+    assert calls == [*building, "_after_loss_init"]
+    RolloutWorker(CARTPOLE, policy, fragment_length=1).sample()
     policy.learn_on_batch(RolloutWorker(CARTPOLE, PG(*CARTPOLE.spaces()), fragment_length=9).sample())
-    assert calls[5] == "extra_action_out_fn" and len(fragment.rewards) == 1
-    learning = ["optimizer_fn", "postprocess_fn", "loss_fn", "stats_fn", "extra_grad_process_fn"]
-    assert calls[6:] == [*learning, "extra_learn_fetches_fn"]
+    assert calls == list(hooks)
     assert policy.model.trunk is not None and policy.iteration_metrics["fetched"] == 2.0
 
 
@@ -274,23 +240,27 @@ def test_compute_gradients_fn_and_apply_gradients_fn_replace_the_gradient_step()
             for parameter, gradient in zip(policy.parameters(), gradients, strict=True):
                 parameter -= gradient
 
-    cls = build_policy("ByHand", compute_gradients_fn=compute, apply_gradients_fn=apply)
-    policy = cls(*CARTPOLE.spaces(), seed=1)
+    policy = build_policy("ByHand", compute_gradients_fn=compute, apply_gradients_fn=apply)(*CARTPOLE.spaces(), seed=1)
     before = parameter_vector(policy)
-    metrics = policy.learn_on_batch(worker(policy).sample())
+    metrics = policy.learn_on_batch(sampled(policy))
     torch.testing.assert_close(parameter_vector(policy), before - 1)
     assert metrics["loss"] == 3.0 and policy.gradient_steps == 1
 
 
-def test_action_sampler_fn_replaces_sampling() -> None:
-    def sampler(policy: Any, model: Any, inputs: Any, state: Any, *, explore: bool, timestep: int) -> Any:
-        rows = len(inputs["obs"])
-        return torch.full((rows,), int(explore)), torch.zeros(rows), []
+def test_action_sampler_fn_replaces_sampling_in_eval_mode_without_gradient() -> None:
+    modes: list[bool] = []
 
-    cls = PPO.with_updates("Sampled", action_sampler_fn=sampler)
+    def sampler(policy: Any, model: Any, inputs: Any, state: Any, *, explore: bool, timestep: int) -> Any:
+        modes.append(policy.training)
+        outputs, _ = model(inputs)
+        return torch.full((len(outputs),), int(explore)), outputs.amax(1), []
+
+    policy = built(PPO, action_sampler_fn=sampler)
     for explore in (True, False):
-        fragment = worker(cls(*CARTPOLE.spaces()), explore=explore).sample()
-        assert bool((fragment.actions == int(explore)).all()) and not fragment.action_logp.any()
+        fragment = sampled(policy, explore=explore)
+        assert bool((fragment.actions == int(explore)).all()) and fragment.action_logp.any()
+    _, _, columns = policy.train().compute_actions(np.ones((3, 4), np.float32))
+    assert not any(modes) and not columns["action_logp"].requires_grad and policy.training
 
 
 def test_action_distribution_fn_replaces_the_distribution() -> None:
@@ -301,11 +271,10 @@ def test_action_distribution_fn_replaces_the_distribution() -> None:
         assert given["state_batches"] == [] and given["is_training"] is False
         return torch.stack([outputs[:, 0] * 0, outputs[:, 0] * 0 + 20], dim=1), policy.dist_class, []
 
-    policy = PPO.with_updates("Sure", action_distribution_fn=distribution)(*CARTPOLE.spaces())
-    assert bool((worker(policy).sample().actions == 1).all())
+    policy = built(PPO, action_distribution_fn=distribution)
+    assert bool((sampled(policy).actions == 1).all())
     for mode in (False, True):
-        policy.train(mode)
-        policy.compute_actions(np.zeros((2, 4), np.float32), [])
+        policy.train(mode).compute_actions(np.zeros((2, 4), np.float32), [])
         assert policy.training is mode
 
 
@@ -314,8 +283,8 @@ def test_postprocess_fn_may_change_its_batch_and_the_fragment_stays_as_it_was() 
         sample_batch["rewards"] = sample_batch.rewards + 1.0
         return sample_batch
 
-    policy = PG.with_updates("Changing", postprocess_fn=postprocess)(*CARTPOLE.spaces())
-    fragment = worker(policy).sample()
+    policy = built(PG, postprocess_fn=postprocess)
+    fragment = sampled(policy)
     before = fragment.rewards
     assert bool((policy.postprocess_trajectory(fragment).rewards == 2.0).all()) and fragment.rewards is before
 
@@ -326,8 +295,12 @@ def squares(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Ten
 
 
 def test_build_policy_gives_the_class_the_caller_s_module_or_the_named_one() -> None:
+    """And `with_updates` the base's name, unless one is given."""
     assert build_policy("Here", loss_fn=squares).__module__ == __name__
     assert build_policy("There", loss_fn=squares, module="my_pkg.mine").__module__ == "my_pkg.mine"
+    derived = PPO.with_updates(loss_fn=squares)
+    assert (derived.__name__, derived.__module__) == ("PPO", __name__) and derived is not PPO
+    assert PPO.with_updates("Other", loss_fn=squares).__name__ == "Other"
 
 
 def test_build_policy_and_with_updates_support_recurrent_models_as_their_base_does() -> None:
@@ -344,11 +317,10 @@ def test_with_updates_gives_the_base_s_signature_with_defaults_of_get_default_co
     """Keys that the base does not have become the default of `config`."""
     derived = A2C.with_updates("Changed", get_default_config=lambda: changed)
     before, after = keywords_of(A2C), inspect.signature(derived.__init__).parameters
-    assert list(after)[:4] == ["self", "observation_space", "action_space", "config"]
+    places = ["self", "observation_space", "action_space", "config"]
+    assert list(after)[:4] == places and set(after) - {*places} == before.keys() - {*places}
     assert after["config"].default == ({"mine": 3} if "mine" in changed else None)
-    settings = before.keys() - {"config", "observation_space", "action_space"}
-    assert set(after) - {*list(after)[:4]} == settings
-    for name in settings:
+    for name in before.keys() - {*places}:
         assert after[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert after[name].default == changed.get(name, before[name].default)
     assert derived.__init__.__annotations__["gae_lambda"] == before["gae_lambda"].annotation
@@ -363,77 +335,63 @@ def test_make_model_and_action_dist_gives_model_and_distribution() -> None:
     def both(policy: Any, obs_space: Any, action_space: Any, config: Any) -> Any:
         return OtherNetwork(obs_space, action_space, 2, fcnet_hiddens=[3]), Categorical
 
-    policy = PG.with_updates("Both", make_model_and_action_dist=both)(*CARTPOLE.spaces())
+    policy = built(PG, make_model_and_action_dist=both)
     assert type(policy.model) is OtherNetwork and policy.dist_class is Categorical
 
 
 # -- acting and losses by functions -----------------------------------------------------------------------------------
-def test_action_sampler_fn_runs_in_eval_mode_without_gradient() -> None:
-    modes: list[bool] = []
-
-    def sampler(policy: Any, model: Any, inputs: Any, state: Any, **how: Any) -> Any:
-        modes.append(policy.training)
-        outputs, _ = model(inputs)
-        return outputs.argmax(1), outputs.amax(1), []
-
-    policy = PG.with_updates("Sampled", action_sampler_fn=sampler)(*CARTPOLE.spaces()).train()
-    _, _, columns = policy.compute_actions(np.ones((3, 4), np.float32))
-    assert modes == [False] and not columns["action_logp"].requires_grad and policy.training
 
 
-LOSSES: dict[str, tuple[Any, float]] = {
-    "scalar": (torch.tensor(3.0), 3.0),
-    "list": ([torch.tensor(3.0), torch.tensor(5.0), torch.tensor(7.0)], 15.0),
-    "pair": ((torch.tensor(3.0), torch.tensor(5.0)), 8.0),
-    "tuple of one": ((torch.tensor(3.0),), 3.0),
-    "with metrics": ((torch.tensor(3.0), {"five": 5}), 3.0),
-}
-
-
-@pytest.mark.parametrize("form", LOSSES)
-def test_loss_fn_may_return_a_scalar_a_list_a_tuple_or_a_pair_with_metrics(form: str) -> None:
-    answer, expected = LOSSES[form]
-    policy = build_policy("Formed", loss_fn=lambda *_: answer)(*CARTPOLE.spaces())
-    loss, metrics = policy.loss(SampleBatch(obs=torch.zeros(2, 4)))
-    assert loss.item() == expected and metrics == ({"five": torch.tensor(5)} if form == "with metrics" else {})
+def test_loss_fn_may_return_a_scalar_a_list_a_tuple_or_a_pair_with_metrics() -> None:
+    three, five, seven = torch.tensor([3.0, 5.0, 7.0])
+    for answer, expected, reported in (
+        (three, 3.0, {}),
+        ([three, five, seven], 15.0, {}),
+        ((three, five), 8.0, {}),
+        ((three,), 3.0, {}),
+        ((three, {"five": 5}), 3.0, {"five": torch.tensor(5)}),
+    ):
+        policy = build_policy("Formed", loss_fn=lambda *_: answer)(*CARTPOLE.spaces())  # noqa: B023
+        loss, metrics = policy.loss(SampleBatch(obs=torch.zeros(2, 4)))
+        assert loss.item() == expected and metrics == reported
 
 
 def test_the_base_s_batch_metrics_are_left_out_with_an_own_postprocess_fn_and_loss_fn() -> None:
     """Explained variance needs the columns of values and targets."""
-    fragment = worker(A2C(*CARTPOLE.spaces())).sample()
-    kept = A2C.with_updates("Kept", stats_fn=lambda policy, batch: {})
-    own = A2C.with_updates("Own", postprocess_fn=lambda policy, batch: PG.postprocess_trajectory(policy, batch))
-    own = own.with_updates("Own", loss_fn=squares)
-    found = [policy_class(*CARTPOLE.spaces()).learn_on_batch(fragment) for policy_class in (kept, own)]
-    assert ["explained_variance" in metrics for metrics in found] == [True, False]
+    fragment = sampled(A2C(*CARTPOLE.spaces()))
+    own = {"postprocess_fn": lambda policy, batch: PG.postprocess_trajectory(policy, batch), "loss_fn": squares}
+    for hooks, reported in (({"stats_fn": lambda policy, batch: {}}, True), (own, False)):
+        assert ("explained_variance" in built(A2C, **hooks).learn_on_batch(fragment)) is reported
 
 
-def test_metrics_of_compute_gradients_fn_are_means_over_minibatches() -> None:
-    """Four minibatches report 1, 2, 3 and 4; the mean is 2.5."""
-    numbers = iter((1.0, 2.0, 3.0, 4.0))
+RARE = {"number": 1.0, "rare": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("passes", "reports", "means"),
+    [
+        (2, [{"number": number} for number in (1.0, 2.0, 3.0, 4.0)], {"number": 2.5}),
+        (1, [RARE, {"number": 3.0}], {"number": 2.0, "rare": 7.0}),
+        (1, [{"number": 3.0}, RARE], {"number": 2.0, "rare": 7.0}),
+    ],
+)
+def test_metrics_of_compute_gradients_fn_are_means_over_the_minibatches_that_report_them(
+    passes: int, reports: list[dict[str, float]], means: dict[str, float]
+) -> None:
+    left = iter(reports)
 
     def compute(policy: Any, batch: SampleBatch) -> Any:
-        return [torch.zeros_like(p) for p in policy.parameters()], {"number": next(numbers)}
+        return [torch.zeros_like(p) for p in policy.parameters()], next(left)
 
-    policy = PPO.with_updates("Numbered", compute_gradients_fn=compute)(*CARTPOLE.spaces(), passes=2, minibatches=2)
-    assert policy.learn_on_batch(worker(policy).sample())["number"] == 2.5 and policy.gradient_steps == 4
-
-
-@pytest.mark.parametrize("first", [False, True])
-def test_a_metric_of_one_minibatch_only_is_not_averaged_over_the_others(first: bool) -> None:
-    reports = iter(sorted(({"number": 1.0, "rare": 7.0}, {"number": 3.0}), key=len, reverse=first))
-
-    def compute(policy: Any, batch: SampleBatch) -> Any:
-        return [torch.zeros_like(p) for p in policy.parameters()], next(reports)
-
-    policy = PPO.with_updates("Rarely", compute_gradients_fn=compute)(*CARTPOLE.spaces(), passes=1, minibatches=2)
-    learned = policy.learn_on_batch(worker(policy).sample())
-    assert (learned["number"], learned["rare"]) == (2.0, 7.0)
+    policy = built(PPO, compute_gradients_fn=compute, passes=passes, minibatches=2)
+    learned = policy.learn_on_batch(sampled())
+    assert means.items() <= learned.items() and policy.gradient_steps == len(reports)
 
 
 # -- optimizers and gradients by functions ----------------------------------------------------------------------------
 def test_the_learning_rate_is_that_of_optimizer_fn_s_optimizer_or_of_the_schedule() -> None:
     """SGD with rate 0.5 whatever `lr` is; without `optimizer_fn` the schedule is at half of 0.1 after one fragment."""
+    rates: list[float] = []
 
     def sgd(policy: Any, config: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(policy.parameters(), lr=0.5)
@@ -441,16 +399,11 @@ def test_the_learning_rate_is_that_of_optimizer_fn_s_optimizer_or_of_the_schedul
     def nothing(policy: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
         rates.append(optimizer.param_groups[0]["lr"])
 
-    rates: list[float] = []
-    fragment = worker(PG(*CARTPOLE.spaces())).sample()
-    steps = int(fragment.valid.sum())
-    for hooks, lr, rate in (
-        ({"optimizer_fn": sgd}, 0.1, 0.5),
-        ({"extra_grad_process_fn": nothing}, [[0, 0.1], [2 * steps, 0.0]], 0.05),
-    ):
-        policy = PG.with_updates("Rated", **hooks)(*CARTPOLE.spaces(), lr=lr)
-        assert policy.learn_on_batch(fragment)["lr"] == pytest.approx(rate)
-    assert rates == [pytest.approx(0.05)]
+    fragment = sampled(PG(*CARTPOLE.spaces()))
+    falling = [[0, 0.1], [2 * int(fragment.valid.sum()), 0.0]]
+    assert built(PG, optimizer_fn=sgd, lr=0.1).learn_on_batch(fragment)["lr"] == 0.5
+    metrics = built(PG, extra_grad_process_fn=nothing, lr=falling).learn_on_batch(fragment)
+    assert [metrics["lr"], *rates] == pytest.approx([0.05, 0.05])
 
 
 def test_parameter_groups_of_optimizer_fn_may_have_an_interval_every() -> None:
@@ -459,8 +412,8 @@ def test_parameter_groups_of_optimizer_fn_may_have_an_interval_every() -> None:
     def sgd(policy: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD([{"params": list(policy.parameters()), "every": 2}], lr=0.5)
 
-    policy = PG.with_updates("Resting", optimizer_fn=sgd)(*CARTPOLE.spaces())
-    fragment, changed = worker(policy).sample(), []
+    policy = built(PG, optimizer_fn=sgd)
+    fragment, changed = sampled(policy), []
     for _ in range(4):
         before = parameter_vector(policy)
         policy.learn_on_batch(fragment)
@@ -474,8 +427,8 @@ def test_extra_grad_process_fn_gets_the_loss_and_may_return_none() -> None:
     def process(policy: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
         seen.append(loss.detach())
 
-    policy = PPO.with_updates("Seen", extra_grad_process_fn=process)(*CARTPOLE.spaces(), passes=1, minibatches=1)
-    assert policy.learn_on_batch(worker(policy).sample())["loss"] == pytest.approx(seen[0].item())
+    policy = built(PPO, extra_grad_process_fn=process, passes=1, minibatches=1)
+    assert policy.learn_on_batch(sampled(policy))["loss"] == pytest.approx(seen[0].item())
     assert policy.learner.optimiser.info == {} and len(seen) == 1
 
 
@@ -484,15 +437,14 @@ class UsersSGD(torch.optim.SGD):
 
 
 def test_a_user_s_optimizer_gets_a_list_of_parameters_with_extra_grad_process_fn_too() -> None:
-    policy_class = PG.with_updates("Listing", extra_grad_process_fn=lambda policy: {})
-    policy = policy_class(*CARTPOLE.spaces(), optimizer=f"{__name__}:UsersSGD")
+    policy = built(PG, extra_grad_process_fn=lambda policy: {}, optimizer=f"{__name__}:UsersSGD")
     (group,) = policy.learner.optimiser.torch_optimizer.param_groups
     assert [p.shape for p in group["params"]] == [p.shape for p in policy.parameters()]
 
 
 def test_apply_gradients_works_without_a_loss_computed_before() -> None:
-    here, there = (PG.with_updates("Both", stats_fn=lambda policy, batch: {})(*CARTPOLE.spaces()) for _ in range(2))
-    gradients, _ = there.compute_gradients(worker(there).sample())
+    here, there = (built(PG, stats_fn=lambda policy, batch: {}) for _ in range(2))
+    gradients, _ = there.compute_gradients(sampled(there))
     here.apply_gradients(gradients)
     assert here.gradient_steps == 1
 
@@ -516,12 +468,7 @@ def test_the_error_for_a_hook_s_wrong_result_names_the_hook() -> None:
         ({"postprocess_fn": lambda *_: {}}, "postprocess_fn returned dict; expected a SampleBatch"),
         ({"optimizer_fn": lambda policy: [1]}, r"optimizer_fn returned \[1\]; expected one torch.optim.Optimizer"),
     ]
-
-    def call(hooks: dict[str, Any]) -> None:
-        source = worker(PPO(*CARTPOLE.spaces()))
-        PPO.with_updates("Wrong", **hooks)(*CARTPOLE.spaces()).learn_on_batch(source.sample())
-
-    assert not_refused(call, cases) == []
+    assert not_refused(lambda hooks: built(PPO, **hooks).learn_on_batch(sampled()), cases) == []
 
 
 def test_every_hook_has_a_description_of_its_arguments() -> None:
@@ -561,32 +508,34 @@ def test_a_policy_derived_from_a2c_gets_a2c_s_config_groups() -> None:
 Derived = A2C.with_updates("Derived", stats_fn=lambda policy, batch: {})
 
 
-def test_load_names_a_class_that_cannot_be_imported_and_accepts_it_as_an_argument(tmp_path: Path) -> None:
-    def local() -> type[Policy]:
-        return PPO.with_updates("Local", stats_fn=lambda policy, batch: {"two": 2})
+def of_local_functions(directory: Path, *overrides: str, **hooks: Any) -> Algorithm:
+    """A policy without an import path that has learned for an iteration."""
 
-    algorithm = Algorithm(local(), "CartPole-v1", overrides=[f"run_dir={tmp_path}", "workers.fragment_length=16"])
+    def stats(policy: Any, batch: SampleBatch) -> dict[str, Any]:
+        return {"two": 2}
+
+    local = HalfPPO.with_updates("Local", stats_fn=stats, **hooks)
+    keys = [f"run_dir={directory}", "workers.fragment_length=16", *overrides]
+    algorithm = Algorithm(local, "CartPole-v1", overrides=keys)
     assert algorithm.train()["train/two"] == 2.0
+    return algorithm
+
+
+def test_load_names_a_class_that_cannot_be_imported_and_accepts_it_as_an_argument(tmp_path: Path) -> None:
+    algorithm = of_local_functions(tmp_path)
     path = str(algorithm.save())
     algorithm.stop()
     with pytest.raises(CheckpointError, match=r"class='.*:Local'.*Policy.load\(path, policy_class=…"):
         Policy.load(path)
-    assert isinstance(Policy.load(path, policy_class=local()), PPO)
+    assert isinstance(Policy.load(path, policy_class=type(algorithm.policy)), HalfPPO)
 
 
 @pytest.mark.ray
 def test_a_built_policy_of_local_functions_acts_in_worker_processes(tmp_path: Path) -> None:
-    def stats(policy: Any, batch: SampleBatch) -> dict[str, Any]:
-        return {"two": 2}
-
-    local = HalfPPO.with_updates("Local", stats_fn=stats, extra_action_out_fn=value_predictions)  # has no import path
-    overrides = [f"run_dir={tmp_path}", "workers.num_workers=2", "workers.fragment_length=16"]
-    algorithm = Algorithm(local, "CartPole-v1", overrides=overrides)
-    assert algorithm.train()["train/two"] == 2.0
-    algorithm.stop()
+    of_local_functions(tmp_path, "workers.num_workers=2", extra_action_out_fn=value_predictions).stop()
 
 
-def test_compute_log_likelihoods_of_a_built_policy_gives_the_recorded_action_logp(tmp_path: Path) -> None:
+def test_compute_log_likelihoods_of_a_built_policy_gives_the_recorded_action_logp() -> None:
     policy: Any = ActorCritic(*CARTPOLE.spaces(), seed=2)
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     actions, _, extra = policy.compute_actions(obs)

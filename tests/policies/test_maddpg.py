@@ -17,7 +17,9 @@ from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.policies import MADDPG, MATD3, Policy
 from lightning_rl.sample_batch import SampleBatch, from_nested_batch
-from tests.families import each
+from tests.families import first
+from tests.models.parameters import parameter_vector
+from tests.refusals import not_refused
 
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
 MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(-1.0, 1.0, (2,), np.float32)})
@@ -177,10 +179,12 @@ def slow_loss(policy: Any, batch: Any, seed: int) -> tuple[Tensor, Tensor, Tenso
 
 PRESENT = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.int8)
 RARE = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]], dtype=torch.int8)
+NEVER = torch.tensor([[1, 1, 0]] * 6, dtype=torch.int8)
+PRESENCES = {"all present": None, "some absent": PRESENT, "one in a single row": RARE, "one in no row": NEVER}
 
 
 @each_case
-@pytest.mark.parametrize("present", [None, PRESENT, RARE], ids=["all present", "some absent", "one in a single row"])
+@pytest.mark.parametrize("present", PRESENCES.values(), ids=PRESENCES)
 def test_loss_and_gradients_equal_the_slow_reference(name: str, present: Tensor | None) -> None:
     policy, batch = made(name, output_penalty=0.1), transitions(present=present)
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
@@ -212,76 +216,16 @@ def test_the_actors_loss_of_a_group_without_presence_is_that_of_one_whose_member
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
-@each_case
-def test_the_actors_loss_leaves_the_critics_and_the_targets_alone(name: str) -> None:
-    policy, batch = made(name), transitions()
-    inputs = policy.inputs_of(batch)
-    value, _ = policy.policy_loss(batch, inputs, policy.action_vectors(batch.actions), None)
-    value.backward()
-    acting = [parameter for name, parameter in policy.model.named_parameters() if "value" not in name]
-    assert all(bool(parameter.grad.any()) for parameter in acting)
-    frozen = [*policy.critic.parameters(), *policy.target_model.parameters(), *policy.target_critic.parameters()]
-    assert all(parameter.grad is None for parameter in frozen)
-
-
-def test_each_actor_learns_from_its_own_critic() -> None:
-    """Another member's critic changes: the gradient of this member's actor stays."""
-    gradients = []
-    for disturbed in (False, True):
-        policy, batch = made(), transitions()
-        if disturbed:
-            for parameter in policy.critic[0].networks.parameters():
-                parameter.data[1:] += 1.0
-        torch.manual_seed(0)
-        policy.loss(batch)[0].backward()
-        gradients.append(
-            [[p.grad.clone() for p in actor.parameters() if p.grad is not None] for actor in actors(policy)]
-        )
-    assert all(torch.equal(*pair) for pair in zip(gradients[0][0], gradients[1][0], strict=True))
-    assert not any(torch.equal(*pair) for pair in zip(gradients[0][1], gradients[1][1], strict=True))
-
-
-def actors(policy: Any) -> list[nn.Module]:
-    return list(policy.model.actors)
-
-
-def test_a_member_that_is_absent_in_every_row_has_no_gradient() -> None:
-    present = torch.ones(6, 3, dtype=torch.int8)
-    present[:, 2] = 0
-    policy, batch = made(output_penalty=0.0), transitions(present=present)
-    policy.loss(batch)[0].backward()
-    moved = [any(bool(p.grad.any()) for p in actor.parameters() if p.grad is not None) for actor in actors(policy)]
-    assert moved == [True, True, False]
-
-
-def test_actions_of_absent_members_do_not_matter() -> None:
-    policy, batch = made(), transitions(present=PRESENT)
-    other = batch.copy()
-    absent = PRESENT[:, 0] == 0
-    other["actions"] = {**dict(batch.actions.items()), "0": torch.where(absent.unsqueeze(1), 0.7, batch.actions["0"])}
-    losses = []
-    for rows in (batch, other):
-        torch.manual_seed(0)
-        losses.append(policy.loss(rows)[0])
-    assert torch.equal(*losses)
-
-
 def test_matd3_delays_the_actors_and_the_targets() -> None:
-    policy = made("matd3", policy_delay=2)
-    before = {name: value.clone() for name, value in policy.state_dict().items()}
-
-    def moved(prefix: str) -> bool:
-        return any(not torch.equal(before[n], v) for n, v in policy.state_dict().items() if n.startswith(prefix))
-
-    policy.learn_on_batch(transitions())
-    assert moved("critic.") and not (moved("model.") or moved("target_"))
-    policy.learn_on_batch(transitions())
-    assert moved("model.") and moved("target_model.") and moved("target_critic.")
-
-
-def test_the_actors_learn_in_every_policy_delay_th_gradient_step() -> None:
-    policy = made("matd3", policy_delay=3)
-    assert ["policy_loss" in policy.learn_on_batch(transitions()) for _ in range(6)] == [False, False, True] * 2
+    policy, found = made("matd3", policy_delay=3), []
+    parts = ("critic", "model", "target_model", "target_critic")
+    for _ in range(6):
+        before = {part: parameter_vector(getattr(policy, part)) for part in parts}
+        metrics = policy.learn_on_batch(transitions())
+        moved = [not torch.equal(before[part], parameter_vector(getattr(policy, part))) for part in parts]
+        found.append(["policy_loss" in metrics, *moved])
+    resting, learning = [False, True, False, False, False], [True] * 5
+    assert found == [resting, resting, learning] * 2
 
 
 # -- acting ------------------------------------------------------------------------------------------------------------
@@ -328,32 +272,18 @@ def test_masked_actions_are_never_in_targets_or_in_relaxed_actions(noise: float)
 
 def test_masks_beside_the_members_observations_are_those_of_their_own() -> None:
     """The Dict's "action_masks" against entries of the members' Dict observations."""
-    member = MASKED["x"]
+    member, x = MASKED["x"], torch.zeros(1, 2)
     masks = spaces.Tuple([spaces.MultiBinary(4), spaces.MultiBinary(3)])
     beside = spaces.Dict({"agents": spaces.Tuple([member, member]), "action_masks": masks})
-    discrete = spaces.Tuple([spaces.Discrete(4), spaces.Discrete(3)])
-    policy = MADDPG(beside, discrete, model=MODEL)
-    allowed = (torch.tensor([[1, 0, 0, 1]], dtype=torch.int8), torch.tensor([[0, 1, 0]], dtype=torch.int8))
-    obs = SampleBatch(agents=(torch.zeros(1, 2), torch.zeros(1, 2)), action_masks=allowed)
-    mask = policy.mask_of(SampleBatch(obs=obs))
-    assert mask is not None and mask.tolist() == [[True, False, False, True, False, True, False]]
-    with_own = spaces.Tuple([MASKED, member])
-    policy = MADDPG(with_own, discrete, model=MODEL)
-    obs = SampleBatch({"0": {"action_mask": allowed[0], "x": torch.zeros(1, 2)}, "1": torch.zeros(1, 2)})
-    mask = policy.mask_of(SampleBatch(obs=obs))
-    assert mask is not None and mask.tolist() == [[True, False, False, True, True, True, True]]
-
-
-def test_epsilon_greedy_members_explore_independently() -> None:
-    """ε = 0.5 of 100 actions: one of the two explores alone in half of the rows; together they never would."""
-    exploration = {"type": "epsilon_greedy", "epsilon_schedule": 0.5}
-    group = spaces.Tuple([VECTOR] * 2), spaces.Tuple([spaces.Discrete(100)] * 2)
-    policy = MADDPG(*group, model=MODEL, exploration=exploration, seed=1)
-    obs = from_nested_batch(group[0], SampleBatch({str(member): torch.zeros(1000, 3) for member in range(2)}))
-    policy.seed_exploration(1)
-    (best, _, _), (taken, _, _) = (policy.compute_actions(obs, explore=explore) for explore in (False, True))
-    explored = torch.stack([taken[member] != best[member] for member in range(2)])
-    assert float((explored.sum(0) == 1).float().mean()) == pytest.approx(0.5, abs=0.06)
+    first, second = torch.tensor([[1, 0, 0, 1]], dtype=torch.int8), torch.tensor([[0, 1, 0]], dtype=torch.int8)
+    own: Any = {"0": {"action_mask": first, "x": x}, "1": x}
+    for space, obs, of_second in (
+        (beside, SampleBatch(agents=(x, x), action_masks=(first, second)), [False, True, False]),
+        (spaces.Tuple([MASKED, member]), SampleBatch(own), [True, True, True]),
+    ):
+        policy = MADDPG(space, spaces.Tuple([spaces.Discrete(4), spaces.Discrete(3)]), model=MODEL)
+        mask: Any = policy.mask_of(SampleBatch(obs=obs))
+        assert mask.tolist() == [[True, False, False, True, *of_second]]
 
 
 def test_without_exploring_actions_are_the_best_and_in_the_environments_space() -> None:
@@ -362,15 +292,6 @@ def test_without_exploring_actions_are_the_best_and_in_the_environments_space() 
         OBS.seed(seed)
         action = policy.compute_single_action(OBS.sample())
         assert ACTIONS.contains(tuple(action))
-
-
-def test_smoothed_targets_stay_near_the_best_continuous_actions() -> None:
-    policy, obs = made("matd3"), observations(2000, 2)
-    rows = SampleBatch(obs=obs, next_obs=obs)
-    dist = policy.distribution(policy.model(policy.inputs_of(rows), (), None)[0], policy.mask_of(rows))
-    best, smoothed = dist.children[0].deterministic_sample().detach(), policy.target_actions(dist)[:, :2]
-    noise = (smoothed - best).detach()
-    assert float(noise.abs().max()) <= 0.5 and float(noise.std()) == pytest.approx(0.2, abs=0.02)
 
 
 def test_smoothed_targets_stay_within_the_bounds_of_their_own_member() -> None:
@@ -419,7 +340,7 @@ class Auxiliary(FullyConnectedNetwork):
 
 def test_custom_models_are_those_of_the_members_with_their_losses_and_metrics() -> None:
     policy = made(model={"custom_model": Auxiliary})
-    assert all(isinstance(actor, Auxiliary) for actor in actors(policy))
+    assert all(isinstance(actor, Auxiliary) for actor in policy.model.actors)
     metrics = policy.learn_on_batch(transitions())
     assert [metrics[f"model/{member}/width"] for member in range(3)] == [2.0, 4.0, 3.0]
     plain = metrics["value_loss"] + metrics["policy_loss"] + 1e-3 * metrics["squared_outputs"]
@@ -483,35 +404,25 @@ def test_a_custom_model_reads_the_filtered_observation_of_its_member() -> None:
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("observed", "acted", "message"),
-    [
-        (VECTOR, spaces.Discrete(2), r"MADDPG.*Discrete\(2\)"),
-        (VECTOR, spaces.Tuple([spaces.Discrete(2)]), "group_agents=all"),
-        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Discrete(2)] * 2), r"1 observations and 2 actions"),
-        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.MultiDiscrete([2, 2])]), "member 0"),
-        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Box(-np.inf, np.inf, (1,))]), "finite bounds"),
-        (
-            spaces.Dict({"agents": spaces.Tuple([VECTOR]), "present": spaces.MultiBinary(2)}),
-            spaces.Tuple([spaces.Discrete(2)]),
-            r"part 'present' .* expected shape \[1\]",
-        ),
-        (
-            spaces.Dict({"agents": spaces.Tuple([VECTOR]), "action_masks": spaces.Tuple([spaces.MultiBinary(3)])}),
-            spaces.Tuple([spaces.Discrete(2)]),
-            r"part 'action_masks.0' .* expected shape \[2\]",
-        ),
-    ],
-)
-def test_spaces_that_are_no_group_s_are_refused_in_one_line(observed: Any, acted: Any, message: str) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=message) as error:
-        MADDPG(observed, acted)
-    assert "\n" not in str(error.value)
-
-
-def test_models_with_memory_and_custom_preprocessors_are_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="MADDPG"):
-        made(model={"use_lstm": True})
+def test_spaces_that_are_no_group_s_and_models_that_do_not_fit_are_refused_in_one_line() -> None:
+    one, two = (spaces.Tuple([spaces.Discrete(2)] * count) for count in (1, 2))
+    alone = spaces.Tuple([VECTOR])
+    present = spaces.Dict({"agents": alone, "present": spaces.MultiBinary(2)})
+    masked = spaces.Dict({"agents": alone, "action_masks": spaces.Tuple([spaces.MultiBinary(3)])})
+    cases: list[Any] = [
+        (VECTOR, spaces.Discrete(2), {}, r"MADDPG.*Discrete\(2\)"),
+        (VECTOR, one, {}, "group_agents=all"),
+        (alone, two, {}, r"1 observations and 2 actions"),
+        (alone, spaces.Tuple([spaces.MultiDiscrete([2, 2])]), {}, "member 0"),
+        (alone, spaces.Tuple([spaces.Box(-np.inf, np.inf, (1,))]), {}, "finite bounds"),
+        (present, one, {}, r"part 'present' .* expected shape \[1\]"),
+        (masked, one, {}, r"part 'action_masks.0' .* expected shape \[2\]"),
+        (OBS, ACTIONS, {"use_lstm": True}, "MADDPG"),
+    ]
+    lines = [(*case, rf"\A.*{pattern}.*\Z") for *case, pattern in cases]
+    assert (
+        not_refused(lambda obs, actions, model: MADDPG(obs, actions, model=model), lines, UnsupportedSpaceError) == []
+    )
     with pytest.raises(ConfigError, match=r"model\.custom_action_dist: MADDPG"):
         made(model={"custom_action_dist": "GumbelSoftmax"})
 
@@ -520,41 +431,40 @@ def test_models_with_memory_and_custom_preprocessors_are_refused() -> None:
 RUN = ["model.fcnet_hiddens=[32,32]", "data.batch_size=64", "evaluation.episodes=50"]
 
 
-@pytest.mark.parametrize("name", ["maddpg", "matd3"])
-@pytest.mark.parametrize("game", ["Beam", "Cues"])
-def test_a_saved_and_loaded_policy_acts_bit_equally(name: str, game: str, tmp_path: Any) -> None:
-    overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", *RUN]
+@pytest.mark.parametrize(
+    ("name", "game", "overrides"),
+    first(
+        2,
+        [
+            ("matd3", "Beam", ["data.n_step=3"]),
+            ("maddpg", "Cues", []),
+            ("maddpg", "Beam", ["data.prioritized=true"]),
+            (
+                "maddpg",
+                "Beam",
+                ["exploration.sub_exploration.type=ornstein_uhlenbeck_noise", "~exploration.sub_exploration.stddev"],
+            ),
+        ],
+    ),
+)
+def test_a_policy_that_learned_from_replay_acts_bit_equally_when_it_is_loaded(
+    name: str, game: str, overrides: list[str], tmp_path: Any
+) -> None:
+    """Also with priorities, n-step returns and other noise."""
+    overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", *overrides, *RUN]
     algorithm = Algorithm(name, f"tests.envs.groups:{game}", overrides=overrides)
     for _ in range(3):
         algorithm.train()
     assert algorithm.policy.gradient_steps > 10
     loaded = Policy.load(str(algorithm.save()))
-    space = algorithm.policy.observation_space
     for explore in (False, True):
         for seed in range(5):
-            space.seed(seed)
-            obs = space.sample()
+            algorithm.policy.observation_space.seed(seed)
+            obs, actions = algorithm.policy.observation_space.sample(), []
             for policy in (algorithm.policy, loaded):
                 policy.seed_exploration(seed)
-            here, there = (p.compute_single_action(obs, explore=explore) for p in (algorithm.policy, loaded))
-            assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
-    algorithm.stop()
-
-
-@pytest.mark.parametrize(
-    "override",
-    each(
-        ["data.prioritized=true", "data.n_step=3", "exploration.sub_exploration.type=ornstein_uhlenbeck_noise"],
-        default=["data.n_step=3"],
-    ),
-)
-def test_replay_takes_groups_with_priorities_n_steps_and_other_noise(override: str, tmp_path: Any) -> None:
-    dropped = ["~exploration.sub_exploration.stddev"] if "ornstein" in override else []
-    overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", override, *dropped, *RUN]
-    algorithm = Algorithm("maddpg", "tests.envs.groups:Beam", overrides=overrides)
-    for _ in range(3):
-        algorithm.train()
-    assert algorithm.policy.gradient_steps > 10
+                actions.append(policy.compute_single_action(obs, explore=explore))
+            assert all(np.array_equal(a, b) for a, b in zip(*actions, strict=True))
     algorithm.stop()
 
 

@@ -87,6 +87,14 @@ def set_constant_q(model: Any, *values: float) -> None:
     model.advantages.linear.bias.data = torch.tensor(values)
 
 
+def set_constant_critics(critic: Any, *values: Any) -> None:
+    """Let each critic give its value, or its list of quantiles, for every state and action."""
+    for parameter in critic.parameters():
+        nn.init.zeros_(parameter)
+    biases = critic.networks.biases[-1]
+    biases.data = torch.tensor(values).view(len(values), 1, -1).expand_as(biases).clone()
+
+
 def gradients(policy: Any, batch: SampleBatch) -> dict[str, Tensor]:
     """Gradients of one loss by parameter, at a step where TD3 trains its actor."""
     policy.gradient_steps = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError
 from lightning_rl.losses import lambda_returns, vtrace
-from lightning_rl.models import Model
+from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
@@ -24,6 +24,7 @@ from tests.envs.nested_spaces import Nested
 from tests.models.parameters import parameter_vector, trainable_vector
 from tests.policies.memories import MEMORIES
 from tests.policies.rows_of_an_older_policy import perturb_weights
+from tests.refusals import not_refused
 from tests.training.probes import ChosenReward
 
 SHORT_CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # episodes terminate, or are truncated
@@ -34,39 +35,37 @@ def sample_fragment(policy: Policy, env: Any = SHORT_CARTPOLE, length: int = 40,
     return RolloutWorker(env, policy, num_envs=3, fragment_length=length, seed=2, **options).sample()
 
 
-class DropoutModel(Model):
+class DropoutModel(FullyConnectedNetwork):
     """Has dropout of ½ in train mode."""
 
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
-        super().__init__(obs_space, action_space, num_outputs, **keywords)
-        self.body, self.heads = nn.Linear(4, 16), nn.Linear(16, num_outputs + 1)
+    def forward(self, input_dict: dict[str, Any], state: Any = (), seq_lens: Any = None) -> tuple[Tensor, Any]:
+        dropped = nn.functional.dropout(input_dict["obs_flat"], training=self.training)
+        outputs, state = super().forward({**input_dict, "obs_flat": dropped}, state, seq_lens)
+        return nn.functional.dropout(outputs + 1.0, training=self.training), state
 
-    def forward(self, input_dict: dict[str, Any], state: Any, seq_lens: Any) -> tuple[Tensor, Any]:
-        features = nn.functional.dropout(torch.tanh(self.body(input_dict["obs_flat"])), training=self.training)
-        outputs = self.heads(features)
-        self.values = outputs[:, -1]
-        return outputs[:, :-1], state
 
-    def value_function(self) -> Tensor:
-        return self.values
+def policies(first: Any, second: Any, *changes: dict[str, Any], **shared: Any) -> Any:
+    """Two policies of CartPole, and a fragment of the first one."""
+    own = changes or ({}, {})
+    pair = [kind(*SHORT_CARTPOLE.spaces(), **shared, **given) for kind, given in zip((first, second), own, strict=True)]
+    return *pair, sample_fragment(pair[0])
 
 
 # -- V-trace on rows --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 @pytest.mark.parametrize(
     ("env", "model"),
-    [(SHORT_CARTPOLE, {}), (Nested, {}), *((Nested, keywords) for keywords in MEMORIES.values())],
+    [(SHORT_CARTPOLE, {}), *((EnvCreator(Nested), keywords) for keywords in ({}, *MEMORIES.values()))],
     ids=["CartPole", "Nested", *MEMORIES],
 )
 def test_impala_s_rows_have_the_v_trace_targets_and_advantages_of_their_fragment(
-    env: Any, model: Any, mode: AutoresetMode
+    env: EnvCreator, model: Any, mode: AutoresetMode
 ) -> None:
     """Compared with vtrace on the grid `[T, B]`, under other weights than those that acted."""
-    creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
     clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1}
     plain = {"reward_filter": "none", "standardise_advantages": False}
-    policy = IMPALA(*creator.spaces(), model=model, gamma=0.9, vtrace_lambda=0.95, **plain, **clips)
-    fragment = sample_fragment(policy, creator, mode=mode)
+    policy = IMPALA(*env.spaces(), model=model, gamma=0.9, vtrace_lambda=0.95, **plain, **clips)
+    fragment = sample_fragment(policy, env, mode=mode)
     perturb_weights(policy)
     assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
     fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
@@ -108,24 +107,18 @@ def test_padding_of_traces_changes_neither_loss_nor_gradients(algorithm: type[IM
 
 
 # -- IMPALA -----------------------------------------------------------------------------------------------------------
-def test_impala_on_its_own_experience_equals_a2c() -> None:
-    """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
-    shared = {
-        "gamma": 0.9,
-        "entropy_coef": 0.01,
-        "lr": 0.1,
-        "optimizer": "sgd",
-        "max_grad_norm": None,
-        "seed": 4,
-        "reward_filter": "none",
-    }
-    ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, value_coef=1.0)
-    theirs = A2C(*SHORT_CARTPOLE.spaces(), **shared, value_coef=0.5)
-    fragment = sample_fragment(ours)
+def assert_learn_alike(ours: Policy, theirs: Policy, fragment: SampleBatch) -> None:
     assert torch.equal(trainable_vector(ours), trainable_vector(theirs))
     for policy in (ours, theirs):
         policy.learn_on_batch(fragment)
     assert_close(trainable_vector(ours), trainable_vector(theirs), atol=1e-6, rtol=1e-5)
+
+
+def test_impala_on_its_own_experience_equals_a2c() -> None:
+    """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
+    plain = {"max_grad_norm": None, "reward_filter": "none", "gamma": 0.9, "entropy_coef": 0.01, "seed": 4}
+    values = {"value_coef": 1.0}, {"value_coef": 0.5}
+    assert_learn_alike(*policies(IMPALA, A2C, *values, **plain, lr=0.1, optimizer="sgd"))
 
 
 @pytest.mark.parametrize("algorithm", BOTH)
@@ -175,15 +168,19 @@ def test_impala_s_loss_is_the_sum_of_its_terms() -> None:
     assert not {"approx_kl", "explained_variance"} & set(policy.loss(rows)[1])
 
 
+def kl_to_target(policy: Any, rows: SampleBatch) -> Tensor:
+    """The mean KL(π_target‖π), from the networks."""
+    target = policy.dist_class(policy.outputs_of(rows, policy.target_model)[0], policy.target_model, None)
+    return target.kl(policy.distribution_of(rows)).mean()
+
+
 def test_appo_adds_kl_coef_times_kl_to_its_loss() -> None:
     """β mean KL(π_target‖π), after π has changed."""
-    plain, penalised = (APPO(*SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, seed=3) for kl_coef in (0.0, 7.0))
-    fragment = sample_fragment(plain)
+    plain, penalised, fragment = policies(APPO, APPO, {"kl_coef": 0.0}, {"kl_coef": 7.0}, seed=3)
     for policy in (plain, penalised):
         perturb_weights(policy, 0.1)
     rows = penalised.postprocess_trajectory(fragment)
-    target = plain.dist_class(plain.outputs_of(rows, plain.target_model)[0], plain.target_model, None)
-    kl = target.kl(plain.distribution_of(rows)).mean()
+    kl = kl_to_target(plain, rows)
     assert kl > 1e-3
     assert_close(penalised.loss(rows)[0] - plain.loss(rows)[0], 7.0 * kl, atol=1e-5, rtol=1e-4)
 
@@ -238,10 +235,7 @@ def test_impala_recomputes_targets_at_each_sweep_and_appo_does_not(algorithm: ty
 
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA]) -> None:
-    ours, other = (
-        algorithm(*SHORT_CARTPOLE.spaces(), seed=3, **change) for change in ({"standardise_advantages": False}, {})
-    )
-    fragment = sample_fragment(ours)
+    ours, other, fragment = policies(algorithm, algorithm, {"standardise_advantages": False}, {}, seed=3)
     for policy in (ours, other):
         perturb_weights(policy)
         if isinstance(policy, APPO):
@@ -251,9 +245,8 @@ def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA]) ->
     ratios = (logp - rows.action_logp).exp().clamp(max=1.0)
     plain = ratios * rows.advantages
     assert ratios.min() < 0.9
-    assert_close(
-        other.weight_advantages(rows, logp), (plain - plain.mean()) / plain.std(unbiased=False), atol=1e-4, rtol=1e-3
-    )
+    standard = (plain - plain.mean()) / plain.std(unbiased=False)
+    assert_close(other.weight_advantages(rows, logp), standard, atol=1e-4, rtol=1e-3)
     assert_close(ours.weight_advantages(rows, logp), plain)
 
 
@@ -274,16 +267,28 @@ def test_impala_and_appo_learn_the_values_of_the_learning_policy(algorithm: Any,
         assert policy.compute_single_action(np.zeros(1, np.float32)) == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"clip_rho": 0.0}, r"policy\.clip_rho=0\.0; expected a number above 0"),
-        ({"vtrace_lambda": 1.5}, r"policy\.vtrace_lambda=1\.5; expected between 0 and 1"),
-    ],
-)
-def test_impala_refuses_clip_rho_of_0_and_vtrace_lambda_above_1(change: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        IMPALA(*SHORT_CARTPOLE.spaces(), **change)
+def test_settings_out_of_their_range_are_refused() -> None:
+    """Also a KL penalty of APPO where its target network always equals the policy."""
+    once: dict[str, Any] = {"passes": 1, "minibatches": 1, "kl_coef": 0.2}
+    always_0 = r"KL\(π_target‖π\)"
+    cases = [
+        (IMPALA, {"clip_rho": 0.0}, r"policy\.clip_rho=0\.0; expected a number above 0"),
+        (IMPALA, {"vtrace_lambda": 1.5}, r"policy\.vtrace_lambda=1\.5; expected between 0 and 1"),
+        (APPO, {"target_update_interval": 0}, "interval=0"),
+        (APPO, {"tau": 0.0}, r"tau=0\.0"),
+        *((kind, {"kl_coef": -1.0}, r"policy\.kl_coef=-1\.0") for kind in (APPO, PPO)),
+        *((kind, {"kl_target": 0.0}, r"policy\.kl_target=0\.0") for kind in (APPO, PPO)),
+        *((APPO, {**once, "target_update_interval": interval}, always_0) for interval in (1, None)),
+    ]
+
+    def build(kind: Any, change: dict[str, Any]) -> Policy:
+        return kind(*SHORT_CARTPOLE.spaces(), **change)
+
+    assert not_refused(build, cases) == []
+    for change in ({"tau": 0.5}, {"passes": 2}, {"minibatches": 2}, {"minibatches": None}):
+        for interval in (1, None):
+            build(APPO, {**once, "target_update_interval": interval, **change})
+    build(APPO, {**once, "target_update_interval": 2})
 
 
 def test_impala_does_not_count_replayed_rows_again() -> None:
@@ -299,19 +304,14 @@ def test_impala_does_not_count_replayed_rows_again() -> None:
 # -- APPO -------------------------------------------------------------------------------------------------------------
 def test_appo_s_first_step_on_its_own_experience_equals_impala_s() -> None:
     """Target, acting and learning policy are equal: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
-    shared: dict[str, Any] = {"passes": 1, "minibatches": 1, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None}
-    shared |= {"standardise_advantages": False, "vtrace_lambda": 1.0}
-    ours, theirs = (cls(*SHORT_CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
-    fragment = sample_fragment(ours)
-    for policy in (ours, theirs):
-        policy.learn_on_batch(fragment)
-    assert_close(trainable_vector(ours), trainable_vector(theirs), atol=1e-6, rtol=1e-5)
+    plain = {"standardise_advantages": False, "vtrace_lambda": 1.0, "max_grad_norm": None}
+    assert_learn_alike(*policies(APPO, IMPALA, **plain, passes=1, minibatches=1, lr=0.1, optimizer="sgd"))
 
 
 def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> float:
     """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; value_coef is 0."""
     plain: dict[str, Any] = {"value_coef": 0.0, "entropy_coef": 0.0, "standardise_advantages": False}
-    policy = APPO(*EnvCreator(ChosenReward).spaces(), clip=0.2, **plain)
+    policy: Any = APPO(*EnvCreator(ChosenReward).spaces(), clip=0.2, **plain)
     rows = SampleBatch(
         actions=torch.tensor([1]),
         action_logp=torch.tensor([math.log(0.25 * acted)]),
@@ -321,23 +321,9 @@ def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> fl
         obs=torch.zeros(1, 1),
     )
     logp = torch.tensor([math.log(0.25 * ratio)], requires_grad=True)
-    fixed: Any = policy
-    fixed.evaluate = lambda batch: (FixedLogp(logp), torch.zeros(1))
-    (gradient,) = torch.autograd.grad(policy.loss(rows)[0], logp)
-    return gradient.item()
-
-
-class FixedLogp:
-    """A distribution with the given log-probabilities and entropy 0."""
-
-    def __init__(self, logp: Tensor) -> None:
-        self.known = logp
-
-    def logp(self, actions: Tensor) -> Tensor:
-        return self.known
-
-    def entropy(self) -> Tensor:
-        return torch.zeros(1)
+    dist = SimpleNamespace(logp=lambda actions: logp, entropy=lambda: torch.zeros(1))
+    policy.evaluate = lambda batch: (dist, torch.zeros(1))
+    return torch.autograd.grad(policy.loss(rows)[0], logp)[0].item()
 
 
 @pytest.mark.parametrize(
@@ -356,61 +342,45 @@ def test_appo_s_surrogate_is_clipped_around_the_target_network(
     assert abs(surrogate_gradient(ratio, advantage, acted) - gradient) < 1e-4
 
 
-@pytest.mark.parametrize(("change", "least"), [({"clip": 1e-9}, 1e-3), ({"kl_coef": 10.0}, 1e-3)], ids=["clip", "KL"])
-def test_appo_s_clip_and_kl_penalty_have_an_effect_with_default_settings(change: dict[str, Any], least: float) -> None:
+@pytest.mark.parametrize("change", [{"clip": 1e-9}, {"kl_coef": 10.0}], ids=str)
+def test_appo_s_clip_and_kl_penalty_have_an_effect_with_default_settings(change: dict[str, Any]) -> None:
     """The target network does not change during a batch.
 
     One that followed every gradient step would keep all ratios at 1 and the KL at 0; weights would differ by 1e-7.
     """
-    policies = [APPO(*SHORT_CARTPOLE.spaces(), seed=4, **changes) for changes in ({}, change)]
-    fragment = sample_fragment(policies[0])
-    for policy in policies:
+    *both, fragment = policies(APPO, APPO, {}, change, seed=4)
+    for policy in both:
         policy.learn_on_batch(fragment)
-    metrics = [policy.learn_on_batch(fragment) for policy in policies]  # the fragment is now of an older policy
-    assert (trainable_vector(policies[0]) - trainable_vector(policies[1])).abs().max() > least
+    metrics = [policy.learn_on_batch(fragment) for policy in both][1]  # the fragment is now of an older policy
+    assert (trainable_vector(both[0]) - trainable_vector(both[1])).abs().max() > 1e-3
     if "clip" in change:
-        assert metrics[-1]["clip_fraction"] > 0.5
+        assert metrics["clip_fraction"] > 0.5
     else:
-        assert 0.0 < metrics[-1]["kl"] < 0.1 and metrics[-1]["kl_coef"] != 10.0
+        assert 0.0 < metrics["kl"] < 0.1 and metrics["kl_coef"] != 10.0
 
 
 def test_appo_updates_its_target_network_once_per_batch_by_default() -> None:
-    policy = APPO(*SHORT_CARTPOLE.spaces(), minibatches=2)
+    policy, seen = APPO(*SHORT_CARTPOLE.spaces(), minibatches=2), []
     assert policy.minibatches == 2 and policy.passes > 1
-    fragment, seen = sample_fragment(policy), []
 
     def record_distance() -> None:
         seen.append((trainable_vector(policy) - parameter_vector(policy.target_model)).abs().max())
 
     policy.after_step = record_distance  # type: ignore[method-assign]
     first = parameter_vector(policy.target_model)
-    policy.learn_on_batch(fragment)
+    policy.learn_on_batch(sample_fragment(policy))
     assert len(seen) == policy.passes * policy.minibatches and all(distance > 0 for distance in seen)
-    now = trainable_vector(policy)
-    assert torch.equal(parameter_vector(policy.target_model), now) and not torch.equal(first, now)
-
-
-@pytest.mark.parametrize(
-    "change", [{"target_update_interval": 1}, {"target_update_interval": None}], ids=["each step", "once a batch"]
-)
-def test_appo_refuses_a_kl_penalty_where_the_kl_is_always_0(change: dict[str, Any]) -> None:
-    once: dict[str, Any] = {"passes": 1, "minibatches": 1, **change}
-    with pytest.raises(ConfigError, match=r"KL\(π_target‖π\)"):
-        APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **once)
-    APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **once)
-    for several in ({"passes": 2}, {"minibatches": 2}, {"minibatches": None}, {"target_update_interval": 2}):
-        APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **{**once, **several})  # the target network differs from the policy
+    assert torch.equal(parameter_vector(policy.target_model), trainable_vector(policy))
+    assert not torch.equal(first, trainable_vector(policy))
 
 
 def test_appo_updates_its_target_network_every_target_update_interval_steps() -> None:
     policy = APPO(*SHORT_CARTPOLE.spaces(), passes=1, minibatches=1, target_update_interval=3, lr=0.05)
-    first, fragment = [p.clone() for p in policy.target_model.parameters()], sample_fragment(policy)
+    first, fragment = parameter_vector(policy.target_model), sample_fragment(policy)
     for step in range(1, 4):
         policy.learn_on_batch(fragment)
-        stood_still = all(torch.equal(a, b) for a, b in zip(first, policy.target_model.parameters(), strict=True))
-        assert stood_still == (step < 3)
-    for target, source in zip(policy.target_model.parameters(), policy.model.parameters(), strict=True):
-        assert torch.equal(target, source)
+        assert torch.equal(first, parameter_vector(policy.target_model)) == (step < 3)
+    assert torch.equal(parameter_vector(policy.target_model), parameter_vector(policy.model))
 
 
 @pytest.mark.parametrize(("lr", "steered"), [(0.05, 0.3), (1e-6, 0.1)])
@@ -423,16 +393,13 @@ def test_appo_adapts_kl_coef_to_kl_target(lr: float, steered: float) -> None:
 
 
 def test_appo_s_kl_penalty_keeps_the_policy_near_the_target_network() -> None:
-    kls = []
+    kls, slow = [], {"passes": 8, "target_update_interval": 100, "lr": 0.01, "clip": 10.0}
     for kl_coef in (0.0, 50.0):
-        policy = APPO(
-            *SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0
-        )
+        policy = APPO(*SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, **slow)  # type: ignore[arg-type]
         fragment = sample_fragment(policy)
         policy.learn_on_batch(fragment)
         rows = policy.flatten_fragment(fragment)
-        target = policy.dist_class(policy.outputs_of(rows, policy.target_model)[0], policy.target_model, None)
-        kls.append(target.kl(policy.distribution_of(rows)).mean().item())
+        kls.append(kl_to_target(policy, rows).item())
     assert kls[1] < 0.3 * kls[0]
 
 
@@ -449,18 +416,3 @@ def test_appo_s_value_targets_are_v_trace_of_the_target_network() -> None:
         ends = {name: acted[name] for name in ("terminated", "truncated", "valid")}
         grid = lambda_returns(acted.rewards, policy.values(acted.obs, acted), **ends, gamma=0.9, lam=1.0)
         assert torch.allclose(rows.value_targets, grid[acted.valid], atol=1e-3) == same
-
-
-@pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])
-def test_appo_refuses_target_update_interval_of_0_and_tau_of_0(change: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=r"interval=0|tau=0\.0"):
-        APPO(*SHORT_CARTPOLE.spaces(), **change)
-
-
-@pytest.mark.parametrize("change", [{"kl_coef": -1.0}, {"kl_target": 0.0}])
-@pytest.mark.parametrize("algorithm", [APPO, PPO])
-def test_ppo_and_appo_refuse_a_negative_kl_coef_and_a_kl_target_of_0(
-    algorithm: type[Policy], change: dict[str, Any]
-) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.kl_(coef=-1\.0|target=0\.0)"):
-        algorithm(*SHORT_CARTPOLE.spaces(), **change)

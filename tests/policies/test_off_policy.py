@@ -14,7 +14,7 @@ from tests.policies.off_policy_algorithms import (
     small_policy,
     td_errors,
     transitions,
-)
+)  # fmt: skip
 
 
 @each_algorithm

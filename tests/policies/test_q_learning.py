@@ -29,16 +29,22 @@ from tests.policies.off_policy_algorithms import (
     small_policy,
     td_errors,
     transitions,
-)
+)  # fmt: skip
 
 
 # -- targets ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("double", "following"), [(False, 10.0), (True, 3.0)])
-def test_double_dqn_takes_the_target_network_s_value_of_the_online_choice(double: bool, following: float) -> None:
-    """Online Q(s') = (1, 2), target Q(s') = (10, 3): the target's value of action 1 is 3, its own maximum 10."""
-    policy = small_policy("dqn", double=double)
-    set_constant_q(policy.model, 1.0, 2.0)
-    set_constant_q(policy.target_model, 10.0, 3.0)
+@pytest.mark.parametrize("quantiles", [False, True])
+def test_double_dqn_takes_the_target_network_s_value_of_the_online_choice(
+    quantiles: bool, double: bool, following: float
+) -> None:
+    """Online Q(s') = (1, 2), target Q(s') = (10, 3): the target's value of action 1 is 3, its own maximum 10.
+
+    Of quantiles (0, 2) and (1, 3) online, and (9, 11) and (2, 4) in the target network, these are the means.
+    """
+    policy = small_policy("dqn", double=double, **({"num_quantiles": 2} if quantiles else {}))
+    set_constant_q(policy.model, *((0.0, 2.0, 1.0, 3.0) if quantiles else (1.0, 2.0)))
+    set_constant_q(policy.target_model, *((9.0, 11.0, 2.0, 4.0) if quantiles else (10.0, 3.0)))
     found = td_errors(policy, transitions(rewards=torch.ones(6)))
     assert_close(found, torch.tensor([1.0, 2.0] * 3) - (1.0 + 0.9 * following))
 
@@ -54,16 +60,6 @@ def test_q_targets_bootstrap_from_the_best_allowed_action(policy_class: Any, key
     assert_close(found, torch.tensor([10.0, 3.0] * 3) - 3.7)
 
 
-@pytest.mark.parametrize(("double", "following"), [(False, 10.0), (True, 3.0)])
-def test_double_dqn_with_quantiles_chooses_by_their_means(double: bool, following: float) -> None:
-    """Quantiles (0, 2) and (1, 3) online, so means 1 and 2; (9, 11) and (2, 4) in the target network: 10 and 3."""
-    policy = small_policy("dqn, quantiles", num_quantiles=2, double=double)
-    set_constant_q(policy.model, 0.0, 2.0, 1.0, 3.0)
-    set_constant_q(policy.target_model, 9.0, 11.0, 2.0, 4.0)
-    found = td_errors(policy, transitions(rewards=torch.ones(6)))
-    assert_close(found, torch.tensor([1.0, 2.0] * 3) - (1.0 + 0.9 * following))
-
-
 def test_noisy_dqn_computes_no_targets_ahead() -> None:
     """The target network draws its noise anew for each gradient step."""
     policy = small_policy("dqn", noisy=True, target_update_interval=8)
@@ -71,36 +67,31 @@ def test_noisy_dqn_computes_no_targets_ahead() -> None:
     assert len(batches) == 5 and not any("target_q" in batch or "td_targets" in batch for batch in batches)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("policy_class", [SimpleQ, DQN])
+@pytest.mark.parametrize("name", ["simple_q", "dqn, plain"])
 @pytest.mark.parametrize(("huber_delta", "expected"), [(1.0, 8.0), (2.0, 15.0), (None, 36.25)])
-def test_q_loss_is_linear_beyond_huber_delta(
-    policy_class: Any, huber_delta: float | None, expected: float, weighted: bool
-) -> None:
+def test_q_loss_is_linear_beyond_huber_delta(name: str, huber_delta: float | None, expected: float) -> None:
     """Q(s, a) = 1 and 2, target 1 + 0.9 · 10: errors 9 and 8 cost δ (9 − δ/2) and δ (8 − δ/2).
 
     Without δ they cost half their squares. A weight of 1 changes nothing.
     """
-    more = {"double": False} if policy_class is DQN else {}
-    policy = policy_class(OBS, TWO, huber_delta=huber_delta, **SMALL, **more)
+    policy = small_policy(name, huber_delta=huber_delta)
     set_constant_q(policy.model, 1.0, 2.0)
     set_constant_q(policy.target_model, 10.0, 3.0)
-    batch = transitions(rewards=torch.ones(6), **({"weights": torch.ones(6)} if weighted else {}))
-    assert policy.loss(batch)[0].item() == pytest.approx(expected)
-    assert_close(batch["td_errors"], torch.tensor([-9.0, -8.0] * 3))
+    for weights in ({}, {"weights": torch.ones(6)}):
+        batch = transitions(rewards=torch.ones(6), **weights)
+        assert policy.loss(batch)[0].item() == pytest.approx(expected)
+        assert_close(batch["td_errors"], torch.tensor([-9.0, -8.0] * 3))
 
 
 @pytest.mark.parametrize("name", Q_LEARNERS)
 def test_targets_computed_for_several_steps_at_once_equal_those_of_each_step(name: str) -> None:
     """Five gradient steps with a target network that moves after the second and the fourth."""
-    at_once, one_by_one = small_policy(name, target_update_interval=2), small_policy(name, target_update_interval=2)
+    at_once, one_by_one = (small_policy(name, target_update_interval=2) for _ in range(2))
     row_counts = record_row_counts(at_once.target_model)
     for number, batch in enumerate(at_once.batches_of(transitions(name, count=15), steps=5)):
         alone = transitions(name, count=15)[3 * number : 3 * number + 3]
         assert ("td_targets" in batch or "target_q" in batch) and "td_targets" not in alone
-        found, expected = (
-            td_errors_of_a_step(policy, part) for policy, part in ((at_once, batch), (one_by_one, alone))
-        )
+        found, expected = td_errors_of_a_step(at_once, batch), td_errors_of_a_step(one_by_one, alone)
         assert_close(found, expected, rtol=0, atol=1e-6)
     assert len(row_counts) == 3  # for 2, 2 and 1 steps
 
@@ -116,9 +107,7 @@ def test_targets_are_computed_ahead_up_to_the_next_target_update() -> None:
 
 
 @pytest.mark.parametrize(("interval", "steps", "ahead"), [(8, 1, False), (8, 2, True), (1, 5, False)])
-def test_targets_are_computed_ahead_where_several_steps_share_a_target_network(
-    interval: int, steps: int, ahead: bool
-) -> None:
+def test_targets_are_computed_ahead_where_steps_share_a_target_network(interval: int, steps: int, ahead: bool) -> None:
     batches = list(small_policy("simple_q", target_update_interval=interval).batches_of(transitions(count=10), steps))
     assert len(batches) == steps and all(("td_targets" in batch) is ahead for batch in batches)
 
@@ -179,11 +168,14 @@ def rows_of_one_episode(reward_filter: str, rewards: list[float], **keywords: An
     """A policy, and the rows that a replay buffer holds after one fragment with these rewards."""
     policy = small_policy("dqn", exploration={"type": HalfReward}, reward_filter=reward_filter, gamma=0.5)
     count = len(rewards)
-    columns = {"actions": torch.zeros(count, 1, dtype=torch.int64), "obs": torch.arange(3.0 * count + 3).view(-1, 1, 3)}
-    fragment = SampleBatch(columns, rewards=torch.tensor(rewards).unsqueeze(1), t=torch.arange(count).unsqueeze(1))
-    for name in ("terminated", "truncated"):
-        fragment[name] = torch.zeros(count, 1, dtype=torch.bool)
-    fragment["valid"] = torch.ones(count, 1, dtype=torch.bool)
+    fragment = SampleBatch(
+        obs=torch.arange(3.0 * count + 3).view(-1, 1, 3),
+        actions=torch.zeros(count, 1, dtype=torch.int64),
+        rewards=torch.tensor(rewards).unsqueeze(1),
+        t=torch.arange(count).unsqueeze(1),
+        valid=torch.ones(count, 1, dtype=torch.bool),
+        **dict.fromkeys(("terminated", "truncated"), torch.zeros(count, 1, dtype=torch.bool)),
+    )
     raw = fragment.rewards.clone()
     buffer = ReplayBuffer(100, gamma=0.5, **keywords)
     buffer.add(policy.learner.take_experience(fragment))
@@ -192,14 +184,9 @@ def rows_of_one_episode(reward_filter: str, rewards: list[float], **keywords: An
     return policy, buffer.rows(buffer.ring.ids(np.arange(count)))
 
 
-@pytest.mark.parametrize(
-    ("n_step", "expected"),
-    [
-        (1, [1.5, -0.5, 1.5]),
-        (2, [1.5 - 0.25, -0.5 + 0.75, 1.5]),  # γ = ½; the last row sums one reward only
-    ],
-)
+@pytest.mark.parametrize(("n_step", "expected"), [(1, [1.5, -0.5, 1.5]), (2, [1.5 - 0.25, -0.5 + 0.75, 1.5])])
 def test_intrinsic_rewards_are_added_to_clipped_rewards(n_step: int, expected: list[float]) -> None:
+    """γ = ½; the last row sums one reward only."""
     policy, rows = rows_of_one_episode("sign", [3.0, -2.0, 7.0], n_step=n_step)
     assert policy.learner.scale_rewards(rows).rewards.tolist() == expected
     assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.learner.scale_rewards(rows)
@@ -230,8 +217,8 @@ def test_dqn_copies_its_target_network_every_target_update_interval_steps(interv
     for step in range(1, 7):
         before = parameter_vector(policy.target_model)
         policy.learn_on_batch(transitions())
-        moved = parameter_vector(policy.model if step % interval == 0 else policy.target_model)
-        assert_close(parameter_vector(policy.target_model), moved if step % interval == 0 else before, rtol=0, atol=0)
+        expected = before if step % interval else parameter_vector(policy.model)
+        assert_close(parameter_vector(policy.target_model), expected, rtol=0, atol=0)
         assert not torch.equal(parameter_vector(policy.model), before)
 
 
@@ -321,26 +308,18 @@ def test_quantile_loss_is_huber_s_weighted_by_the_fractions(huber_delta: float |
     assert not batch["td_errors"].requires_grad and batch["td_errors"].tolist() == [1.0] * 6
 
 
-def test_quantile_td_errors_are_the_errors_of_the_means() -> None:
-    """Q(s, a) = mean(0, 2) = 1; the target is 1 + 0.9 · mean(3, 5) = 4.6."""
-    policy = small_policy("dqn, quantiles", num_quantiles=2, double=False)
-    set_constant_q(policy.model, 0.0, 2.0, 0.0, 2.0)
-    set_constant_q(policy.target_model, 3.0, 5.0, 0.0, 0.0)
-    found = td_errors(policy, transitions(rewards=torch.ones(6)))
-    assert_close(found, torch.full((6,), -3.6))
+def c51_of_three_atoms(*logits: float) -> tuple[Any, SampleBatch]:
+    """Atoms 0, 1, 2. The next state has atom 1 surely, reward ½, discount 1: the target is (0, ½, ½)."""
+    policy = small_policy("c51", num_atoms=3, v_min=0.0, v_max=2.0, double=False)
+    set_constant_q(policy.model, *logits)
+    set_constant_q(policy.target_model, -50.0, 0.0, -50.0, -50.0, 0.0, -50.0)
+    return policy, transitions(rewards=torch.full((6,), 0.5), discounts=torch.ones(6))
 
 
 def test_c51_learns_the_projected_distribution() -> None:
-    """Atoms 0, 1, 2. The next state has atom 1 surely, reward ½, discount 1: the target is (0, ½, ½).
-
-    The online network gives (⅓, ⅓, ⅓): the cross entropy is log 3, the gradient of its logits ⅓ − target.
-    """
-    policy = small_policy("c51", num_atoms=3, v_min=0.0, v_max=2.0, double=False)
-    set_constant_q(policy.model, *[0.0] * 6)
-    set_constant_q(policy.target_model, -50.0, 0.0, -50.0, -50.0, 0.0, -50.0)
-    batch = transitions(
-        rewards=torch.full((6,), 0.5), discounts=torch.ones(6), actions=torch.zeros(6, dtype=torch.int64)
-    )
+    """The online network gives (⅓, ⅓, ⅓): the cross entropy is log 3, the gradient of its logits ⅓ − target."""
+    policy, batch = c51_of_three_atoms(*[0.0] * 6)
+    batch["actions"] = torch.zeros(6, dtype=torch.int64)
     loss, _ = policy.loss(batch)
     loss.backward()
     assert loss.item() == pytest.approx(np.log(3.0), rel=1e-5)
@@ -361,15 +340,10 @@ def test_c51_learns_with_two_atoms() -> None:
 def test_c51_td_errors_are_kl_to_the_target_not_cross_entropy() -> None:
     """KL(target‖Z), as in Rainbow.
 
-    The target is (0, ½, ½) with entropy log 2. Against (⅓, ⅓, ⅓) the KL is log 3 − log 2; against itself 0, though
+    The target (0, ½, ½) has the entropy log 2. Against (⅓, ⅓, ⅓) the KL is log 3 − log 2; against itself 0, though
     the cross entropy is log 2.
     """
-    policy = small_policy("c51", num_atoms=3, v_min=0.0, v_max=2.0, double=False)
-    set_constant_q(policy.model, *[0.0] * 3, -50.0, 0.0, 0.0)
-    set_constant_q(policy.target_model, -50.0, 0.0, -50.0, -50.0, 0.0, -50.0)
-    batch = transitions(
-        rewards=torch.full((6,), 0.5), discounts=torch.ones(6), actions=torch.tensor([0, 1, 0, 1, 0, 1])
-    )
+    policy, batch = c51_of_three_atoms(*[0.0] * 3, -50.0, 0.0, 0.0)
     policy.loss(batch)
     assert_close(batch["td_errors"], torch.tensor([math.log(1.5), 0.0]).repeat(3), atol=1e-5, rtol=1e-5)
     assert not batch["td_errors"].requires_grad and float(batch["td_errors"].min()) >= 0.0
@@ -377,13 +351,11 @@ def test_c51_td_errors_are_kl_to_the_target_not_cross_entropy() -> None:
 
 def test_c51_td_errors_are_never_below_0() -> None:
     """Of targets that the network gives exactly, rounding would make half of them so."""
-    policy = small_policy("c51", num_atoms=11, v_min=0.0, v_max=10.0)
+    policy, zeros = small_policy("c51", num_atoms=11, v_min=0.0, v_max=10.0), torch.zeros(1000)
     logits = torch.randn(1000, 11, generator=torch.Generator().manual_seed(0))
-    same = SampleBatch(
-        rewards=torch.zeros(1000), terminated=torch.zeros(1000, dtype=torch.bool), discounts=torch.ones(1000)
-    )
-    td_errors = policy.distribution_losses(logits, logits, same)[1]
-    assert bool((td_errors >= 0).all()) and float(td_errors.max()) < 1e-5
+    same = SampleBatch(rewards=zeros, terminated=zeros.bool(), discounts=torch.ones(1000))
+    found = policy.distribution_losses(logits, logits, same)[1]
+    assert bool((found >= 0).all()) and float(found.max()) < 1e-5
 
 
 @pytest.mark.parametrize(("reward", "warned"), [(1.0, 0), (30.0, 1)])
@@ -447,10 +419,9 @@ def test_a_subclass_s_td_error_losses_are_used_without_importance_weights_too() 
 
 def test_rainbow_draws_noise_for_each_gradient_step_and_for_targets_apart() -> None:
     policy: Any = Rainbow(OBS, TWO, num_atoms=5, **SMALL)
-    seen = []
+    inputs, seen = policy.input_dict(transitions().obs), []
     for _ in range(2):
         policy.loss(transitions())
-        seen.append([policy.model(policy.input_dict(transitions().obs), (), None)[0].detach().clone()])
-        seen[-1].append(policy.target_model(policy.input_dict(transitions().obs), (), None)[0].detach().clone())
-    assert not torch.equal(seen[0][0], seen[1][0]) and not torch.equal(seen[0][1], seen[1][1])
-    assert not torch.equal(seen[0][0], seen[0][1])
+        seen.append([model(inputs, (), None)[0].detach().clone() for model in (policy.model, policy.target_model)])
+    (online, target), (later, later_target) = seen
+    assert not torch.equal(online, later) and not torch.equal(target, later_target) and not torch.equal(online, target)

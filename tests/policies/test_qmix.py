@@ -17,12 +17,14 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.models.preprocessors import Preprocessor
-from lightning_rl.policies import QMIX, VDN, IndependentQ, Policy
+from lightning_rl.policies import MADDPG, QMIX, VDN, IndependentQ, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.families import each
+from tests.models.parameters import parameter_vector
 from tests.policies.group_tasks import Remembered, TwoStepGame, group_rows
 from tests.policies.off_policy_algorithms import gradients
+from tests.refusals import not_refused
 
 CLASSES = [QMIX, VDN, IndependentQ]
 GRU = {"fcnet_hiddens": [8], "use_gru": True, "lstm_cell_size": 4}
@@ -138,19 +140,16 @@ def test_the_joint_value_never_falls_where_a_member_s_rises(state: bool) -> None
 
 
 def test_without_a_state_the_members_observations_are_the_state() -> None:
-    env = Remembered(with_state=False)
-    policy, batch = made(env=env), rows_of(env)
+    batch, with_state = rows_of(Remembered(with_state=False)), rows_of()
     joined = torch.cat([batch.obs["agents"][str(member)] for member in range(3)], dim=1)
-    assert torch.equal(policy.mixing_state(batch.obs), joined)
-    with_state = rows_of()
+    assert torch.equal(made(env=Remembered(with_state=False)).mixing_state(batch.obs), joined)
     assert torch.equal(made().mixing_state(with_state.obs), with_state.obs["state"])
 
 
 @pytest.mark.parametrize("policy_class", CLASSES)
 def test_absent_members_contribute_nothing(policy_class: Any) -> None:
     """Neither their observations nor their actions and masks change the loss or a gradient."""
-    policy = made(policy_class)
-    batches = []
+    policy, found = made(policy_class), []
     for odd in (0.0, 1e6):
         batch = rows_of()
         for obs in (batch.obs, batch.next_obs):
@@ -158,11 +157,9 @@ def test_absent_members_contribute_nothing(policy_class: Any) -> None:
             obs["agents"]["1"] = torch.full((8, 2), odd)
         batch.actions["1"] = torch.full((8,), int(odd > 0))
         batch.obs["action_masks"]["1"] = torch.tensor([[1, int(odd == 0), 0]] * 8, dtype=torch.int8)
-        batches.append(batch)
-    first, second = (gradients(policy, batch) for batch in batches)
-    for name, gradient in first.items():
-        assert bool(gradient.isfinite().all())
-        assert_close(gradient, second[name], rtol=0, atol=0)
+        found.append(gradients(policy, batch))
+    assert all(bool(gradient.isfinite().all()) for gradient in found[0].values())
+    assert_close(*found, rtol=0, atol=0)
 
 
 def test_an_independent_learner_does_not_bootstrap_after_its_own_end() -> None:
@@ -203,18 +200,19 @@ def test_actions_keep_to_the_masks_also_at_random(policy_class: Any, model: Any)
     assert all(np.isfinite(value) for value in metrics.values())
 
 
-def test_members_explore_independently_of_each_other() -> None:
+@pytest.mark.parametrize("policy_class", [VDN, MADDPG])
+def test_members_explore_independently_of_each_other(policy_class: Any) -> None:
     """ε = ½ and 4 actions: the first member takes its best action in 5/8 of the rows, both do in 25/64."""
     obs_space = spaces.Tuple([spaces.Box(-1, 1, (1,))] * 2)
     exploration = {"type": "epsilon_greedy", "epsilon_schedule": 0.5}
-    policy = VDN(obs_space, spaces.Tuple([spaces.Discrete(4)] * 2), exploration=exploration)
+    policy = policy_class(obs_space, spaces.Tuple([spaces.Discrete(4)] * 2), exploration=exploration)
     obs = (np.zeros((20_000, 1), np.float32),) * 2
     best = [leaf[0].item() for leaf in policy.compute_actions(obs, explore=False)[0]]
     for logp in (True, False):
         actions = policy.compute_actions(obs, logp=logp)[0]
-        greedy = torch.stack([leaf == own for leaf, own in zip(actions, best, strict=True)])
-        assert greedy.float().mean(1).tolist() == pytest.approx([5 / 8] * 2, abs=0.02)
-        assert greedy.all(0).float().mean().item() == pytest.approx(25 / 64, abs=0.02)
+        greedy = torch.stack([leaf == own for leaf, own in zip(actions, best, strict=True)]).float()
+        found = [*greedy.mean(1).tolist(), greedy.prod(0).mean().item()]
+        assert found == pytest.approx([5 / 8, 5 / 8, 25 / 64], abs=0.02)
 
 
 def sequences(policy: Any) -> SampleBatch:
@@ -228,21 +226,12 @@ def sequences(policy: Any) -> SampleBatch:
 
 
 @pytest.mark.parametrize("policy_class", CLASSES)
-def test_burn_in_rows_compute_the_state_and_are_not_trained(policy_class: Any) -> None:
+def test_burn_in_rows_are_not_trained(policy_class: Any) -> None:
     policy = made(policy_class, model=GRU)
-    batch = sequences(policy)
-    plain = gradients(policy, batch)
-    assert batch["td_errors"].shape == (2,)
-    other = sequences(policy)
+    batch, other = sequences(policy), sequences(policy)
     other["rewards"] = torch.where(other["burn_in"], 1e6, other.rewards)
-    for name, gradient in gradients(policy, other).items():
-        assert_close(gradient, plain[name], rtol=0, atol=0)
-    warmed = sequences(policy)
-    for member in range(3):
-        seen = warmed.obs["agents"][str(member)]
-        warmed.obs["agents"][str(member)] = torch.where(warmed["burn_in"].unsqueeze(1), seen + 1.0, seen)
-    changed = gradients(policy, warmed)
-    assert any(not torch.equal(gradient, plain[name]) for name, gradient in changed.items())
+    assert_close(gradients(policy, batch), gradients(policy, other), rtol=0, atol=0)
+    assert batch["td_errors"].shape == (2,) and not batch["td_errors"].requires_grad
 
 
 def test_prioritized_sequences_weigh_their_rows() -> None:
@@ -253,16 +242,6 @@ def test_prioritized_sequences_weigh_their_rows() -> None:
         batch["weights"] = torch.tensor(weights)
         halves.append(policy.loss(batch)[0])
     assert_close(halves[0] + halves[1], halves[2])
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_burn_in_runs_in_eval_mode_and_leaves_the_model_in_the_mode_in_which_it_was(training: bool) -> None:
-    policy, modes = made(model=GRU), []
-    policy.model.train(training)
-    policy.model.register_forward_pre_hook(lambda model, inputs: modes.append(model.training))
-    policy.q_values(policy.model, sequences(policy))
-    assert modes == [False, False, training]  # sequences of two lengths of burn-in, and the trained rows
-    assert policy.model.training == training
 
 
 def test_the_trained_rows_begin_in_the_state_after_burn_in_without_its_gradient() -> None:
@@ -294,18 +273,12 @@ def test_a_mask_of_all_members_beside_the_observation_forbids_actions_too() -> N
 
 
 @pytest.mark.parametrize("policy_class", CLASSES)
-def test_td_errors_are_their_size_over_the_members_and_neither_they_nor_metrics_have_a_gradient(
-    policy_class: Any,
-) -> None:
+def test_td_errors_and_metrics_have_no_gradient_and_those_of_independent_learners_are_sizes(policy_class: Any) -> None:
     policy, batch = made(policy_class), rows_of()
     policy.log_extra = True
     _, metrics = policy.loss(batch)
     assert not any(value.requires_grad for value in [batch["td_errors"], *metrics.values()])
-    if policy_class is IndependentQ:
-        assert bool((batch["td_errors"] >= 0).all())
-    memory = made(policy_class, model=GRU)
-    memory.loss(rows := sequences(memory))
-    assert not rows["td_errors"].requires_grad
+    assert policy_class is not IndependentQ or bool((batch["td_errors"] >= 0).all())
 
 
 def test_the_rate_of_target_networks_follows_from_their_interval() -> None:
@@ -330,11 +303,8 @@ def test_a_custom_preprocessor_reads_each_member_s_observation_once() -> None:
 
 def test_hiddens_stand_behind_a_custom_model() -> None:
     model = {"custom_model": FullyConnectedNetwork, "fcnet_hiddens": [8]}
-    sizes = [
-        sum(weight.numel() for weight in made(model=model, hiddens=hiddens).model.parameters())
-        for hiddens in ((), (5,))
-    ]
-    assert sizes[0] != sizes[1]
+    plain, more = (parameter_vector(made(model=model, hiddens=hiddens).model) for hiddens in ((), (5,)))
+    assert len(plain) != len(more)
 
 
 def test_prioritized_rows_count_by_their_weights() -> None:
@@ -363,23 +333,25 @@ def test_n_step_targets_bootstrap_at_the_row_of_the_last_reward() -> None:
 
 def test_target_networks_follow_after_their_interval() -> None:
     policy = made(target_update_interval=3)
+    pairs = ((policy.target_model, policy.model), (policy.target_mixer, policy.mixer))
     for step in range(1, 4):
         policy.gradient_steps = step
         policy.after_step()
-        pairs = [*zip(policy.target_model.parameters(), policy.model.parameters(), strict=True)]
-        pairs += [*zip(policy.target_mixer.parameters(), policy.mixer.parameters(), strict=True)]
-        assert all(torch.equal(target, source) for target, source in pairs) == (step == 3)
+        same = [torch.equal(parameter_vector(target), parameter_vector(source)) for target, source in pairs]
+        assert same == [step == 3] * 2
 
 
 def test_wrong_spaces_and_settings_are_one_clear_error() -> None:
-    image = spaces.Tuple([spaces.Box(0, 255, (12, 12, 3), np.uint8)] * 2)
-    actions = spaces.Tuple([spaces.Discrete(2)] * 2)
-    with pytest.raises(UnsupportedSpaceError, match="images"):
-        QMIX(image, actions, model={"conv_filters": [[4, 4, 2]]})
-    with pytest.raises(UnsupportedSpaceError, match=r"VDN learns .* is Discrete\(2\): use env.group_agents=all"):
-        VDN(spaces.Box(-1, 1, (3,)), spaces.Discrete(2))
-    with pytest.raises(ConfigError, match="mixer"):
-        made(mixer="sum")
+    images = spaces.Tuple([spaces.Box(0, 255, (12, 12, 3), np.uint8)] * 2)
+    two, x = spaces.Discrete(2), spaces.Box(-1, 1, (3,))
+    filters, game = {"conv_filters": [[4, 4, 2]]}, Remembered()
+    cases = [
+        (QMIX, (images, spaces.Tuple([two] * 2)), {"model": filters}, "images"),
+        (VDN, (x, two), {}, r"VDN learns .* is Discrete\(2\): use env.group_agents=all"),
+        (QMIX, (game.observation_space, game.action_space), {"mixer": "sum"}, "mixer"),
+    ]
+    errors = (UnsupportedSpaceError, ConfigError)
+    assert not_refused(lambda kind, of, keywords: kind(*of, **keywords), cases, errors) == []
     with pytest.raises(EnvError, match="group_agents=null"):
         Algorithm("qmix", "cartpole")
 
@@ -387,18 +359,10 @@ def test_wrong_spaces_and_settings_are_one_clear_error() -> None:
 @pytest.mark.parametrize("policy", each(["qmix", "vdn", "independent_q"], default=["qmix"]))
 def test_a_run_saves_and_restores_a_policy_that_acts_alike(policy: str, tmp_path: Path) -> None:
     """Through replayed sequences of an environment whose members leave."""
-    overrides = [
-        "env.kwargs.leaving=0.3",
-        f"run_dir={tmp_path}",
-        "data.learning_starts=40",
-        "data.batch_size=4",
-        "data.sequence_length=4",
-        "data.sequence_stride=2",
-        "data.burn_in=2",
-        "data.n_step=2",
-        "data.prioritized=true",
-    ]
-    algorithm = Algorithm(policy, GAME, overrides=overrides)
+    data = {"learning_starts": 40, "batch_size": 4, "sequence_length": 4, "sequence_stride": 2, "burn_in": 2}
+    data |= {"n_step": 2, "prioritized": True}
+    config = {"env": {"kwargs": {"leaving": 0.3}}, "data": data, "run_dir": str(tmp_path)}
+    algorithm = Algorithm(policy, GAME, config=config)
     for _ in range(4):
         result = algorithm.train()
     assert algorithm.policy.gradient_steps > 0 and np.isfinite(result["train/loss"])

@@ -22,20 +22,15 @@ from tests.policies.off_policy_algorithms import (
     small_policy,
     td_errors,
     transitions,
-)
+)  # fmt: skip
 
 
 def sequences(**columns: Any) -> SampleBatch:
     """Two sequences of 5 and 3 rows; the first two rows and the first row of them are burn-in."""
-    lens = torch.tensor([5, 3])
     state = SampleBatch({"0": torch.zeros(2, 4), "1": torch.zeros(2, 4)})
-    batch = transitions(count=8)
-    batch["seq_lens"], batch["state_in"], batch["next_state_in"] = lens, state, state
-    batch["burn_in"] = torch.tensor([True, True, False, False, False, True, False, False])
-    batch["bootstrap_rows"] = torch.arange(8)
-    for name, value in columns.items():
-        batch[name] = value
-    return batch
+    burn_in = torch.tensor([True, True, False, False, False, True, False, False])
+    rows = {"seq_lens": torch.tensor([5, 3]), "burn_in": burn_in, "bootstrap_rows": torch.arange(8)}
+    return transitions(count=8, **{**rows, "state_in": state, "next_state_in": state, **columns})
 
 
 def recurrent_policy(**changes: Any) -> Any:
@@ -44,12 +39,10 @@ def recurrent_policy(**changes: Any) -> Any:
 
 def test_burn_in_rows_add_nothing_to_the_loss_or_its_gradient() -> None:
     """Rewards of 1e6 or NaN in burn-in rows leave loss and gradients as they were; in trained rows they do not."""
-    policy, burn_in = recurrent_policy(), sequences()["burn_in"]
+    policy, burn_in, rewards = recurrent_policy(), sequences()["burn_in"], sequences().rewards
     plain = gradients(policy, sequences())
-    rewards = sequences().rewards
     other = gradients(policy, sequences(rewards=torch.where(burn_in, 1e6, rewards)))
-    for key, value in plain.items():
-        assert_close(value, other[key], rtol=0, atol=0)
+    assert_close(plain, other, rtol=0, atol=0)
     batch = sequences(rewards=torch.where(burn_in, torch.nan, rewards))
     loss, _ = policy.loss(batch)
     assert bool(torch.isfinite(loss)) and bool(torch.isfinite(batch["td_errors"]).all())

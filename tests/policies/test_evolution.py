@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -16,12 +15,14 @@ from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
-from lightning_rl.models import Model
+from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import ARS, ES, Policy, evolution
 from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.feature_matrix import AnySpaces
+from tests.refusals import not_refused
 
 SHORT_PENDULUM = EnvCreator("Pendulum-v1", max_episode_steps=5)
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
@@ -41,31 +42,35 @@ def evolved_vector(policy: EvolutionStrategy) -> Tensor:
     return torch.cat([weight.detach().flatten() for weight in policy.evolved_parameters()])
 
 
-def population(
-    policy: EvolutionStrategy, seeds: list[int], score: Callable[[Tensor], float], steps: int = 1
-) -> SampleBatch:
-    """Rows whose returns are a function of the weights."""
-    returns = []
-    for seed in seeds:
-        sides = []
-        for scale in (1.0, -1.0):
-            with policy.perturb(seed, scale):
-                sides.append(score(evolved_vector(policy)))
-        returns.append(sides)
-    count = len(seeds)
-    return SampleBatch(
-        seeds=torch.tensor(seeds),
-        returns=torch.tensor(returns, dtype=torch.float64),
-        steps=torch.full((count,), steps),
-        perturbed=torch.ones(count, dtype=torch.bool),
-    )
+def population(policy: EvolutionStrategy, seeds: list[int], score: Callable[[Tensor], float]) -> SampleBatch:
+    """Rows of one step whose returns are a function of the weights."""
+
+    def returns(seed: int, scale: float) -> float:
+        with policy.perturb(seed, scale):
+            return score(evolved_vector(policy))
+
+    return rows_with([[returns(seed, 1.0), returns(seed, -1.0)] for seed in seeds], seeds)
+
+
+def rows_with(returns: list[list[float]], seeds: list[int]) -> SampleBatch:
+    """Rows of one step with these returns of θ + σε and θ − σε."""
+    ones = torch.ones(len(seeds), dtype=torch.int64)
+    sides = torch.tensor(returns, dtype=torch.float64)
+    return SampleBatch(seeds=torch.tensor(seeds), returns=sides, steps=ones, perturbed=ones.bool())
+
+
+def noise_of(seed: int, weights: Tensor) -> Tensor:
+    return torch.randn(len(weights), generator=torch.Generator().manual_seed(seed))
+
+
+def fixed(policy: Any) -> dict[str, Tensor]:
+    """The parameters that do not evolve."""
+    return {name: parameter for name, parameter in policy.named_parameters() if not parameter.requires_grad}
 
 
 # -- perturbing -------------------------------------------------------------------------------------------------------
 @BOTH
-def test_perturb_adds_or_subtracts_noise_and_restores_the_weights_after_errors_too(
-    kind: type[EvolutionStrategy],
-) -> None:
+def test_perturb_adds_or_subtracts_noise_and_restores_the_weights_after_errors_too(kind: Any) -> None:
     """θ + σε, θ − σε, and then θ bit for bit, also when an episode raises."""
     policy = small_policy(kind, sigma=0.5)
     before = evolved_vector(policy)
@@ -88,73 +93,61 @@ def test_perturb_draws_the_same_noise_from_a_seed_in_every_policy() -> None:
         assert not torch.equal(evolved_vector(here), evolved_vector(there))
 
 
+PAIR = spaces.MultiDiscrete([2, 3])
+
+
 @pytest.mark.parametrize(
-    "model", [{"fcnet_hiddens": [8]}, {"use_lstm": True, "lstm_cell_size": 8}, {"vf_share_layers": True}], ids=str
+    ("action_space", "model"),
+    [
+        (spaces.Discrete(2), {"fcnet_hiddens": [8]}),
+        (spaces.Discrete(2), {"use_lstm": True, "lstm_cell_size": 8}),
+        (spaces.Discrete(2), {"vf_share_layers": True}),
+        (PAIR, {"custom_action_dist": "Autoregressive"}),
+    ],
+    ids=str,
 )
-def test_es_leaves_out_parameters_that_only_values_depend_on(model: dict[str, Any]) -> None:
-    policy = small_policy(ES, model=model)
-    rest = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
-    assert rest and all("value" in name for name in rest)
-    assert all("value" not in name for name, parameter in policy.named_parameters() if parameter.requires_grad)
+def test_es_leaves_out_parameters_that_only_values_depend_on(action_space: Any, model: dict[str, Any]) -> None:
+    policy = ES(spaces.Box(-1, 1, (3,)), action_space, model=model)
+    assert fixed(policy)
+    assert all(("value" in name) != parameter.requires_grad for name, parameter in policy.named_parameters())
 
 
-def test_es_evolves_the_parameters_of_an_autoregressive_distribution() -> None:
-    policy = ES(
-        spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 3]), model={"custom_action_dist": "Autoregressive"}, seed=1
-    )
-    rest = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
-    assert rest and all("value" in name for name in rest)
-
-
-def test_es_uses_deterministic_actions_in_a_box_by_default() -> None:
-    """One output for one action; a Gaussian would have a deviation too."""
+def test_es_uses_deterministic_actions_in_a_box_of_real_numbers_by_default() -> None:
+    """One output for one action, where a Gaussian has a deviation too; two integers from 0 to 4 have 5 logits each."""
     assert small_policy(ES, SHORT_PENDULUM).model.num_outputs == 1
     assert small_policy(ARS, SHORT_PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
-
-
-def test_es_keeps_logits_for_a_box_of_integers() -> None:
-    """Two integers from 0 to 4 have five logits each."""
-    policy = ES(spaces.Box(-1, 1, (3,)), spaces.Box(0, 4, (2,), np.int64))
-    assert policy.model.num_outputs == 10
+    assert ES(spaces.Box(-1, 1, (3,)), spaces.Box(0, 4, (2,), np.int64)).model.num_outputs == 10
 
 
 def test_es_builds_no_value_layers_but_the_last() -> None:
     """Its 8 weights and bias are the only parameters that do not evolve."""
-    rest = [parameter.numel() for parameter in small_policy(ES).parameters() if not parameter.requires_grad]
-    assert sum(rest) == 9
+    assert sum(parameter.numel() for parameter in fixed(small_policy(ES)).values()) == 9
 
 
-class BatchNormModel(Model):
+class BatchNormModel(FullyConnectedNetwork):
     """Has batch norm, which raises on a single row in train mode."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self.norm = nn.BatchNorm1d(self.preprocessor.size)
-        self.outputs, self.values = (nn.Linear(self.preprocessor.size, size) for size in (self.num_outputs, 1))
 
     def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
-        self.features = self.norm(input_dict["obs_flat"])
-        return self.outputs(self.features), list(state)
-
-    def value_function(self) -> Tensor:
-        return self.values(self.features).squeeze(1)
+        return super().forward({**input_dict, "obs_flat": self.norm(input_dict["obs_flat"])}, state, seq_lens)
 
 
 def test_finding_unused_parameters_changes_neither_the_model_nor_the_generator() -> None:
     state = torch.random.get_rng_state()
     policy = small_policy(ES, model={"custom_model": BatchNormModel})
-    rest = {name for name, parameter in policy.named_parameters() if not parameter.requires_grad}
-    assert rest == {"model.values.weight", "model.values.bias"} and policy.training
+    assert fixed(policy) and all("value" in name for name in fixed(policy)) and policy.training
     assert policy.model.norm.num_batches_tracked == 0 and not policy.model.norm.running_mean.any()
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 # -- returns ----------------------------------------------------------------------------------------------------------
 @BOTH
-def test_evaluate_perturbations_gives_mean_returns_of_whole_episodes(kind: type[EvolutionStrategy]) -> None:
+def test_evaluate_perturbations_gives_mean_returns_of_whole_episodes(kind: Any) -> None:
     """CartPole's reward is 1: the mean return is the steps per environment; each step is in the filter statistics."""
-    policy = small_policy(kind)
-    actor = worker(policy, num_envs=3)
+    actor = worker(small_policy(kind), num_envs=3)
     rows = evaluate_perturbations(actor, seeds=[4, 5]).torch()
     assert rows["returns"].shape == (2, 2) and bool(rows["perturbed"].all())
     torch.testing.assert_close(rows["returns"].sum(1) * 3, rows["steps"].double())
@@ -214,23 +207,19 @@ def test_rows_without_perturbation_give_own_return_and_do_not_change_the_step() 
 def test_an_es_step_is_the_paper_s_gradient_estimate_and_weight_decay() -> None:
     """SGD with rate 1: θ + Σ (rank⁺ − rank⁻) ε / 2nσ − λθ/σ. Two rows: ranks ½ −½, −1/6 1/6 (the losses' test)."""
     policy = small_policy(ES, sigma=0.25, weight_decay=0.1, lr=1.0, optimizer="sgd", observation_filter="none")
-    rows = population(policy, [4, 5], lambda weights: 0.0)
-    rows["returns"] = torch.tensor([[9.0, 1.0], [3.0, 5.0]], dtype=torch.float64)
     before = evolved_vector(policy)
-    noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (4, 5)]
-    policy.learn_on_batch(rows)
-    torch.testing.assert_close(evolved_vector(policy), before + noise[0] - noise[1] / 3 - 0.4 * before)
+    policy.learn_on_batch(rows_with([[9.0, 1.0], [3.0, 5.0]], [4, 5]))
+    expected = before + noise_of(4, before) - noise_of(5, before) / 3 - 0.4 * before
+    torch.testing.assert_close(evolved_vector(policy), expected)
 
 
 def test_an_ars_step_is_the_paper_s_update() -> None:
     """Two of three directions: θ + α / (b σ_R) Σ (r⁺ − r⁻) δ, α = 1, b = 2, σ_R = √17."""
     policy = small_policy(ARS, lr=1.0, top_directions=2, observation_filter="none")
-    rows = population(policy, [4, 5, 6], lambda weights: 0.0)
-    rows["returns"] = torch.tensor([[4.0, 3.0], [10.0, 2.0], [0.0, 8.0]], dtype=torch.float64)
     before = evolved_vector(policy)
-    noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (5, 6)]
-    policy.learn_on_batch(rows)
-    torch.testing.assert_close(evolved_vector(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
+    policy.learn_on_batch(rows_with([[4.0, 3.0], [10.0, 2.0], [0.0, 8.0]], [4, 5, 6]))
+    expected = before + (8 * noise_of(5, before) - 8 * noise_of(6, before)) / (2 * 17**0.5)
+    torch.testing.assert_close(evolved_vector(policy), expected)
 
 
 class FirstDirection(EvolutionStrategy):
@@ -243,20 +232,15 @@ class FirstDirection(EvolutionStrategy):
 @pytest.mark.parametrize("model", [{"fcnet_hiddens": [8]}, {"use_lstm": True, "lstm_cell_size": 4}], ids=str)
 def test_a_subclass_of_evolution_strategy_needs_perturbation_weights_only(model: dict[str, Any]) -> None:
     policy = small_policy(FirstDirection, lr=0.5, optimizer="sgd", model=model)
-    rows = population(policy, [4, 5], lambda weights: 0.0)
-    rows["returns"] = torch.tensor([[1.0, 2.0], [9.0, 3.0]], dtype=torch.float64)
     before = evolved_vector(policy)
-    metrics = policy.learn_on_batch(rows)
-    noise = torch.randn(len(before), generator=torch.Generator().manual_seed(4))
-    torch.testing.assert_close(evolved_vector(policy), before - 0.5 * noise)
+    metrics = policy.learn_on_batch(rows_with([[1.0, 2.0], [9.0, 3.0]], [4, 5]))
+    torch.testing.assert_close(evolved_vector(policy), before - 0.5 * noise_of(4, before))
     assert metrics["weights_norm"] == pytest.approx(float(before.norm()), rel=1e-5)
     assert policy.evolves and policy.uses_every_parameter and policy.is_recurrent is ("use_lstm" in model)
 
 
 @BOTH
-def test_perturbation_weights_compare_the_directions_of_all_ranks(
-    kind: type[EvolutionStrategy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_perturbation_weights_compare_the_directions_of_all_ranks(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean over two ranks equals one rank with all directions; ARS's two best directions are both on rank 1."""
     policy = small_policy(kind, **({"top_directions": 2} if kind is ARS else {}))
     shares = [torch.tensor([[1.0, 2.0], [2.0, 0.0]]).double(), torch.tensor([[9.0, 3.0], [4.0, 8.0]]).double()]
@@ -269,19 +253,13 @@ def test_perturbation_weights_compare_the_directions_of_all_ranks(
     torch.testing.assert_close(torch.cat(mine) / 2, alone)
 
 
-def test_es_refuses_a_negative_weight_decay() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.weight_decay=-1\.0"):
-        small_policy(ES, weight_decay=-1.0)
+CLIMBING = {ES: {"lr": 0.02, "weight_decay": 0.0}, ARS: {"lr": 0.1, "sigma": 0.1}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "keywords"), [(ES, {"lr": 0.02, "weight_decay": 0.0}), (ARS, {"lr": 0.1, "sigma": 0.1})]
-)
-def test_es_and_ars_climb_to_the_weights_of_the_highest_return(
-    kind: type[EvolutionStrategy], keywords: dict[str, Any]
-) -> None:
+@BOTH
+def test_es_and_ars_climb_to_the_weights_of_the_highest_return(kind: Any) -> None:
     """Return −‖θ − 1‖²: the distance falls to a fifth; with a flipped sign it would grow."""
-    policy = small_policy(kind, observation_filter="none", model={"fcnet_hiddens": []}, **keywords)
+    policy = small_policy(kind, observation_filter="none", model={"fcnet_hiddens": []}, **CLIMBING[kind])
 
     def distance(weights: Tensor) -> float:
         return float((weights - 1.0).square().sum())
@@ -295,14 +273,15 @@ def test_es_and_ars_climb_to_the_weights_of_the_highest_return(
 
 
 @BOTH
-def test_observation_statistics_take_in_the_population_s_observations_after_the_step(
-    kind: type[EvolutionStrategy],
-) -> None:
+def test_observation_statistics_take_in_the_population_s_observations_after_the_step(kind: Any) -> None:
     """Count, mean and variance are those of all observations; during the evaluation they do not change."""
-    policy = small_policy(kind)
-    seen: list[Tensor] = []
-    actor = worker(policy, callbacks=[CollectObservations(seen)])
-    policy.learn_on_batch(evaluate_perturbations(actor, seeds=[4, 5]).torch())
+    policy, seen = small_policy(kind), []
+
+    class Collect:
+        def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
+            seen.append(samples.obs[:-1][samples.valid])
+
+    policy.learn_on_batch(evaluate_perturbations(worker(policy, callbacks=[Collect()]), seeds=[4, 5]).torch())
     rows, moments = torch.cat(seen).double(), policy.observation_filter.moments  # type: ignore[union-attr]
     assert int(moments.count) == len(rows) == policy.env_steps
     torch.testing.assert_close(moments.mean, rows.mean(0))
@@ -310,56 +289,27 @@ def test_observation_statistics_take_in_the_population_s_observations_after_the_
     torch.testing.assert_close(policy.observation_filter.shift, rows.mean(0).float())  # type: ignore[union-attr]
 
 
-class CollectObservations:
-    """Collects the valid observations of samples."""
-
-    def __init__(self, seen: list[Tensor]) -> None:
-        self.seen = seen
-
-    def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
-        self.seen.append(samples.obs[:-1][samples.valid])
-
-
 @BOTH
-def test_es_and_ars_learn_with_lstms_and_nested_spaces(kind: type[EvolutionStrategy]) -> None:
-    class NestedSpaces(gym.Env[Any, Any]):
-        observation_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)})
-        action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,))))
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            self.steps = 0
-            return {"x": np.zeros(2, np.float32), "n": 1}, {}
-
-        def step(self, action: Any) -> Any:
-            self.steps += 1
-            obs = {"x": np.ones(2, np.float32) * self.steps / 5, "n": self.steps % 3}
-            return obs, float(action[1][0]), self.steps == 4, False, {}
-
-    env = EnvCreator(NestedSpaces)
+def test_es_and_ars_learn_with_lstms_and_nested_spaces(kind: Any) -> None:
+    observed = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)})
+    acted = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,))))
+    env = EnvCreator(AnySpaces, {"observation_space": observed, "action_space": acted})
     model = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
-    policy = kind(*env.spaces(), model=model, observation_filter="mean_std", seed=1, lr=0.1)
+    policy = kind(observed, acted, model=model, observation_filter="mean_std", seed=1, lr=0.1)
     before = evolved_vector(policy)
     metrics = policy.learn_on_batch(evaluate_perturbations(worker(policy, env), seeds=[1, 2, 3]).torch())
     assert np.isfinite(metrics["loss"]) and metrics["grad_norm"] > 0 and not torch.equal(evolved_vector(policy), before)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [({"sigma": 0.0}, r"policy\.sigma=0\.0; expected a number above 0"), ({"reward_filter": "sign"}, "none")],
-)
-@BOTH
-def test_es_and_ars_refuse_sigma_0_and_reward_filters(
-    kind: type[EvolutionStrategy], keywords: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        small_policy(kind, **keywords)
-
-
-def test_ars_refuses_top_directions_of_0() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.top_directions=0"):
-        small_policy(ARS, top_directions=0)
+def test_settings_out_of_their_range_and_reward_filters_are_refused() -> None:
+    cases = [
+        *((kind, {"sigma": 0.0}, r"policy\.sigma=0\.0; expected a number above 0") for kind in (ES, ARS)),
+        *((kind, {"reward_filter": "sign"}, "none") for kind in (ES, ARS)),
+        (ES, {"weight_decay": -1.0}, r"policy\.weight_decay=-1\.0"),
+        (ARS, {"top_directions": 0}, r"policy\.top_directions=0"),
+    ]
+    assert not_refused(lambda kind, keywords: small_policy(kind, **keywords), cases) == []
 
 
 class FixedNetwork(Exploration):
@@ -375,30 +325,21 @@ def test_es_accepts_exploration_with_a_network_that_does_not_learn() -> None:
     assert isinstance(policy.exploration, FixedNetwork)
 
 
-class CustomLossModel(Model):
+class CustomLossModel(FullyConnectedNetwork):
     """A model with a custom loss."""
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self.layer = nn.Linear(self.preprocessor.size, self.num_outputs)
-
-    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
-        return self.layer(input_dict["obs_flat"]), list(state)
-
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor:
-        return policy_loss + self.layer.weight.square().sum()
+        return policy_loss + sum(parameter.square().sum() for parameter in self.parameters())
 
 
-@pytest.mark.parametrize("memory", [{}, {"use_lstm": True, "lstm_cell_size": 4}], ids=["alone", "in a memory"])
-def test_es_refuses_models_with_a_custom_loss(memory: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"ES.*CustomLossModel.*custom_loss"):
-        small_policy(ES, model={"custom_model": CustomLossModel, **memory})
-
-
-@pytest.mark.parametrize("strategy", ["curiosity", "rnd", "parameter_noise"])
-def test_es_refuses_exploration_that_learns_from_fragments(strategy: str) -> None:
-    with pytest.raises(UnsupportedSpaceError, match="exploration "):
-        small_policy(ES, exploration={"type": strategy})
+def test_es_refuses_what_learns_from_fragments() -> None:
+    """Models with a custom loss, and exploration."""
+    custom, memory = {"custom_model": CustomLossModel}, {"use_lstm": True, "lstm_cell_size": 4}
+    loss = r"ES.*CustomLossModel.*custom_loss"
+    cases = [({"model": custom}, loss), ({"model": {**custom, **memory}}, loss)]
+    strategies = ("curiosity", "rnd", "parameter_noise")
+    cases += [({"exploration": {"type": strategy}}, "exploration ") for strategy in strategies]
+    assert not_refused(lambda keywords: small_policy(ES, **keywords), cases, UnsupportedSpaceError) == []
 
 
 def test_the_error_for_learning_from_a_fragment_names_data_population() -> None:

@@ -30,40 +30,33 @@ SPACES: dict[str, spaces.Space[Any]] = {
 NOISE = {"type": "parameter_noise", "random_timesteps": 0, "initial_stddev": 1e-3}
 
 
-class Forbidding(gym.Env[Any, int]):
-    """Episodes of 5 steps with random observations; each step forbids one of three actions at random."""
-
-    action_space = spaces.Discrete(3)
+class Forbidding(Masked):
+    """Its mask forbids one of three actions, in the info or in the observation."""
 
     def __init__(self, kind: str) -> None:
+        super().__init__("discrete")
         self.kind, self.observation_space = kind, SPACES[kind]
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self._observation_and_info()
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.mask[action], f"action {action} is forbidden by {self.mask}"
-        self.steps += 1
-        obs, info = self._observation_and_info()
-        return obs, float(action), False, self.steps == 5, info
-
-    def _observation_and_info(self) -> tuple[Any, dict[str, Any]]:
-        self.mask = np.ones(3, np.int8)
-        self.mask[self.np_random.integers(3)] = 0
-        obs = self.observation_space.sample()
+    def _observe(self, call: str) -> tuple[Any, dict[str, Any]]:
+        x, info = super()._observe(call)
         if self.kind == "in info":
-            return obs, {"action_mask": self.mask.astype(bool)}
-        return {**obs, "action_mask": self.mask}, {}
+            return x, info
+        return {**({"x": x} if self.kind == "in obs" else {"parts": {"x": x, "y": (x, x)}}), **info}, {}
 
 
-def policy_and_worker(kind: str, policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Policy, RolloutWorker]:
+SMALL: dict[str, Any] = {"fcnet_hiddens": [8]}
+
+
+def policy_and_worker(kind: str, policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Any, RolloutWorker]:
     env = EnvCreator(Forbidding, {"kind": kind}, check=False)
-    policy = policy_class(SPACES[kind], Forbidding.action_space, model={"fcnet_hiddens": [8]}, seed=1, **keywords)
+    policy = policy_class(SPACES[kind], ACTIONS["discrete"], **{"model": SMALL, "seed": 1, **keywords})
     return policy, RolloutWorker(env, policy, num_envs=2, fragment_length=32, vectorization="sync", seed=2)
+
+
+def masked(**env: Any) -> tuple[PPO, EnvCreator]:
+    """A policy and the creator of a `Masked` environment."""
+    creator = EnvCreator(make_masked, env)
+    return PPO(*creator.spaces(), model=SMALL, kl_coef=0.2, seed=1), creator
 
 
 def test_action_mask_of_prefers_the_mask_column_to_the_observation_s() -> None:
@@ -75,14 +68,10 @@ def test_action_mask_of_prefers_the_mask_column_to_the_observation_s() -> None:
 
 
 @pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
-def test_ppo_s_kl_penalty_compares_two_masked_distributions(kind: str, memory: bool) -> None:
+@pytest.mark.parametrize("model", [SMALL, {"use_lstm": True, "lstm_cell_size": 8}], ids=["feed-forward", "lstm"])
+def test_ppo_s_kl_penalty_compares_two_masked_distributions(kind: str, model: dict[str, Any]) -> None:
     """Before the first gradient step the policy is the one that acted: KL(π_old‖π) = 0."""
-    policy, worker = policy_and_worker(kind, kl_coef=0.2)
-    if memory:
-        policy = PPO(SPACES[kind], Forbidding.action_space, model={"use_lstm": True, "lstm_cell_size": 8}, kl_coef=0.2)
-        env = EnvCreator(Forbidding, {"kind": kind}, check=False)
-        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=32, vectorization="sync", seed=2)
+    policy, worker = policy_and_worker(kind, kl_coef=0.2, model=model)
     rows = policy.learner.rows_of(worker.sample())
     _, metrics = policy.loss(rows)
     assert abs(metrics["kl"].item()) < 1e-6
@@ -92,9 +81,7 @@ def test_ppo_s_kl_penalty_compares_two_masked_distributions(kind: str, memory: b
 
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("policy_class", [PPO, DQN])
-def test_parameter_noise_measures_the_distance_between_masked_distributions(
-    kind: str, policy_class: type[Policy]
-) -> None:
+def test_parameter_noise_measures_the_distance_between_masked_distributions(kind: str, policy_class: Any) -> None:
     """Noise of σ = 0.001 hardly changes the policy, so σ grows; masked against unmasked the distance would be ln 2."""
     policy, worker = policy_and_worker(kind, policy_class, exploration=NOISE)
     policy.env_steps = 1
@@ -109,11 +96,10 @@ def test_mask_of_gives_the_masks_of_rows_and_of_their_next_observations(kind: st
     rows = policy.postprocess_trajectory(worker.sample())
     if kind == "in info":
         rows["next_action_mask"] = ~rows.action_mask
-    for following, expected in ((False, policy.mask_of(rows)), (True, policy.mask_of(rows, following=True))):
-        prefix = "next_" if following else ""
+    for following, prefix in ((False, ""), (True, "next_")):
         given = rows.get(f"{prefix}action_mask")
         given = rows[f"{prefix}obs"].action_mask.bool() if given is None else given
-        assert expected is not None and torch.equal(expected, given)
+        assert torch.equal(policy.mask_of(rows, following=following), given)
 
 
 def test_the_error_for_an_infinite_kl_names_action_masks_and_not_the_learning_rate() -> None:
@@ -151,9 +137,7 @@ def test_random_actions_keep_to_masks_and_need_a_forward_only_for_masks_and_log_
 def test_workers_find_masks_in_any_form_and_record_them(actions: str, mode: AutoresetMode) -> None:
     """The environment refuses forbidden actions; where it gives no mask, everything is allowed."""
     for number, time in enumerate(TIMES):
-        form = ("arrays", "lists", "mixed")[number % 3]
-        env = EnvCreator(make_masked, {"actions": actions, "time": time, "form": form})
-        policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]}, kl_coef=0.2, seed=1)
+        policy, env = masked(actions=actions, time=time, form=("arrays", "lists", "mixed")[number % 3])
         worker = RolloutWorker(env, policy, num_envs=2, fragment_length=12, mode=mode, max_env_restarts=0, seed=2)
         for _ in range(2):
             fragment = worker.sample()
@@ -180,8 +164,7 @@ def test_a_native_vector_s_masks_are_kept(algorithm: str, tmp_path: Any) -> None
 
 @pytest.mark.parametrize("actions", ["from 5", "nested"])
 def test_single_actions_obey_the_mask_of_an_info(actions: str) -> None:
-    env = EnvCreator(make_masked, {"actions": actions, "form": "mixed"})
-    policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]}, seed=1)
+    policy, _ = masked(actions=actions, form="mixed")
     single = Masked(actions, form="mixed")
     obs, info = single.reset(seed=0)
     for number in range(40):
@@ -196,10 +179,8 @@ def test_the_mask_of_a_final_observation_is_recorded_in_the_row_that_resets(mode
     """Random masks differ from step to step: all modes record the same ones."""
     masks = []
     for each_mode in (AutoresetMode.NEXT_STEP, mode):
-        env = EnvCreator(make_masked, {"actions": "discrete"})
-        policy = PPO(*env.spaces(), model={"fcnet_hiddens": [8]}, seed=1)
-        worker = RolloutWorker(env, policy, fragment_length=12, mode=each_mode, seed=2)
-        fragment = worker.sample()
+        policy, env = masked(actions="discrete")
+        fragment = RolloutWorker(env, policy, fragment_length=12, mode=each_mode, seed=2).sample()
         assert fragment.valid[:12, 0].tolist() == [*[True] * 5, False] * 2
         masks.append(fragment.action_mask[:12])
     assert torch.equal(*masks) and not masks[0].all(-1).any()
@@ -213,14 +194,9 @@ def test_algorithms_train_and_evaluate_where_only_some_infos_hold_a_mask(
     """Off-policy fragments are one step long: the first one comes before any mask."""
     small = {name: {"batch_size": 8, "learning_starts": 8} for name in ("dqn", "sac")}
     small["r2d2"] = {"batch_size": 16, "learning_starts": 32}
-    config = {
-        "run_dir": str(tmp_path),
-        "env": {"kwargs": {"actions": "discrete", "time": time, "form": "mixed"}},
-        "workers": {"max_env_restarts": 0},
-        "evaluation": {"episodes": 2},
-        "data": small.get(algorithm, {}),
-    }
-    trained = Algorithm(algorithm, make_masked, config=config)
+    env = {"kwargs": {"actions": "discrete", "time": time, "form": "mixed"}}
+    config = {"env": env, "evaluation": {"episodes": 2}, "data": small.get(algorithm, {}), "run_dir": str(tmp_path)}
+    trained = Algorithm(algorithm, make_masked, config={**config, "workers": {"max_env_restarts": 0}})
     for _ in range(2):
         result = trained.train()
     assert result["gradient_steps"] > 0
@@ -231,20 +207,15 @@ def test_algorithms_train_and_evaluate_where_only_some_infos_hold_a_mask(
 def test_random_policies_keep_to_masks_of_any_discrete_space() -> None:
     for actions in ACTIONS:
         env = EnvCreator(make_masked, {"actions": actions})
-        policy = RandomPolicy(*env.spaces(), seed=3)
-        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=20, max_env_restarts=0)
-        worker.sample()
+        RolloutWorker(env, RandomPolicy(*env.spaces()), num_envs=2, fragment_length=20, max_env_restarts=0).sample()
 
 
 @pytest.mark.parametrize(
     ("pairs", "vectorization"), [(False, "sync"), (True, "sync"), pytest.param(True, "async", marks=pytest.mark.slow)]
 )
 def test_agents_may_give_their_masks_in_different_places(pairs: bool, vectorization: str, tmp_path: Any) -> None:
-    config = {
-        "run_dir": str(tmp_path),
-        "env": {"kwargs": {"pairs": pairs}},
-        "workers": {"fragment_length": 20, "envs_per_worker": 2, "vectorization": vectorization, "max_env_restarts": 0},
-    }
+    workers = {"fragment_length": 20, "envs_per_worker": 2, "vectorization": vectorization, "max_env_restarts": 0}
+    config = {"run_dir": str(tmp_path), "env": {"kwargs": {"pairs": pairs}}, "workers": workers}
     algorithm = Algorithm("ppo", InTwoPlaces, config=config)
     assert algorithm.train()["env_steps"] >= 20
     algorithm.stop()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.policies.rank_results import assert_equal_weights, results_of_ranks
+
 pytestmark = pytest.mark.process  # test_ranks.py has the one that runs by default
 
 PROGRAM = """
     import torch
-    from lightning.pytorch import Trainer
-    from torch.utils.data import IterableDataset
+    from lightning.pytorch import Callback
+    from torch.utils.data import DataLoader, IterableDataset
     from lightning_rl.sample_batch import MultiAgentBatch
+    from tests.policies.fits_and_files import trainer_of
     from tests.policies.several_agents import DQN_ENTRY, PPO_ENTRY, sample, several
 
     class Batches(IterableDataset):
@@ -43,35 +42,27 @@ PROGRAM = """
                      {f"cart_{i}": name for i, name in enumerate(("first", "second", "third", "fourth"))},
                      carts=4, policies_to_train=["first", "second"])
     before = {name: value.clone() for name, value in policy.state_dict().items()}
-    trainer = Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy="ddp_fork_find_unused_parameters_true",
-                      logger=False, enable_progress_bar=False, enable_model_summary=False,
-                      enable_checkpointing=False, use_distributed_sampler=False)
 
-    class Save(__import__("lightning").pytorch.Callback):
+    class Save(Callback):
         def on_train_end(self, trainer, module):
             steps = {name: part.gradient_steps for name, part in module.policies.items()}
             torch.save({"weights": dict(module.state_dict()), "before": before, "steps": steps,
                         "env_steps": module.env_steps}, f"rank{trainer.global_rank}.pt")
 
-    trainer.callbacks.append(Save())
-    trainer.fit(policy, torch.utils.data.DataLoader(Batches(), batch_size=None))
+    trainer = trainer_of(".", devices=2, strategy="ddp_fork_find_unused_parameters_true",
+                         use_distributed_sampler=False, callbacks=[Save()])
+    trainer.fit(policy, DataLoader(Batches(), batch_size=None))
 """
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What `PROGRAM` wrote, by rank."""
-    directory = tmp_path_factory.mktemp("ranks")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, env=environment, timeout=110)
-    assert done.returncode == 0, done.stderr
-    return [torch.load(directory / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+    return results_of_ranks(tmp_path_factory.mktemp("ranks"), program=PROGRAM)
 
 
 def test_ranks_have_equal_weights_and_filters(ranks: list[Any]) -> None:
-    for name, value in ranks[0]["weights"].items():
-        torch.testing.assert_close(value, ranks[1]["weights"][name], rtol=0, atol=0, msg=name)
+    assert_equal_weights(*ranks)
 
 
 def test_trained_policies_have_learned_and_the_frozen_one_has_not(ranks: list[Any]) -> None:
@@ -127,20 +118,10 @@ def test_ranks_of_one_command_train_the_same_policies_in_the_order_of_the_config
     (tmp_path / "seldom.py").write_text(SELDOM)
     policies = "policies={z: {policy: ppo}, y: {policy: dqn, data: {learning_starts: 16, batch_size: 16}}}"
     command = f"-m lightning_rl train policy=ppo env=custom env.id=seldom:Seldom {SMALL} run_dir=out"
-    done = subprocess.run(
-        [sys.executable, *command.split(), policies, "policy_mapping={often: z, '*': y}".replace("'", "")],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}", "OMP_NUM_THREADS": "1"},
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2))
+    first, second = results_of_ranks(tmp_path, *command.split(), policies, "policy_mapping={often: z, *: y}")
     assert [*first["steps"]] == [*second["steps"]] == ["z", "y"]
     assert first["steps"] == second["steps"] and min(first["steps"].values()) > 0
-    for name, value in first["weights"].items():
-        torch.testing.assert_close(value, second["weights"][name], rtol=0, atol=0, msg=name)
+    assert_equal_weights(first, second)
 
 
 SMALL = (

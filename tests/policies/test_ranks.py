@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from tests.policies.rank_results import assert_equal_weights, results_of_ranks
 
 PROGRAM = """
     import sys
@@ -26,8 +24,8 @@ PROGRAM = """
             self.obs = batch.get("obs") if self.obs is None and hasattr(batch, "count") else self.obs
 
         def on_train_end(self, trainer, policy):
-            weights = {name: value for name, value in policy.state_dict().items()}
-            found = {"steps": policy.gradient_steps, "weights": weights, "before": before, "obs": self.obs}
+            found = {"weights": dict(policy.state_dict()), "before": before, "obs": self.obs}
+            found["steps"] = policy.gradient_steps
             torch.save(found, f"rank{trainer.global_rank}.pt")
 
     config = compose_config(["trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=2", "logger=none",
@@ -71,10 +69,10 @@ def test_ranks_have_equal_weights_after_training(
     policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Each rank has its own environments, so weights would differ if gradients were not shared."""
-    first, second = weights_of_ranks(tmp_path, f"policy={policy}", f"env={env}", *overrides)
+    arguments = (f"policy={policy}", f"env={env}", *overrides)
+    first, second = results_of_ranks(tmp_path, *arguments, program=PROGRAM)
     assert first["steps"] == second["steps"] > 0
-    for name, value in first["weights"].items():
-        torch.testing.assert_close(value, second["weights"][name], rtol=0, atol=0, msg=name)
+    assert_equal_weights(first, second)
 
 
 PPO = ("policy=ppo", "policy.minibatches=1", "policy.passes=3")
@@ -103,11 +101,9 @@ def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(two_ranks
     """The mean of two ranks' gradients is that of all rows; Pendulum's 200 steps give both equally many rows."""
     _, both, alone = two_ranks_and_one
     assert both["steps"] == alone["steps"] > 0
-    change = 0.0
-    for name, value in alone["weights"].items():
-        torch.testing.assert_close(both["weights"][name], value, rtol=1e-4, atol=1e-5, msg=name)
-        change = max(change, float((value - alone["before"][name]).abs().max()))
-    assert change > 1e-3  # a hundred times the tolerance
+    assert_equal_weights(both, alone, rtol=1e-4, atol=1e-5)
+    changes = [float((value - alone["before"][name]).abs().max()) for name, value in alone["weights"].items()]
+    assert max(changes) > 1e-3  # a hundred times the tolerance
 
 
 @pytest.mark.process
@@ -133,21 +129,11 @@ def test_two_ranks_of_es_and_ars_learn_the_weights_of_one(
     common = (f"policy={policy}", "env=cartpole", "data.directions=6", "total_env_steps=600", *overrides)
     _, both, alone = two_ranks_and_one_of(tmp_path, *common)
     assert both["steps"] == alone["steps"] > 1
-    for name, value in alone["weights"].items():
-        torch.testing.assert_close(both["weights"][name], value, rtol=1e-4, atol=1e-5, msg=name)
+    assert_equal_weights(both, alone, rtol=1e-4, atol=1e-5)
 
 
 def two_ranks_and_one_of(directory: Path, *overrides: str) -> list[Any]:
     """What `PROGRAM` wrote in both ranks of a run, and in the only rank of another with the same workers."""
     alone = ("trainer.devices=1", "trainer.strategy=auto", "run_dir=alone")
-    both = weights_of_ranks(directory, *overrides)
-    return [*both, *weights_of_ranks(directory, *overrides, *alone, ranks=1)]
-
-
-def weights_of_ranks(directory: Path, *overrides: str, ranks: int = 2) -> list[Any]:
-    """What `PROGRAM` wrote, by rank."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, env=environment, timeout=110)
-    assert done.returncode == 0, done.stderr
-    return [torch.load(directory / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
+    both = results_of_ranks(directory, *overrides, program=PROGRAM)
+    return [*both, *results_of_ranks(directory, *overrides, *alone, program=PROGRAM, ranks=1)]

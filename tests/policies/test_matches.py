@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.policies.matches import Matches
-from lightning_rl.policies.policy_mapping import EpisodeStart, PolicyMapping
+from lightning_rl.policies.policy_mapping import PolicyMapping
 from tests.refusals import not_refused
 
 AGENTS = ["a", "b", "c", "d"]
@@ -61,35 +60,21 @@ def test_matches_that_cannot_be_played_are_refused() -> None:
         ({"sides": [["a", "b"], ["c", "d"], []]}, "an agent"),
         ({"others": {"b": "judge", "c": "judge", "d": "judge"}}, "two sides"),
     ]
-    assert (
-        not_refused(
-            lambda keywords: Matches(AGENTS, **{"policy": "main", "opponents": {"old": 1.0}, **keywords}), cases
-        )
-        == []
-    )
+    given: dict[str, Any] = {"policy": "main", "opponents": {"old": 1.0}}
+    assert not_refused(lambda keywords: Matches(AGENTS, **{**given, **keywords}), cases) == []
 
 
 def test_a_mapping_may_name_matches() -> None:
     given = {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": {"old": 1.0}}
-    mapping = PolicyMapping(given, ["a", "b"], ["main", "old", "extra"])
+    ids = ["main", "old", "extra"]
+    mapping = PolicyMapping(given, ["a", "b"], ids)
     assert not mapping.static and mapping.given == given
     assert mapping.agents_of("old") == ["a", "b"] and mapping.agents_of("extra") == []
     assert {each["a"] for each in draws(mapping, 50)} == {"main", "old"}
-    with pytest.raises(ConfigError, match="'old'"):
-        PolicyMapping(given, ["a", "b"], ["main"])
-    with pytest.raises(ConfigError, match=r"lightning_rl\.policies\.Matches"):
-        PolicyMapping({**given, "_target_": "lightning_rl.policies.PPO"}, ["a", "b"], ["main", "old"])
-    with pytest.raises(ConfigError, match=r"lightning_rl\.policies\.Matches"):
-        PolicyMapping({**given, "_target_": f"{__name__}:draws"}, ["a", "b"], ["main", "old"])
-    with pytest.raises(ConfigError, match="'oponents'"):
-        PolicyMapping({**given, "oponents": {}}, ["a", "b"], ["main", "old"])
-
-
-def test_all_agents_of_an_episode_have_the_same_episode_id() -> None:
-    """As in RLlib's self-play: the id decides who takes which side, so exactly one agent has the learner."""
-
-    def choose(agent_id: str, episode: EpisodeStart, worker: Any = None, **kwargs: Any) -> str:
-        return "main" if episode.episode_id % 2 == (agent_id == "b") else "old"
-
-    found = draws(PolicyMapping(choose, ["a", "b"], ["main", "old"]), 200)
-    assert {tuple(each.values()) for each in found} == {("main", "old"), ("old", "main")}
+    cases = [
+        ({}, ["main"], "'old'"),
+        ({"_target_": "lightning_rl.policies.PPO"}, ids, r"lightning_rl\.policies\.Matches"),
+        ({"_target_": f"{__name__}:draws"}, ids, r"lightning_rl\.policies\.Matches"),
+        ({"oponents": {}}, ids, "'oponents'"),
+    ]
+    assert not_refused(lambda changes, ids: PolicyMapping({**given, **changes}, ["a", "b"], ids), cases) == []

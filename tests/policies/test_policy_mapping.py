@@ -80,31 +80,14 @@ def test_a_list_of_ids_draws_one_for_each_agent_and_episode() -> None:
         found.policy_of("hunter_0")
 
 
-def test_a_function_of_the_generator_is_called_in_each_episode() -> None:
-    found = mapping(lambda agent_id, rng: "prey" if agent_id == "prey" else ("hunter", "old")[rng.integers(2)])
-    assert not found.static
-    assert {drawn["hunter_1"] for drawn in draws(found)} == {"hunter", "old"}
-    assert draws(found) == draws(found)
-
-
 def test_a_function_of_the_generator_is_called_in_each_episode_even_if_it_gave_one_result() -> None:
-    found = mapping(lambda agent_id, rng: "prey" if rng.random() > 1e-9 else "old")
-    assert not found.static
+    found = mapping(lambda agent_id, rng: "prey" if agent_id == "prey" else ("hunter", "old")[rng.integers(2)])
+    assert not found.static and draws(found) == draws(found)
+    assert {drawn["hunter_1"] for drawn in draws(found)} == {"hunter", "old"}
+    rarely = mapping(lambda agent_id, rng: "prey" if rng.random() > 1e-9 else "old")
+    assert not rarely.static
     with pytest.raises(ConfigError, match="'prey'"):
-        found.policy_of("prey")
-
-
-def test_a_function_that_gives_one_agent_several_results_is_called_in_each_episode() -> None:
-    given: list[str] = []
-
-    def choose(agent_id: str, start: EpisodeStart) -> str:
-        given.append(("old", "prey")[start.episode_id % 2] if agent_id == "prey" else "hunter")
-        return given[-1]
-
-    found = mapping(choose)
-    assert not found.static
-    given.clear()
-    assert [policy_id for each in draws(found) for policy_id in each.values()] == given
+        rarely.policy_of("prey")
 
 
 def test_a_function_with_a_generator_by_keyword_is_tried_until_its_policies_are_known() -> None:
@@ -112,119 +95,72 @@ def test_a_function_with_a_generator_by_keyword_is_tried_until_its_policies_are_
     assert found.agents_of("hunter") == found.agents_of("old") == list(AGENTS)
 
 
-def test_episodes_have_numbers_of_their_own() -> None:
-    seen = set()
-    found = mapping(lambda agent_id, episode: seen.add(episode.episode_id) or ("old", "prey")[episode.episode_id % 2])
-    seen.clear()
-    draws(found, 1000)
-    assert len(seen) == 1000
-
-
 def test_a_list_of_equal_ids_is_one_policy() -> None:
     found = mapping({"prey": ["prey", "prey"], "*": "hunter"})
     assert found.static and found.policy_of("prey") == "prey"
 
 
-def none(agent_id: str, worker: Any) -> Any:
-    return (worker,)
+FUNCTIONS: list[tuple[Any, tuple[Any, ...], bool]] = [
+    (lambda agent_id, worker: (worker,), (None,), False),
+    (lambda agent_id, *, team=3: (team,), (3,), False),
+    (lambda agent_id, worker, episode: (worker, episode), (None, EpisodeStart), True),
+    (lambda agent_id, worker=5, episode=None: (worker, episode), (5, EpisodeStart), True),
+    (lambda agent_id, start: (start,), (EpisodeStart,), True),
+    (lambda agent_id, *, episode: (episode,), (EpisodeStart,), True),
+    (lambda agent_id, worker, team=3: (worker, team), (None, 3), False),
+    (lambda agent_id, start, team=3: (start, team), (EpisodeStart, 3), True),
+    (lambda agent_id, *, team=3, episode: (team, episode), (3, EpisodeStart), True),
+    (lambda episode: (), (), False),
+    (lambda rng: (), (), False),
+]
 
 
-def default(agent_id: str, *, team: int = 3) -> Any:
-    return (team,)
-
-
-def worker_first(agent_id: str, worker: Any, episode: Any) -> Any:
-    return worker, episode
-
-
-def defaults(agent_id: str, worker: Any = 5, episode: Any = None) -> Any:
-    return worker, episode
-
-
-def second(agent_id: str, start: Any) -> Any:
-    return (start,)
-
-
-def by_keyword(agent_id: str, *, episode: Any) -> Any:
-    return (episode,)
-
-
-def one_more(agent_id: str, worker: Any, team: int = 3) -> Any:
-    return worker, team
-
-
-def third(agent_id: str, start: Any, team: int = 3) -> Any:
-    return start, team
-
-
-def keywords_only(agent_id: str, *, team: int = 3, episode: Any) -> Any:
-    return team, episode
-
-
-def misnamed(episode: str) -> Any:
-    return ()
-
-
-def misnamed_rng(rng: str) -> Any:
-    return ()
-
-
-@pytest.mark.parametrize(
-    ("function", "expected", "by_episode"),
-    [
-        (none, (None,), False),
-        (default, (3,), False),
-        (worker_first, (None, EpisodeStart), True),
-        (defaults, (5, EpisodeStart), True),
-        (second, (EpisodeStart,), True),
-        (by_keyword, (EpisodeStart,), True),
-        (one_more, (None, 3), False),
-        (third, (EpisodeStart, 3), True),
-        (keywords_only, (3, EpisodeStart), True),
-        (misnamed, (), False),
-        (misnamed_rng, (), False),
-    ],
-)
-def test_a_function_gets_what_its_parameters_name(function: Any, expected: tuple[Any, ...], by_episode: bool) -> None:
+def test_a_function_gets_what_its_parameters_name() -> None:
     """The agent first; the episode by name or in second place; "worker" is nothing; its own defaults stay.
 
     A function that does not take the episode is called once for each agent, when the mapping is made.
     """
-    seen: list[tuple[Any, ...]] = []
+    for function, expected, by_episode in FUNCTIONS:
+        seen: list[tuple[Any, ...]] = []
 
-    @wraps(function)
-    def recorded(*arguments: Any, **keywords: Any) -> str:
-        seen.append(function(*arguments, **keywords))
-        return "old"
+        @wraps(function)
+        def recorded(*arguments: Any, **keywords: Any) -> str:
+            seen.append(function(*arguments, **keywords))  # noqa: B023
+            return "old"
 
-    assert mapping(recorded).static
-    for given in seen:
-        for value, wanted in zip(given, expected, strict=True):
-            assert type(value) is wanted if isinstance(wanted, type) else value == wanted
-    assert (len(seen) > len(AGENTS)) == by_episode
+        assert mapping(recorded).static
+        for given in seen:
+            for value, wanted in zip(given, expected, strict=True):
+                assert type(value) is wanted if isinstance(wanted, type) else value == wanted
+        assert (len(seen) > len(AGENTS)) == by_episode
 
 
 def test_a_function_of_the_episode_that_gives_several_results_is_called_in_each() -> None:
-    """As RLlib's self-play: the episode's id decides which side the learner plays."""
-    seen: list[EpisodeStart] = []
+    """As RLlib's self-play: the episode's id, one for all its agents, decides which side the learner plays."""
+    given: list[tuple[EpisodeStart, str]] = []
 
     def choose(agent_id: str, episode: EpisodeStart, worker: Any, **kwargs: Any) -> str:
-        seen.append(episode)
-        return "hunter" if episode.episode_id % 2 == (agent_id == "prey") else "old"
+        given.append((episode, "hunter" if episode.episode_id % 2 == (agent_id == "prey") else "old"))
+        return given[-1][1]
 
     found = mapping(choose)
-    assert not found.static and {type(episode) for episode in seen} == {EpisodeStart}
-    drawn = draws(found)
-    assert {each["prey"] for each in drawn} == {"hunter", "old"}
+    assert not found.static and {type(episode) for episode, _ in given} == {EpisodeStart}
+    given.clear()
+    drawn = draws(found, 1000)
+    assert [policy_id for each in drawn for policy_id in each.values()] == [policy_id for _, policy_id in given]
+    assert {(each["hunter_0"], each["hunter_1"], each["prey"]) for each in drawn} == {
+        ("hunter", "hunter", "old"), ("old", "old", "hunter"),
+    }  # fmt: skip
+    assert len({episode.episode_id for episode, _ in given}) == 1000
 
 
 def test_a_function_of_the_episode_may_give_an_agent_only_policies_of_its_spaces() -> None:
     found = mapping(lambda agent_id, rng: ("prey", "hunter")[rng.integers(2)])
-    found.restrict({"hunter": ["hunter_0", "hunter_1"], "prey": ["prey"], "old": ["prey"]})
-    assert found.agents_of("old") == ["prey"]
     allowed = mapping(lambda agent_id, rng: ("prey", "old")[rng.integers(2)] if agent_id == "prey" else "hunter")
-    allowed.restrict({"hunter": ["hunter_0", "hunter_1"], "prey": ["prey"], "old": ["prey"]})
-    assert {each["prey"] for each in draws(allowed)} == {"prey", "old"}
+    for each in (found, allowed):
+        each.restrict({"hunter": ["hunter_0", "hunter_1"], "prey": ["prey"], "old": ["prey"]})
+    assert found.agents_of("old") == ["prey"]
+    assert {drawn["prey"] for drawn in draws(allowed)} == {"prey", "old"}
     with pytest.raises(ConfigError, match="other spaces"):
         draws(found)
 

@@ -15,10 +15,12 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.errors import import_object
 from lightning_rl.policies import A3C, DQN, PPO, Policy
+from lightning_rl.policies.checkpoints import counters
 from lightning_rl.rllib import PPOTrainer, build_trainer, defaults_of
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from tests.families import each
+from tests.models.parameters import parameter_vector
 from tests.refusals import not_refused
 
 SMALL_REPLAY = ["data=replay", "workers=replay", "data.learning_starts=32", "data.batch_size=16"]
@@ -72,21 +74,14 @@ def train(policy_class: type[Policy], path: Path, *overrides: str, iterations: i
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_an_overridden_learn_on_batch_runs_in_every_pipeline_and_is_counted(name: str, tmp_path: Path) -> None:
-    base, overrides = PIPELINES[name]
-    policy = train(with_own_learn_on_batch(base), tmp_path, *overrides)
-    assert policy.calls and policy.gradient_steps == len(policy.calls)
-    assert policy.iterations == 2 and policy.env_steps > 0 and "loss" in policy.iteration_metrics
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-def test_overridden_compute_and_apply_gradients_run_in_every_pipeline_and_are_counted(
-    name: str, tmp_path: Path
+@pytest.mark.parametrize("overriding", [with_own_learn_on_batch, with_own_gradient_halves])
+def test_an_overridden_learn_on_batch_or_gradient_step_runs_in_every_pipeline_and_is_counted(
+    overriding: Any, name: str, tmp_path: Path
 ) -> None:
     base, overrides = PIPELINES[name]
-    policy = train(with_own_gradient_halves(base), tmp_path, *overrides)
+    policy = train(overriding(base), tmp_path, *overrides)
     assert policy.calls and policy.gradient_steps == len(policy.calls)
-    assert policy.iterations == 2 and policy.env_steps > 0 and "loss" in policy.iteration_metrics
+    assert policy.iterations == 2 and policy.env_steps >= 32 and "loss" in policy.iteration_metrics
 
 
 def test_overridden_compute_and_apply_gradients_run_with_gradients_of_workers(tmp_path: Path) -> None:
@@ -99,18 +94,11 @@ def test_a_learn_on_batch_that_calls_super_is_counted_once(tmp_path: Path) -> No
         def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
             return {**super().learn_on_batch(batch), "own": 1.0}
 
-    policy = train(Around, tmp_path / "own", "workers.fragment_length=32", "policy.passes=2")
-    plain = train(PPO, tmp_path / "plain", "workers.fragment_length=32", "policy.passes=2")
-    counts = [(each.env_steps, each.iterations, each.gradient_steps) for each in (policy, plain)]
-    assert counts[0] == counts[1] and policy.iteration_metrics["own"] == 1.0
-    for ours, base in zip(policy.parameters(), plain.parameters(), strict=True):
-        assert torch.equal(ours, base)
-
-
-def test_env_steps_are_counted_with_an_overridden_learn_on_batch(tmp_path: Path) -> None:
-    """The stop rule reads the counter that the learner's frame counts."""
-    policy = train(with_own_learn_on_batch(PPO), tmp_path, "workers.fragment_length=32", iterations=3)
-    assert policy.env_steps >= 3 * 32 * 0.9
+    policy, plain = (
+        train(kind, tmp_path / kind.__name__, "workers.fragment_length=32", "policy.passes=2") for kind in (Around, PPO)
+    )
+    assert counters(policy) == counters(plain) and policy.iteration_metrics["own"] == 1.0
+    assert torch.equal(parameter_vector(policy), parameter_vector(plain))
 
 
 # -- constructors -----------------------------------------------------------------------------------------------------
@@ -125,15 +113,12 @@ class ByPlace(PPO):
 
 
 @pytest.mark.parametrize("policy_class", [OtherNames, ByPlace])
-def test_spaces_are_the_constructor_s_first_two_arguments_whatever_their_names(
-    policy_class: Any, tmp_path: Path
-) -> None:
+def test_spaces_are_the_constructor_s_first_two_arguments_by_any_name(policy_class: Any, tmp_path: Path) -> None:
     algorithm = Algorithm(policy_class, "CartPole-v1", overrides=[f"run_dir={tmp_path}", "workers.fragment_length=32"])
     algorithm.train()
     loaded = Policy.load(algorithm.save(), policy_class)
     algorithm.stop()
-    for ours, theirs in zip(loaded.parameters(), algorithm.policy.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    assert torch.equal(parameter_vector(loaded), parameter_vector(algorithm.policy))
     assert type(algorithm.policy.copy_for_acting()) is policy_class
 
 
@@ -173,15 +158,11 @@ def test_a_datamodule_of_another_kind_than_policy_data_is_refused(tmp_path: Path
         ("ppo", "replay", r"PPO.*data=on_policy"),
         ("ppo", "population", r"PPO.*data=on_policy"),
     ]
-    assert (
-        not_refused(
-            lambda policy, data: Algorithm(
-                policy, "cartpole", overrides=[f"data={data}", f"run_dir={tmp_path}", "workers=default"]
-            ).train(),
-            cases,
-        )
-        == []
-    )
+
+    def train_with(policy: str, data: str) -> None:
+        Algorithm(policy, "cartpole", overrides=[f"data={data}", f"run_dir={tmp_path}", "workers=default"]).train()
+
+    assert not_refused(train_with, cases) == []
 
 
 # -- the option of a class --------------------------------------------------------------------------------------------
@@ -233,25 +214,22 @@ def test_a_user_s_file_that_builds_a_shipped_class_is_not_the_class_s_own(
 ) -> None:
     folder = tmp_path / "conf" / "policy"
     folder.mkdir(parents=True)
-    (folder / "a_quick_one.yaml").write_text(
-        "defaults: [ppo, _self_]\n_target_: lightning_rl.policies.PPO\npasses: 1\n"
-    )
+    content = "defaults: [ppo, _self_]\n_target_: lightning_rl.policies.PPO\npasses: 1\n"
+    (folder / "a_quick_one.yaml").write_text(content)
     monkeypatch.chdir(tmp_path)
     assert defaults_of("a_quick_one")["policy"]["passes"] == 1 and defaults_of(PPO)["policy"]["passes"] == 10
 
 
 # -- callbacks --------------------------------------------------------------------------------------------------------
 class Counting(RLCallback):
-    def __init__(self) -> None:
-        self.calls = 0
+    calls = 0
 
     def on_learn_on_batch(self, **_: Any) -> None:
         self.calls += 1
 
 
 def test_algorithm_calls_the_callback_object_in_its_config(tmp_path: Path) -> None:
-    callback = Counting()
-    overrides = [f"run_dir={tmp_path}", "workers.fragment_length=32"]
+    callback, overrides = Counting(), [f"run_dir={tmp_path}", "workers.fragment_length=32"]
     algorithm = Algorithm("ppo", "cartpole", overrides=overrides, config={"callbacks": [callback]})
     algorithm.train()
     algorithm.stop()
@@ -275,11 +253,10 @@ register_metric("train/own_calls", "how often the loss was computed")
 
 def test_stop_metric_may_be_a_registered_metric_that_a_loss_returns(tmp_path: Path) -> None:
     """Ten calls an iteration: the means 5.5, 15.5, 25.5; the third is the first above 20."""
-    overrides = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "total_env_steps=10000"]
-    small = ["workers.fragment_length=32", "policy.passes=5", "policy.minibatches=2", "stop.return=20"]
-    config = compose_config(
-        [f"policy={__name__}:Counts", *overrides, *small, "stop.metric=train/own_calls", f"run_dir={tmp_path}"]
-    )
+    keys = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "total_env_steps=10000"]
+    keys += ["workers.fragment_length=32", "policy.passes=5", "policy.minibatches=2", "stop.return=20"]
+    keys += [f"policy={__name__}:Counts", "stop.metric=train/own_calls", f"run_dir={tmp_path}"]
+    config = compose_config(keys)
     check_config(config)
     policy, data, trainer = run.build(config)
     run.fit(policy, data, trainer)

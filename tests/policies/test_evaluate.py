@@ -41,11 +41,8 @@ class ReadsBefore(Model):
 
 
 def policy_that_reads(actions: int, rewards: int) -> PPO:
-    return PPO(
-        OBS,
-        ACTION,
-        model={"custom_model": ReadsBefore, "custom_model_config": {"actions": actions, "rewards": rewards}},
-    )
+    config = {"actions": actions, "rewards": rewards}
+    return PPO(OBS, ACTION, model={"custom_model": ReadsBefore, "custom_model_config": config})
 
 
 def none_or_list(value: Tensor | None) -> Any:
@@ -64,9 +61,7 @@ def none_or_list(value: Tensor | None) -> Any:
         (1, 2, ([-1, -1], [[0.0, 0.0]] * 2)),
     ],
 )
-def test_models_read_action_minus_1_and_reward_0_before_the_first_step(
-    actions: int, rewards: int, before: tuple[Any, Any]
-) -> None:
+def test_models_read_action_minus_1_and_reward_0_before_the_first_step(actions: int, rewards: int, before: Any) -> None:
     policy = policy_that_reads(actions, rewards)
     inputs = policy.input_dict(torch.zeros(2, 3))
     assert (none_or_list(inputs["prev_actions"]), none_or_list(inputs["prev_rewards"])) == before
@@ -100,20 +95,13 @@ def test_evaluate_and_values_give_feed_forward_models_the_previous_actions_and_r
 
 
 def test_inputs_of_gives_next_observations_with_their_own_previous_step() -> None:
-    policy = policy_that_reads(1, 1)
-    rows = SampleBatch(
-        obs=torch.zeros(1, 3),
-        next_obs=torch.ones(1, 3),
-        prev_actions=torch.tensor([1]),
-        next_prev_actions=torch.tensor([2]),
-        prev_rewards=torch.tensor([5.0]),
-        next_prev_rewards=torch.tensor([7.0]),
-    )
-    read = [policy.inputs_of(rows), policy.inputs_of(rows, following=True)]
-    assert [(i["obs"].tolist(), i["prev_actions"].item(), i["prev_rewards"].item()) for i in read] == [
-        ([[0.0] * 3], 1, 5.0),
-        ([[1.0] * 3], 2, 7.0),
-    ]
+    policy, zeros, ones = policy_that_reads(1, 1), torch.zeros(1, 3), torch.ones(1, 3)
+    actions, rewards = torch.tensor([1, 2]).split(1), torch.tensor([5.0, 7.0]).split(1)
+    rows = SampleBatch(obs=zeros, prev_actions=actions[0], prev_rewards=rewards[0])
+    rows["next_obs"], rows["next_prev_actions"], rows["next_prev_rewards"] = ones, actions[1], rewards[1]
+    for following, expected in ((False, (zeros, actions[0], rewards[0])), (True, (ones, actions[1], rewards[1]))):
+        read = policy.inputs_of(rows, following=following)
+        assert_close((read["obs"], read["prev_actions"], read["prev_rewards"]), expected)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -145,27 +133,20 @@ def test_models_read_nested_observations_as_the_environment_nests_them() -> None
 
 
 def test_mask_of_converts_mask_columns_of_numbers_to_bool() -> None:
-    policy = PPO(OBS, ACTION)
-    rows = SampleBatch(
-        obs=torch.zeros(1, 3),
-        next_obs=torch.zeros(1, 3),
-        action_mask=torch.tensor([[1, 0, 1, 0]], dtype=torch.int8),
-        next_action_mask=torch.tensor([[0, 0, 0, 1]], dtype=torch.int8),
-    )
-    assert policy.mask_of(rows).tolist() == [[True, False, True, False]]  # type: ignore[union-attr]
-    assert policy.mask_of(rows, following=True).tolist() == [[False, False, False, True]]  # type: ignore[union-attr]
-    assert policy.mask_of(SampleBatch(obs=torch.zeros(1, 3))) is None
+    policy, obs = PPO(OBS, ACTION), torch.zeros(1, 3)
+    now, following = torch.tensor([[[1, 0, 1, 0]], [[0, 0, 0, 1]]], dtype=torch.int8)
+    rows = SampleBatch(obs=obs, next_obs=obs, action_mask=now, next_action_mask=following)
+    assert_close(policy.mask_of(rows), now.bool())
+    assert_close(policy.mask_of(rows, following=True), following.bool())
+    assert policy.mask_of(SampleBatch(obs=obs)) is None
 
 
 def test_acting_distribution_is_that_of_the_recorded_inputs_and_mask() -> None:
     """Equal logits and two allowed actions of four: each has probability ½."""
-    policy = PPO(OBS, ACTION)
-    rows = SampleBatch(
-        obs=torch.zeros(1, 3),
-        action_dist_inputs=torch.ones(1, 4),
-        action_mask=torch.tensor([[True, False, True, False]]),
-    )
-    assert policy.acting_distribution(rows).logp(torch.tensor([2])).exp().item() == pytest.approx(0.5)
+    mask = torch.tensor([[True, False, True, False]])
+    rows = SampleBatch(obs=torch.zeros(1, 3), action_dist_inputs=torch.ones(1, 4), action_mask=mask)
+    dist = PPO(OBS, ACTION).acting_distribution(rows)
+    assert dist.logp(torch.tensor([2])).exp().item() == pytest.approx(0.5)
 
 
 # -- state ------------------------------------------------------------------------------------------------------------
@@ -174,12 +155,11 @@ def test_likelihoods_and_values_use_the_given_state(model: dict[str, Any]) -> No
     """A GRU has one tensor of state, an LSTM two."""
     policy = PPO(OBS, ACTION, model={"lstm_cell_size": 4, "fcnet_hiddens": [4], **model}, seed=1)
     obs, actions, start = torch.ones(2, 3), torch.tensor([0, 1]), policy.get_initial_state(2)
+    later = [part + 2.0 for part in start]
     assert all(part.shape == (2, 4) for part in start)
-    none, zero = (policy.compute_log_likelihoods(actions, obs, state) for state in ((), start))
-    other = policy.compute_log_likelihoods(actions, obs, [part + 2.0 for part in start])
-    fragment = SampleBatch(
-        obs=obs.unsqueeze(0), state_in={str(number): part.unsqueeze(0) + 2.0 for number, part in enumerate(start)}
-    )
+    none, zero, other = (policy.compute_log_likelihoods(actions, obs, state) for state in ((), start, later))
+    state_in = {str(number): part.unsqueeze(0) for number, part in enumerate(later)}
+    fragment = SampleBatch(obs=obs.unsqueeze(0), state_in=state_in)
     assert not torch.allclose(policy.values(fragment.obs), policy.values(fragment.obs, fragment), rtol=1e-3)
     assert torch.equal(none, zero) and (none - other).abs().max() > 1e-3
 

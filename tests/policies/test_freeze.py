@@ -85,20 +85,9 @@ def test_patterns_that_cannot_be_meant_are_refused():
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_run_keeps_them_and_resumes(ranks: int, tmp_path: Path):
     """With two ranks by DDP, too."""
-    keys = (
-        "evaluation=none",
-        "experiment=none",
-        "logger=none",
-        "model.fcnet_hiddens=[8]",
-        "policy.freeze=[model.trunk.*]",
-    )
-    short = (
-        "total_env_steps=600",
-        "workers.fragment_length=16",
-        "trainer.enable_progress_bar=false",
-        "policy.minibatches=1",
-    )
-    config = compose_config([*keys, *short, f"trainer.devices={ranks}", f"run_dir='{tmp_path}/run'"])
+    keys = "evaluation=none experiment=none logger=none model.fcnet_hiddens=[8] policy.freeze=[model.trunk.*] "
+    keys += "total_env_steps=600 workers.fragment_length=16 policy.minibatches=1 trainer.enable_progress_bar=false"
+    config = compose_config([*keys.split(), f"trainer.devices={ranks}", f"run_dir='{tmp_path}/run'"])
     check_config(config)
     start, _, _ = run.build({**config, "trainer": {**config["trainer"], "devices": 1}})
     assert run.train(config)["state"] == "ok"

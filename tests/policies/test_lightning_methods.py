@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch
 from lightning.pytorch import Trainer, callbacks
@@ -17,6 +16,8 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.protocols import REPLACED
 from lightning_rl.policies import DQN, PPO, SAC, MultiAgentPolicy
 from tests.envs.classic_control import CARTPOLE, PENDULUM
+from tests.policies.fits_and_files import trainer_of
+from tests.policies.several_agents import several as policies_of
 
 WAYS = r"optimizer=.*lr=.*parameter_groups"
 KEYWORDS: dict[str, Any] = {"passes": 1, "minibatches": 1}
@@ -35,11 +36,13 @@ class OwnOptimizer(PPO):
 
 
 def fit(policy: Any, directory: Path, **keywords: Any) -> Trainer:
-    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    trainer = Trainer(default_root_dir=directory, max_epochs=1, accelerator="cpu", logger=False, **quiet, **keywords)
-    workers = {"envs_per_worker": 2, "fragment_length": 16}
+    trainer, workers = trainer_of(directory, **keywords), {"envs_per_worker": 2, "fragment_length": 16}
     trainer.fit(policy, RolloutDataModule(CARTPOLE, workers, {"episodes": 1, "every_env_steps": 60}))
     return trainer
+
+
+def several(entry: Any) -> MultiAgentPolicy:
+    return policies_of({"a": entry}, carts=1)
 
 
 def test_a_class_s_own_configure_optimizers_is_refused_by_every_way_to_build_it(
@@ -106,11 +109,6 @@ def test_a_policy_from_scratch_steps_its_own_optimizer_but_not_among_several(tmp
         several({"_target_": Stepping})
 
 
-def several(entry: Any) -> MultiAgentPolicy:
-    spaces = [gym.spaces.Dict({"one": space}) for space in CARTPOLE.spaces()]
-    return MultiAgentPolicy(*spaces, policies={"a": entry}, policy_mapping={"one": "a"})
-
-
 def test_hooks_that_lightning_does_not_call_of_one_of_several_policies_are_refused() -> None:
     for name in ("on_train_epoch_end", "setup", "on_save_checkpoint", "validation_step", "backward"):
         own = type("Own", (PPO,), {name: lambda self, *arguments: None, "__module__": __name__})
@@ -124,44 +122,38 @@ def test_hooks_that_lightning_does_not_call_of_one_of_several_policies_are_refus
         held.on_fit_start()
 
 
-class BeforeZeroGrad(Callback):
-    """Counts the calls, and reads the gradients of the step before."""
-
-    def __init__(self) -> None:
-        self.gradients: list[bool] = []
-
-    def on_before_zero_grad(self, trainer: Trainer, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
-        self.gradients.append(any(p.grad is not None and bool(p.grad.any()) for p in pl_module.parameters()))
-
-
 def test_on_before_zero_grad_is_called_before_each_step_with_the_last_gradients(tmp_path: Path) -> None:
+    """Of the policy, and of callbacks."""
+    gradients: list[bool] = []
+
     class Counting(PPO):
         zeroed = 0
 
         def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
             self.zeroed += 1
 
-    policy, callback = Counting(*CARTPOLE.spaces(), **KEYWORDS), BeforeZeroGrad()
-    fit(policy, tmp_path, callbacks=[callback])
-    assert policy.zeroed == len(callback.gradients) == policy.gradient_steps > 1
-    assert callback.gradients == [False, *[True] * (policy.gradient_steps - 1)]
+    class BeforeZeroGrad(Callback):
+        def on_before_zero_grad(self, trainer: Trainer, pl_module: Any, optimizer: torch.optim.Optimizer) -> None:
+            gradients.append(any(p.grad is not None and bool(p.grad.any()) for p in pl_module.parameters()))
+
+    policy = Counting(*CARTPOLE.spaces(), **KEYWORDS)
+    fit(policy, tmp_path, callbacks=[BeforeZeroGrad()])
+    assert policy.zeroed == policy.gradient_steps > 1
+    assert gradients == [False, *[True] * (policy.gradient_steps - 1)]
 
 
-@pytest.mark.parametrize(
-    "callback",
-    [
+def test_callbacks_that_change_a_learner_s_steps_are_refused_before_training(tmp_path: Path) -> None:
+    policy = PPO(*CARTPOLE.spaces(), **KEYWORDS)
+    for callback in (
         callbacks.StochasticWeightAveraging(swa_lrs=1e-2),
         callbacks.LearningRateFinder(),
         callbacks.BatchSizeFinder(),
         callbacks.SpikeDetection(),
         callbacks.GradientAccumulationScheduler({0: 2}),
         callbacks.BackboneFinetuning(),
-    ],
-)
-def test_callbacks_that_change_a_learner_s_steps_are_refused_before_training(callback: Any, tmp_path: Path) -> None:
-    policy = PPO(*CARTPOLE.spaces(), **KEYWORDS)
-    with pytest.raises(ConfigError, match=f"callback {type(callback).__name__}: .*: "):
-        fit(policy, tmp_path, callbacks=[callback])
+    ):
+        with pytest.raises(ConfigError, match=f"callback {type(callback).__name__}: .*: "):
+            fit(policy, tmp_path, callbacks=[callback])
     assert policy.env_steps == 0
 
 

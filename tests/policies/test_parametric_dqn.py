@@ -24,6 +24,7 @@ from lightning_rl.runs import run
 from lightning_rl.runs.evaluation import evaluate
 from lightning_rl.sample_batch import SampleBatch
 from tests.families import each
+from tests.policies.off_policy_algorithms import set_constant_q, td_errors, transitions
 
 ALWAYS_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 1.0}
 HALF_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 0.5, "final_epsilon": 0.5}
@@ -51,12 +52,11 @@ class LeastNumberQModel(EmbeddingQModel):
     nothing = torch.finfo(torch.float32).min
 
 
-def policy_and_worker(
-    policy_class: type[DQN], length: int = 200, env: Any = None, record_logp: bool = True, **keywords: Any
-) -> tuple[Any, RolloutWorker]:
+def policy_and_worker(policy_class: type[DQN], length: int = 200, env: Any = None, **keywords: Any) -> tuple[Any, Any]:
     creator = EnvCreator(ParametricActionsCartPole, {"varying": True, **(env or {})})
+    recording = {"record_logp": keywords.pop("record_logp", True)}
     policy = policy_class(*creator.spaces(), **keywords)
-    return policy, RolloutWorker(creator, policy, num_envs=4, fragment_length=length, seed=1, record_logp=record_logp)
+    return policy, RolloutWorker(creator, policy, num_envs=4, fragment_length=length, seed=1, **recording)
 
 
 def are_legal(fragment: SampleBatch) -> Tensor:
@@ -87,9 +87,8 @@ def test_dqn_takes_legal_actions_only_at_random_greedily_and_after_gradient_step
     case: str, exploration: str, record_logp: bool
 ) -> None:
     policy_class, env, keywords = CASES[case]
-    policy, rollouts = policy_and_worker(
-        policy_class, 100, env, record_logp, exploration=EXPLORATIONS[exploration], **keywords
-    )
+    keywords = {"exploration": EXPLORATIONS[exploration], "record_logp": record_logp, **keywords}
+    policy, rollouts = policy_and_worker(policy_class, 100, env, **keywords)
     for _ in range(3):
         fragment = rollouts.sample()
         assert bool(are_legal(fragment).all()) and int(fragment.valid.sum()) > 200
@@ -98,9 +97,8 @@ def test_dqn_takes_legal_actions_only_at_random_greedily_and_after_gradient_step
 
 def test_random_actions_are_uniform_over_the_actions_with_finite_q_values() -> None:
     """Their probability is 1 / the number of slots with an embedding."""
-    _, rollouts = policy_and_worker(
-        DQN, env={"mask": False}, exploration=ALWAYS_RANDOM, model={"custom_model": EmbeddingQModel}
-    )
+    model = {"custom_model": EmbeddingQModel}
+    _, rollouts = policy_and_worker(DQN, env={"mask": False}, exploration=ALWAYS_RANDOM, model=model)
     fragment = rollouts.sample()
     count = (fragment.obs["avail_actions"][:-1].abs().sum(-1) > 0).sum(-1)
     torch.testing.assert_close(fragment.action_logp.exp()[fragment.valid], (1.0 / count)[fragment.valid])
@@ -110,37 +108,15 @@ def test_random_actions_are_uniform_over_the_actions_with_finite_q_values() -> N
 def test_dqn_bootstraps_from_the_best_action_that_the_next_observation_s_mask_allows(double: bool) -> None:
     """Both networks give Q(s') = (1, 5, 3): the best is 5, without action 1 it is 3, without 1 and 2 it is 1."""
     obs_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,))})
-    policy = DQN(obs_space, spaces.Discrete(3), double=double, gamma=0.5)
+    policy: Any = DQN(obs_space, spaces.Discrete(3), double=double, gamma=0.5)
     for model in (policy.model, policy.target_model):
-        for parameter in model.parameters():
-            torch.nn.init.zeros_(parameter)
-        model.advantages.linear.bias.data = torch.tensor([1.0, 5.0, 3.0])  # type: ignore[union-attr]
-
-    def batch(mask: list[int]) -> SampleBatch:
-        nested = {"action_mask": torch.ones(1, 3, dtype=torch.int8), "x": torch.zeros(1, 2)}
-        following = {**nested, "action_mask": torch.tensor([mask], dtype=torch.int8)}
-        return SampleBatch(
-            obs=SampleBatch(nested),
-            next_obs=SampleBatch(following),
-            actions=torch.tensor([0]),
-            rewards=torch.tensor([2.0]),
-            terminated=torch.tensor([False]),
-            discounts=torch.tensor([0.5]),
-        )
-
-    for mask, best in (([1, 1, 1], 5.0), ([1, 0, 1], 3.0), ([1, 0, 0], 1.0)):
-        rows = batch(mask)
-        policy.loss(rows)
-        assert rows["td_errors"].item() == pytest.approx(1.0 - (2.0 + 0.5 * best))
-
-
-def test_dqn_bootstraps_from_the_best_action_that_next_action_mask_allows() -> None:
-    policy = DQN(spaces.Box(-1, 1, (2,)), spaces.Discrete(3), double=False)
-    for parameter in policy.target_model.parameters():
-        torch.nn.init.zeros_(parameter)
-    policy.target_model.advantages.linear.bias.data = torch.tensor([1.0, 5.0, 3.0])  # type: ignore[union-attr]
-    rows = SampleBatch(next_obs=torch.zeros(1, 2), next_action_mask=torch.tensor([[True, False, True]]))
-    assert policy.bootstrap_values(rows).item() == 3.0
+        set_constant_q(model, 1.0, 5.0, 3.0)
+    masks, x = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0]], dtype=torch.int8), torch.zeros(3, 2)
+    columns = {"rewards": torch.full((3,), 2.0), "discounts": torch.full((3,), 0.5), "actions": torch.zeros(3).long()}
+    rows = transitions(count=3, **columns)
+    rows["obs"], rows["next_obs"] = (SampleBatch(action_mask=mask, x=x) for mask in (torch.ones_like(masks), masks))
+    best = torch.tensor([5.0, 3.0, 1.0])
+    torch.testing.assert_close(td_errors(policy, rows), 1.0 - (2.0 + 0.5 * best))
 
 
 def test_a_custom_model_that_gives_q_values_is_refused_with_dueling() -> None:
@@ -183,24 +159,19 @@ def test_dqn_learns_the_best_legal_action(dueling: bool) -> None:
     algorithm.stop()
 
 
+OF_MODEL = ["embeddings=true", "mask=false", "varying=true"]
+LEARNING = {
+    "mask, dueling": ["policy.dueling=true"],
+    "mask": ["policy.dueling=false"],
+    "−∞ of the model": ["policy.dueling=false", f"model.custom_model={__name__}:EmbeddingQModel"]
+    + [f"env.kwargs.{each}" for each in OF_MODEL],
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["policy.dueling=true"],
-        ["policy.dueling=false"],
-        [
-            "policy.dueling=false",
-            "env.kwargs.embeddings=true",
-            "env.kwargs.mask=false",
-            "env.kwargs.varying=true",
-            f"model.custom_model={__name__}:EmbeddingQModel",
-        ],
-    ],
-    ids=["mask, dueling", "mask", "−∞ of the model"],
-)
-def test_dqn_learns_parametric_cartpole(tmp_path: Path, overrides: list[str]) -> None:
-    config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.every_env_steps=0", *overrides]
+@pytest.mark.parametrize("case", LEARNING)
+def test_dqn_learns_parametric_cartpole(tmp_path: Path, case: str) -> None:
+    config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.every_env_steps=0", *LEARNING[case]]
     run.train(compose_config([*config, f"run_dir={tmp_path / 'run'}"]))
     assert evaluate(tmp_path / "run", episodes=30)["mean"] >= 150

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -29,17 +28,6 @@ def sample_fragment(policy: Policy, **keywords: Any) -> Any:
 
 
 # -- random actions ---------------------------------------------------------------------------------------------------
-def test_random_actions_are_recorded_with_their_log_probability() -> None:
-    """ε = 1 gives each of two actions the probability ½."""
-    _, _, columns = DQN(*CARTPOLE.spaces(), exploration=RANDOM).compute_actions(OBS)
-    assert_close(columns["action_logp"], torch.full((64,), math.log(0.5)))
-
-
-def test_random_actions_keep_to_the_mask_given_to_compute_actions() -> None:
-    policy = DQN(*CARTPOLE.spaces(), exploration=RANDOM)
-    mask = torch.tensor([[True, False]]).expand(64, 2)
-    assert not policy.compute_actions(OBS, action_mask=mask, logp=False)[0].any()
-    assert policy.compute_actions(OBS, logp=False)[0].any()
 
 
 @pytest.mark.parametrize("method", ["extra_action_out", "distribution", "_mask"])
@@ -115,14 +103,6 @@ def test_workers_do_not_pass_logp_to_a_compute_actions_without_that_keyword() ->
     assert bool((fragment.action_logp < 0).all())
 
 
-def test_the_class_policy_itself_acts_and_postprocesses_with_a_model() -> None:
-    """Policy defines no `loss`, yet it has a model, unlike a ScratchPolicy."""
-    policy = Policy(*CARTPOLE.spaces())
-    fragment = sample_fragment(policy)
-    assert list(policy.parameters()) and fragment.action_logp.shape == (16, 2)
-    assert "next_obs" not in policy.postprocess_trajectory(fragment)
-
-
 class OwnLearning(Policy):
     """Learns by `learn_on_batch` alone."""
 
@@ -137,10 +117,12 @@ class OwnLossAndLearning(OwnLearning):
         return self.evaluate(batch)[1].mean(), {}
 
 
-def test_an_own_learn_on_batch_without_a_loss_gets_transitions() -> None:
-    for policy_class, has_next in ((OwnLearning, True), (OwnLossAndLearning, False)):
-        policy = policy_class(*CARTPOLE.spaces())
-        assert ("next_obs" in policy.postprocess_trajectory(sample_fragment(policy))) is has_next
+@pytest.mark.parametrize(("kind", "has_next"), [(Policy, False), (OwnLearning, True), (OwnLossAndLearning, False)])
+def test_own_learning_without_a_loss_gets_transitions_and_every_policy_a_model(kind: Any, has_next: bool) -> None:
+    policy = kind(*CARTPOLE.spaces())
+    fragment = sample_fragment(policy)
+    assert list(policy.parameters()) and fragment.action_logp.shape == (16, 2)
+    assert ("next_obs" in policy.postprocess_trajectory(fragment)) is has_next
 
 
 # -- values that acting records ---------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from tests.policies.off_policy_algorithms import (
     small_policy,
     td_errors,
     transitions,
-)  # fmt: skip
+)
 
 
 # -- actors and critics -----------------------------------------------------------------------------------------------
@@ -70,15 +70,13 @@ def test_critics_read_actions_of_any_shape_as_vectors(name: str, shapes: tuple[t
 @each_with_critics
 def test_actor_and_critics_get_gradients_from_their_own_losses_only(name: str) -> None:
     """Weights of 0 leave the critics without gradient and do not change the actor's."""
-    policy = small_policy(name)
-    with_error, without = (
-        gradients(policy, transitions(name, weights=torch.full((6,), weight))) for weight in (1.0, 0.0)
-    )
+    policy, (ones, zeros) = small_policy(name), (torch.ones(6), torch.zeros(6))
+    with_error, without = (gradients(policy, transitions(name, weights=weights)) for weights in (ones, zeros))
     for key in with_error:
         if key.startswith("critic."):
-            assert float(with_error[key].abs().max()) > 0 and float(without[key].abs().max()) == 0
+            assert bool(with_error[key].any()) and not without[key].any()
         elif key.startswith("model.") and "value" not in key:
-            assert float(without[key].abs().max()) > 0
+            assert bool(without[key].any())
             assert_close(with_error[key], without[key], rtol=0, atol=0)
 
 
@@ -139,16 +137,12 @@ def moments_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return set(one) == set(other) and all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_td3_s_actor_climbs_the_first_critic_and_its_target_is_the_lowest() -> None:
+def test_td3_s_target_is_the_lowest_of_its_target_critics() -> None:
     """Target critics give 3 and −1 everywhere: the target is r + 0.9 · (−1)."""
     policy = small_policy("td3", target_noise=0.0)
     set_constant_critics(policy.target_critic, 3.0, -1.0)
     set_constant_critics(policy.critic, 0.0, 0.0)
     assert_close(td_errors(policy, transitions("td3", rewards=torch.ones(6))), torch.full((6,), 1.0 - 0.9))
-    for weights in policy.critic.networks.weights[:2]:
-        weights.data[1] = 1.0  # of the second critic only, which no actor climbs
-    found = gradients(policy, transitions("td3"))
-    assert all(float(value.abs().max()) == 0 for key, value in found.items() if key.startswith("model."))
 
 
 class FirstActionCritic(nn.Module):

@@ -40,7 +40,7 @@ from lightning_rl.policies import (
     Policy,
     Rainbow,
     export,
-)  # fmt: skip
+)
 from lightning_rl.policies.export import FORMATS, ActingModule
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, flatten_fragment

@@ -450,14 +450,15 @@ RUN = ["model.fcnet_hiddens=[32,32]", "data.batch_size=64", "evaluation.episodes
 def test_a_policy_that_learned_from_replay_acts_bit_equally_when_it_is_loaded(
     name: str, game: str, overrides: list[str], tmp_path: Any
 ) -> None:
-    """Also with priorities, n-step returns and other noise."""
+    """Also with priorities, n-step returns and other noise; that of an Ornstein-Uhlenbeck process is no policy's own."""
+    explored = (False,) if "ornstein" in str(overrides) else (False, True)
     overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", *overrides, *RUN]
     algorithm = Algorithm(name, f"tests.envs.groups:{game}", overrides=overrides)
     for _ in range(3):
         algorithm.train()
     assert algorithm.policy.gradient_steps > 10
     loaded = Policy.load(str(algorithm.save()))
-    for explore in (False, True):
+    for explore in explored:
         for seed in range(5):
             algorithm.policy.observation_space.seed(seed)
             obs, actions = algorithm.policy.observation_space.sample(), []

@@ -29,7 +29,7 @@ from tests.policies.several_agents import (
     sample,
     several,
     two_ppo,
-)  # fmt: skip
+)
 from tests.refusals import not_refused
 
 

@@ -36,7 +36,7 @@ from tests.policies.several_agents import (
     sample,
     several,
     two_ppo,
-)  # fmt: skip
+)
 from tests.refusals import not_refused
 
 
@@ -259,12 +259,11 @@ def test_the_policy_that_acts_is_named() -> None:
         assert policy.compute_single_action(obs[0], policy_id=name) == part.compute_single_action(obs[0])
     assert alone.compute_single_action(obs[0]) in (0, 1)
     cases = [
-        (policy, None, "policy_id: 'first', 'second'"),
-        (policy, "frist", "'frist'.*'first'"),
-        (alone, "shraed", "'shraed'.*'shared'"),
+        (policy.compute_actions, obs, None, "policy_id: 'first', 'second'"),
+        (policy.compute_single_action, obs[0], "frist", "'frist'.*'first'"),
+        (alone.compute_single_action, obs[0], "shraed", "'shraed'.*'shared'"),
     ]
-    for method, given in (("compute_actions", obs), ("compute_single_action", obs[0])):
-        assert not_refused(lambda each, name: getattr(each, method)(given, policy_id=name), cases) == []  # noqa: B023
+    assert not_refused(lambda act, given, name: act(given, policy_id=name), cases) == []
 
 
 def test_several_policies_are_recurrent_if_one_is() -> None:

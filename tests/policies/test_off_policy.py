@@ -8,13 +8,14 @@ from torch.testing import assert_close
 
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.off_policy_algorithms import (
+    ALL,
     CRITICS,
     each_algorithm,
     gradients,
     small_policy,
     td_errors,
     transitions,
-)  # fmt: skip
+)
 
 
 @each_algorithm
@@ -33,12 +34,10 @@ def test_td_errors_of_rows_depend_on_the_next_observation_unless_they_terminated
 @pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
 def test_rows_of_a_fragment_bootstrap_where_the_episode_was_truncated(name: str) -> None:
     """Two environments, two steps each; one episode terminates, the other is truncated."""
-    generator = torch.Generator().manual_seed(1)
-    box = name in CRITICS
     ends = torch.tensor([[False, False], [True, True]])
     fragment = SampleBatch(
-        obs=torch.randn(3, 2, 3, generator=generator),
-        actions=torch.zeros(2, 2, 2) if box else torch.zeros(2, 2, dtype=torch.int64),
+        obs=torch.randn(3, 2, 3, generator=torch.Generator().manual_seed(1)),
+        actions=torch.zeros(2, 2, 2) if name in CRITICS else torch.zeros(2, 2, dtype=torch.int64),
         rewards=torch.ones(2, 2),
         terminated=ends & torch.tensor([True, False]),
         truncated=ends & torch.tensor([False, True]),
@@ -55,14 +54,11 @@ def test_rows_of_a_fragment_bootstrap_where_the_episode_was_truncated(name: str)
 @each_algorithm
 def test_td_errors_use_the_discount_of_the_row(name: str) -> None:
     """A discount of 0 is as a termination; where targets are linear in the discount, half of it gives the mean."""
-    policy = small_policy(name)
-    rewards = {"rewards": torch.full((6,), 5.0)}  # large, so that no error changes its sign
+    policy, six = small_policy(name), torch.ones(6)
+    large = {"rewards": 5.0 * six}  # so that no error changes its sign
+    discounts = [{"discounts": discount * six} for discount in (0.0, 0.45, 0.9)]
     none, half, whole, ended = (
-        td_errors(policy, batch)
-        for batch in (
-            *(transitions(name, discounts=torch.full((6,), discount), **rewards) for discount in (0.0, 0.45, 0.9)),
-            transitions(name, terminated=torch.ones(6, dtype=torch.bool), **rewards),
-        )
+        td_errors(policy, transitions(name, **columns, **large)) for columns in (*discounts, {"terminated": six.bool()})
     )
     assert_close(none, ended)
     if name in ("dqn", "dqn, plain", "dqn, dueling", "sac", "td3", "ddpg"):  # where targets are linear in it
@@ -71,16 +67,15 @@ def test_td_errors_use_the_discount_of_the_row(name: str) -> None:
         assert bool(((none - whole).abs() > 1e-6).all())
 
 
-@each_algorithm
+@pytest.mark.parametrize("name", [name for name in ALL if not name.startswith("c51")])
 def test_td_errors_fall_as_rewards_rise(name: str) -> None:
-    """Error = value − target. C51's error, a KL, has no sign; with several critics it is a mean of absolute errors."""
-    if name.startswith("c51"):
-        return
-    policy, several = small_policy(name), "critic" in dict(small_policy(name).named_children())
-    rewards = (
-        (-20.0, -21.0) if several else (0.0, 1.0)
-    )  # below every value, where the absolute errors fall as rewards rise
-    less, more = (td_errors(policy, transitions(name, rewards=torch.full((6,), reward))) for reward in sorted(rewards))
+    """Error = value − target. C51's error, a KL, has no sign; with several critics it is a mean of absolute errors.
+
+    These fall as rewards rise where the rewards put the targets below every value.
+    """
+    policy = small_policy(name)
+    rewards = (-21.0, -20.0) if hasattr(policy, "critic") else (0.0, 1.0)
+    less, more = (td_errors(policy, transitions(name, rewards=torch.full((6,), reward))) for reward in rewards)
     assert bool((more < less).all())
 
 
@@ -93,18 +88,13 @@ def test_quantile_fractions_are_the_midpoints_of_equal_shares(name: str) -> None
 
 
 @each_algorithm
-def test_td_errors_carry_no_gradient(name: str) -> None:
-    batch = transitions(name)
-    assert small_policy(name).loss(batch)[0].requires_grad and not batch["td_errors"].requires_grad
-
-
-@each_algorithm
-def test_target_networks_get_no_gradient(name: str) -> None:
-    """And their parameters do not require one."""
-    policy = small_policy(name)
-    found = gradients(policy, transitions(name))
+def test_td_errors_and_target_networks_have_no_gradient(name: str) -> None:
+    """And the parameters of these do not require one."""
+    policy, batch = small_policy(name), transitions(name)
+    assert policy.loss(batch)[0].requires_grad and not batch["td_errors"].requires_grad
+    found = gradients(policy, batch)
     targets = [key for key in found if key.startswith("target_")]
-    assert targets and all(float(found[key].abs().max()) == 0 for key in targets)
+    assert targets and not any(bool(found[key].any()) for key in targets)
     assert not any(p.requires_grad for key, p in policy.named_parameters() if key.startswith("target_"))
 
 

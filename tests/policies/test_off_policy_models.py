@@ -34,15 +34,10 @@ def targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
 @pytest.mark.parametrize("name", ["dqn, plain", "td3", "sac"])
 def test_targets_of_networks_with_batch_norm_depend_on_each_row_alone(name: str) -> None:
     """Neither the other rows nor acting change a row's target; learning does not change the target's statistics."""
-    policy, batch = (
-        small_policy(name, **NORMED, **({"target_noise": 0.0} if name == "td3" else {})),
-        transitions(name, count=8),
-    )
-    target, online = (
-        (policy.target_critic.encoder, policy.critic.encoder)
-        if name in CRITICS
-        else (policy.target_model, policy.model)
-    )
+    policy = small_policy(name, **NORMED, **({"target_noise": 0.0} if name == "td3" else {}))
+    batch, critics = transitions(name, count=8), name in CRITICS
+    target = policy.target_critic.encoder if critics else policy.target_model
+    online = policy.critic.encoder if critics else policy.model
     policy.train()
     found = targets(policy, batch, name)
     policy.compute_single_action(np.zeros(3, np.float32))

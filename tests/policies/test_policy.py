@@ -283,11 +283,3 @@ def test_ppo_samples_and_learns_in_every_supported_space(observation: gym.Space[
     source = RolloutWorker(env, policy, num_envs=2, fragment_length=4, vectorization="sync")
     metrics = policy.learn_on_batch(source.sample())
     assert np.isfinite(metrics["loss"]) and abs(metrics["first_kl"]) < 1e-5
-
-
-def test_ppo_acts_by_the_mask_in_the_observation() -> None:
-    observation = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": VECTOR})
-    policy = PPO(observation, DISCRETE)
-    obs = {"action_mask": np.array([[1, 0, 0], [0, 1, 1]] * 50, np.int8), "x": np.zeros((100, 3), np.float32)}
-    actions, _, _ = policy.compute_actions(obs)
-    assert set(actions[::2].tolist()) == {0} and set(actions[1::2].tolist()) == {1, 2}

@@ -29,7 +29,7 @@ from tests.policies.off_policy_algorithms import (
     small_policy,
     td_errors,
     transitions,
-)  # fmt: skip
+)
 
 
 # -- targets ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.policies.off_policy_algorithms import (
     small_policy,
     td_errors,
     transitions,
-)  # fmt: skip
+)
 
 
 def sequences(**columns: Any) -> SampleBatch:

@@ -450,7 +450,7 @@ RUN = ["model.fcnet_hiddens=[32,32]", "data.batch_size=64", "evaluation.episodes
 def test_a_policy_that_learned_from_replay_acts_bit_equally_when_it_is_loaded(
     name: str, game: str, overrides: list[str], tmp_path: Any
 ) -> None:
-    """Also with priorities, n-step returns and other noise; that of an Ornstein-Uhlenbeck process is no policy's own."""
+    """Also with priorities, n-step returns and other noise; an Ornstein-Uhlenbeck process is not saved."""
     explored = (False,) if "ornstein" in str(overrides) else (False, True)
     overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", *overrides, *RUN]
     algorithm = Algorithm(name, f"tests.envs.groups:{game}", overrides=overrides)

@@ -58,8 +58,11 @@ def test_load_refuses_damaged_foreign_and_incomplete_files(content: dict[str, An
     file, spec, weights = tmp_path / "some.ckpt", content["policy"], content["state_dict"]
     name, first = next(name for name in weights if name.endswith("weight")), torch.tensor(0)
     keys = ["class", "kwargs", "observation_space", "action_space"]
+    saved(content, tmp_path / "whole.ckpt")
+    (tmp_path / "damaged.ckpt").write_bytes(b"newer than the whole one")
     cases = [
-        (None, r"some\.ckpt does not exist"), (b"", "some.ckpt cannot be read"), (b"no", "some.ckpt cannot be read"),
+        (None, r"some\.ckpt does not exist"), (b"", "some.ckpt cannot be read"),
+        (b"no", r"some.ckpt cannot be read.*the newest whole one beside it is .*whole\.ckpt"),
         *((foreign, FOREIGN) for foreign in ({"weights": 1}, [1, 2], 3, "policy counters state_dict", {})),
         *(({**content, key: None}, FOREIGN) for key in ("policy", "counters", "state_dict")),
         *(({**content, "policy": {**spec, key: ["x"]}}, f"'{key}'") for key in keys),

@@ -58,11 +58,9 @@ def test_load_refuses_damaged_foreign_and_incomplete_files(content: dict[str, An
     file, spec, weights = tmp_path / "some.ckpt", content["policy"], content["state_dict"]
     name, first = next(name for name in weights if name.endswith("weight")), torch.tensor(0)
     keys = ["class", "kwargs", "observation_space", "action_space"]
-    saved(content, tmp_path / "whole.ckpt")
-    (tmp_path / "damaged.ckpt").write_bytes(b"newer than the whole one")
     cases = [
         (None, r"some\.ckpt does not exist"), (b"", "some.ckpt cannot be read"),
-        (b"no", r"some.ckpt cannot be read.*the newest whole one beside it is .*whole\.ckpt"),
+        (b"no", "some.ckpt cannot be read"),
         *((foreign, FOREIGN) for foreign in ({"weights": 1}, [1, 2], 3, "policy counters state_dict", {})),
         *(({**content, key: None}, FOREIGN) for key in ("policy", "counters", "state_dict")),
         *(({**content, "policy": {**spec, key: ["x"]}}, f"'{key}'") for key in keys),
@@ -86,6 +84,9 @@ def test_load_refuses_damaged_foreign_and_incomplete_files(content: dict[str, An
         Policy.load(file)
 
     assert not_refused(load, cases, CheckpointError) == []
+    saved(content, tmp_path / "whole.ckpt")
+    (tmp_path / "damaged.ckpt").write_bytes(b"newer than the whole one")
+    assert not_refused(load, [(b"no", r"the newest whole one beside it is .*whole\.ckpt")], CheckpointError) == []
 
 
 def test_on_load_checkpoint_refuses_what_does_not_fit_before_it_changes_weights(content: dict[str, Any]) -> None:

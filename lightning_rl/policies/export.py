@@ -311,9 +311,9 @@ def _check_agreement(differences: Mapping[str, float], format: str, source: str)
     Raises:
         ConfigError: the largest difference is not within the tolerance.
     """
-    found = max(differences.values())
+    worst = max(differences, key=lambda each: (math.isnan(differences[each]), differences[each]))
+    found = differences[worst]
     if not found <= TOLERANCE:  # NaN, too
-        worst = max(differences, key=lambda each: (math.isnan(differences[each]), differences[each]))
         reason = (
             "float32 rounds otherwise there, and the network enlarges the difference"
             if found < ROUNDING

@@ -15,7 +15,7 @@ USES = {
     "box2d": "tests/cli/test_extras.py",
     "mujoco": "tests/cli/test_extras.py",
     "atari": "tests/envs/test_atari.py",
-    "multiagent": "tests/envs/multi_agent/test_presets.py",
+    "multiagent": "tests/envs/test_presets.py",
     "video": "tests/cli/test_video.py",
     "export": "tests/cli/test_export.py",
     "sweep": "tests/cli/test_tune.py",

@@ -18,6 +18,7 @@ from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy
 from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.learning.gradients import MultiAgentGradientUpdate
 from lightning_rl.policies import DQN, ES, PPO
 from lightning_rl.policies.checkpoints import counters
 from lightning_rl.policies.multi_agent_policy import policy_seed
@@ -410,6 +411,8 @@ def test_steps_are_counted_by_environment_or_by_agent(count_steps_by: str, facto
     policy.learn_on_batch(sample(policy, lanes=1, length=8))
     assert policy.env_steps == 8 * factor
     assert {part.env_steps for part in policy.policies.values()} == {policy.env_steps}
+    policy.learn_on_gradients([(0, MultiAgentGradientUpdate({}, env_steps=10, agent_steps=20), True)])
+    assert policy.env_steps == 18 * factor
 
 
 def test_schedules_of_trained_policies_follow_the_common_env_steps() -> None:

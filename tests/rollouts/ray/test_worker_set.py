@@ -156,7 +156,7 @@ def test_processes_of_ray_end_with_the_session() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 @pytest.mark.parametrize("ending", [pytest.param("success", marks=pytest.mark.slow), "ctrl-c"])
-@pytest.mark.parametrize("policy_name", ["ppo", "apex"])
+@pytest.mark.parametrize("policy_name", [pytest.param("ppo", marks=pytest.mark.slow), "apex"])
 def test_no_process_is_left_behind(policy_name: str, ending: str, tmp_path: Path) -> None:
     """That of a run which ends by an error is in tests/test_failing_workers.py."""
     steps = "1000" if ending == "success" else "1000000000"

@@ -46,6 +46,7 @@ ALGORITHMS = {  # algorithm → whose budget it has, and the actions that it tak
     "rainbow": ("replay", "discrete", "none"),
     "r2d2": ("replay", "discrete", "none"),
     "apex": ("replay", "discrete", "none"),
+    "pqn": ("on_policy", "discrete", "none"),
     "pg": ("on_policy", "both", "none"),
     "a3c": ("on_policy", "both", "none"),
     "ddppo": ("on_policy", "both", "none"),

@@ -31,6 +31,7 @@ POINTS = 200  # of a line in a picture
 
 PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrides; the quick ones first
     ("ppo", "cartpole"): [],
+    ("pqn", "cartpole"): [],
     ("ars", "cartpole"): [],
     ("es", "cartpole"): [],
     ("impala", "cartpole"): [],
@@ -43,6 +44,7 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("dqn", "cartpole"): [],
     ("qmix", "two_step_game"): [],
     ("vdn", "two_step_game"): [],
+    ("pqn_vdn", "two_step_game"): ["total_env_steps=20_000"],
     ("independent_q", "two_step_game"): [],
     ("ddpg", "pendulum"): ["total_env_steps=20_000"],
     ("td3", "pendulum"): [],

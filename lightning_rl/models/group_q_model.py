@@ -175,9 +175,13 @@ class GroupQModel(ModelWrapper, Model):
             before["prev_rewards"] = arrange(rewards.unsqueeze(1).expand(-1, self.group.size, *rewards.shape[1:]))
         return before
 
+    def head_outputs(self) -> Tensor:
+        """The members' Q-values `[N, n, A]` of the last forward."""
+        return self._last.get()[0]
+
     def value_function(self) -> Tensor:
         """The mean of the members' best values, `[N]`, of the last forward."""
-        return self._last.get()[0].amax(2).mean(1)
+        return self.head_outputs().amax(2).mean(1)
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
         """The network's custom loss, on "obs" `[N · n, *]` as the network read them in its last forward."""

@@ -20,6 +20,8 @@ from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.ppo import PPO
+from lightning_rl.policies.pqn import PQN
+from lightning_rl.policies.pqn_vdn import PQNVDN
 from lightning_rl.policies.qmix import QMIX
 from lightning_rl.policies.r2d2 import R2D2
 from lightning_rl.policies.rainbow import Rainbow
@@ -45,6 +47,8 @@ __all__ = [
     "MATD3",
     "PG",
     "PPO",
+    "PQN",
+    "PQNVDN",
     "QMIX",
     "R2D2",
     "SAC",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from torch import Tensor
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.value import c51_clip_fraction, c51_projection, double_q_values, quantile_huber, td_targets
+from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.simple_q import SimpleQ, next_step
@@ -83,7 +85,7 @@ class DQN(SimpleQ):
         self.register_buffer("fractions", middles, persistent=False)
         self._support_reported = False
 
-    def q_model(self, config: Any, num_actions: int, **head: Any) -> QModel:
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None, **head: Any) -> tuple[QModel, DistFactory]:
         """The Q-network with the extensions that are switched on."""
         if self.dueling:
             head["dueling"] = True
@@ -93,7 +95,7 @@ class DQN(SimpleQ):
             head |= {"atoms": self.num_atoms, "support": torch.linspace(self.v_min, self.v_max, self.num_atoms)}
         if self.num_quantiles > 1:
             head["atoms"] = self.num_quantiles
-        return super().q_model(config, num_actions, **head)
+        return super().make_model_and_action_dist(model, **head)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Mean over the rows of weight · loss; sets the column "td_errors", which become the rows' priorities."""

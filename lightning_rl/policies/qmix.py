@@ -7,19 +7,17 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError, short_repr
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.mixing import mean_over_present, sum_mix
 from lightning_rl.losses.value import double_q_values, huber, td_targets
-from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.group_q_model import GroupQModel
 from lightning_rl.models.mixing import QMixer
-from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.q_networks import group_q_model_and_action_dist
 from lightning_rl.policies.replayed_sequences import (
     burn_in_counts,
     run_burn_in,
@@ -116,27 +114,7 @@ class QMIX(Policy):
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[GroupQModel, DistFactory]:
         """The members' shared network, the mixing network, and a Categorical of each member's Q-values."""
-        config, policy_space = model_config(model), self.action_transform.policy_space
-        dist_class, size = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
-        if size != self.group.size * self.group.num_actions:
-            raise UnsupportedSpaceError(
-                f"model.custom_action_dist reads {size} outputs; those of {type(self).__name__} are the Q-values of "
-                f"{self.group.size} members with {self.group.num_actions} actions: leave it out"
-            )
-
-        def member_network(space: gym.Space[Any]) -> QModel:
-            own = {**config, "custom_preprocessor": None}  # the space is that of its output
-            direct = config["custom_model"] is not None and not self.hiddens
-            width = self.group.num_actions if direct else 0
-            action_space = spaces.Discrete(self.group.num_actions)
-            network = ModelCatalog.get_model(space, action_space, width, own)
-            initializer = config["fcnet_weights_initializer"]
-            hiddens = None if direct else self.hiddens
-            return QModel(network, self.group.num_actions, hiddens=hiddens, initializer=initializer)
-
-        group_model = GroupQModel(
-            self.observation_space, self.action_space, self.group, member_network, config, **self.reads
-        )
+        group_model, dist_class = group_q_model_and_action_dist(self, self.group, model, self.hiddens, **self.reads)
         if self.mixing == "qmix":
             self.mixer = QMixer(self.group.size, self._state_size(group_model), **self.mixing_sizes)
         return group_model, dist_class

@@ -7,16 +7,14 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.value import huber, mean_huber, td_targets
-from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.q_networks import q_model_and_action_dist
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.ranges import Count, LearningRate, Portion, Positive, Width
 from lightning_rl.sample_batch import SampleBatch
@@ -62,11 +60,6 @@ class SimpleQ(Policy):
         lr: LearningRate = 5e-4,
         **keywords: Any,
     ) -> None:
-        if not isinstance(action_space, spaces.Discrete):
-            raise UnsupportedSpaceError(
-                f"{type(self).__name__} compares all actions of a Discrete space; the action space is {action_space}: "
-                "use sac, td3 or ddpg for continuous actions, ppo, a2c or pg for any"
-            )
         self.hiddens = tuple(hiddens)  # first: the base class builds the model
         super().__init__(observation_space, action_space, lr=lr, **keywords)
         self.target_update_interval, self.huber_delta = target_update_interval, huber_delta
@@ -75,24 +68,9 @@ class SimpleQ(Policy):
         self.target_model = target_copy(self.model)
         self._polyak_update = PolyakUpdate(self.target_model, self.model)
 
-    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[QModel, DistFactory]:
-        """A Q-network on the model's features; greedy actions are the mode of the Categorical of its Q-values."""
-        assert isinstance(self.action_space, spaces.Discrete)
-        dist_class, size = ModelCatalog.get_action_dist(self.action_space, model, self.action_transform.policy_space)
-        if size != self.action_space.n:
-            raise ConfigError(
-                f"model.custom_action_dist reads {size} outputs; those of {type(self).__name__} are the Q-values of "
-                f"{self.action_space.n} actions: leave it out"
-            )
-        return self.q_model(model_config(model), int(self.action_space.n)), dist_class
-
-    def q_model(self, config: Mapping[str, Any], num_actions: int, **head: Any) -> QModel:
-        """The model with a head for Q-values; `head` are further keywords of `QModel`."""
-        direct = config["custom_model"] is not None and not self.hiddens and not head
-        width = num_actions if direct else 0
-        wrapped = ModelCatalog.get_model(self.observation_space, self.action_space, width, config)
-        initializer = config["fcnet_weights_initializer"]
-        return QModel(wrapped, num_actions, hiddens=None if direct else self.hiddens, initializer=initializer, **head)
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None, **head: Any) -> tuple[QModel, DistFactory]:
+        """A Q-network and the Categorical of its Q-values; `head` are further keywords of `QModel`."""
+        return q_model_and_action_dist(self, model, self.hiddens, **head)
 
     def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Q-values `[N, A]` of the rows' observations, −∞ at forbidden actions; and the head's outputs `[N, A, …]`."""

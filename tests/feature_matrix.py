@@ -181,8 +181,8 @@ def page() -> str:
     return (
         "# What goes with what\n\n"
         "Each cell was tried: two iterations of the algorithm in an environment with these spaces, or a short run. "
-        "A dash is refused before training, with what would work instead. For qmix, vdn, independent_q, maddpg and "
-        "matd3 the environment has two agents with these spaces.\n\n"
+        "A dash is refused before training, with what would work instead. For qmix, vdn, pqn_vdn, independent_q, "
+        "maddpg and matd3 the environment has two agents with these spaces.\n\n"
         f"{head}\n" + "\n".join(rows) + "\n\n"
         "Where fragments of several workers come in any order (`data=async`, which is IMPALA's and APPO's, and "
         "`data=apex`), curiosity and RND need `exploration.normalize=false`: the learner follows what they pay in each "

@@ -56,6 +56,7 @@ RUNS: dict[str, tuple[int, str]] = {
     "lstm": (4, LSTM),
     "attention": (4, "model=attention model.attention_use_n_prev_rewards=2 model.attention_dim=8"),
     "episodes and a penalty": (4, "env=cartpole policy.kl_coef=0.5 policy.kl_target=1e-5 policy.minibatches=2"),
+    "pqn": (4, "policy=pqn env=cartpole policy.minibatches=2"),
 }
 
 

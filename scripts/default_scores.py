@@ -42,6 +42,8 @@ ALGORITHMS = {  # algorithm → whose budget it has, and the actions that it tak
     "td3": ("replay", "continuous", "continuous"),
     "ddpg": ("replay", "continuous", "continuous"),
     "tqc": ("replay", "continuous", "none"),
+    "crossq": ("replay", "continuous", "none"),
+    "xqc": ("replay", "continuous", "none"),
     "simple_q": ("replay", "discrete", "none"),
     "rainbow": ("replay", "discrete", "none"),
     "r2d2": ("replay", "discrete", "none"),

@@ -52,6 +52,8 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("simple_q", "cartpole"): ["total_env_steps=50_000"],
     ("apex", "cartpole"): [],
     ("tqc", "pendulum"): ["total_env_steps=10_000"],
+    ("crossq", "pendulum"): ["total_env_steps=10_000"],
+    ("xqc", "pendulum"): ["total_env_steps=10_000", "data.learning_starts=1000"],
     ("rainbow", "cartpole"): [],
     ("maddpg", "simple_speaker_listener"): [],
     ("matd3", "simple_speaker_listener"): [],

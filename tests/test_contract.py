@@ -95,8 +95,8 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
         default = keywords[key]
         same = value == (list(default) if isinstance(default, tuple) else default) or float_of(value) == default
         points = [[at, float_of(rate)] for at, rate in schedule(value)]
-        falling = [[0, default], ["100%", 0.0]]
-        same = same or points in (falling, [falling[0], ["50%", default], falling[1]])
+        start, end = [0, default], ["100%", points[-1][1] if points else 0.0]
+        same = same or points in ([start, end], [start, ["50%", default], end])
         assert same or value == FROM_ELSEWHERE.get(key), f"{key}: {value!r} in the YAML, {default!r} in the constructor"
 
 

@@ -15,6 +15,7 @@ from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.exploration.wrapper import ExplorationWrapper
+from lightning_rl.models.batch_norm import BatchNorm
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.ranges import Positive, WholeEnvSteps
 from lightning_rl.schedules import to_env_steps
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["ParameterNoise", "row_distances"]
 
 ADAPTED_EVERY = 50  # rows over which the distance is measured: Plappert et al. 2018, appendix C
-NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # their weights get no noise
+# Their weights get no noise.
+NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm, BatchNorm)
 
 
 class ParameterNoise(ExplorationWrapper):

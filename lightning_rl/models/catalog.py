@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from gymnasium import Space
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.complex_input import ComplexInputNetwork
 from lightning_rl.models.custom import DIST_METHODS, check_class, custom_model, resolve_class
 from lightning_rl.models.distributions import (
@@ -60,6 +61,8 @@ class ModelConfig(MemoryConfig):
     log_std_clip_param: Positive = 20.0  # log σ stays within ± this
     no_final_linear: bool = False
     layer_norm: bool = False  # before the activation of every fully connected hidden layer
+    # Of these layers' inputs and outputs, before or after the activation; None: the algorithm's choice.
+    batch_norm: NormPlace | None = None
     vf_share_layers: bool = False
     custom_model: str | type | None = None  # registered name, import path or class
     custom_model_config: Mapping[str, Any] | None = field(default_factory=dict)  # keywords of its __init__
@@ -77,6 +80,7 @@ SHARED_KEYS = (
     "post_fcnet_activation",
     "no_final_linear",
     "layer_norm",
+    "batch_norm",
     "vf_share_layers",
 )
 FC_KEYS = (*SHARED_KEYS, "fcnet_hiddens", "fcnet_activation")
@@ -212,6 +216,14 @@ class ModelCatalog:
         config = model_config(config)
         preprocessor = cls.get_preprocessor(obs_space, config) if config["custom_preprocessor"] is not None else None
         memory, custom = memory_kind(config), config["custom_model"] is not None
+        if config["batch_norm"] and (memory or custom):
+            cause = f"model.use_{memory} pads sequences with rows" if memory else "model.custom_model has layers"
+            raise ConfigError(
+                f"model.batch_norm={config['batch_norm']} is for the built-in models without memory, and {cause} of "
+                "its own: set it to null",
+                key="model.batch_norm",
+                value=config["batch_norm"],
+            )
         named_dist = cls._named_dist(config)
         free = {} if custom and not memory else _free_columns(config, action_space, num_outputs, named_dist)
         if custom:

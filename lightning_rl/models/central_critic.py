@@ -86,6 +86,7 @@ class CentralCritic(ModelWrapper, Model):
             config["fcnet_activation"] or "linear",
             initializer,
             layer_norm=config["layer_norm"],
+            batch_norm=config["batch_norm"],
         )
         self.value_head = ValueHead(self.value_trunk.size, initializer)
         self._last = LastForward()

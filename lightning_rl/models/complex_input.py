@@ -10,6 +10,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.encoder_model import EncoderModel
 from lightning_rl.models.layers import MLP, activation_name
 from lightning_rl.models.preprocessors import NestedPreprocessor
@@ -37,7 +38,7 @@ class ComplexInputNetwork(EncoderModel):
         post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. With an empty list the outputs are sums
             of one linear function per part.
         post_fcnet_activation: of these.
-        layer_norm: as `MLP`, in all fully connected layers.
+        layer_norm, batch_norm: as `MLP`, in all fully connected layers.
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
 
     Raises:
@@ -61,13 +62,15 @@ class ComplexInputNetwork(EncoderModel):
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
         layer_norm: bool = False,
+        batch_norm: NormPlace | None = None,
         **heads: Any,
     ) -> None:
         images = image_paths(obs_space, conv_filters is not None or conv_residual_channels is not None)
         if not images:
             raise ConfigError(f"ComplexInputNetwork needs an image among {obs_space}: use FullyConnectedNetwork")
         preprocessor = NestedPreprocessor(obs_space, skipped=images)
-        initializer, norm = fcnet_weights_initializer, {"layer_norm": layer_norm}
+        initializer = fcnet_weights_initializer
+        norms: dict[str, Any] = {"layer_norm": layer_norm, "batch_norm": batch_norm}
         fc_activation = activation_name(fcnet_activation, "fcnet_activation")
         behind = activation_name(post_fcnet_activation, "post_fcnet_activation")
         picture: dict[str, Any] = {
@@ -76,17 +79,17 @@ class ComplexInputNetwork(EncoderModel):
             "conv_residual_channels": conv_residual_channels,
             "post_fcnet_activation": conv_activation,
             "initializer": initializer,
-            **norm,
+            **norms,
         }
 
         def make_encoder(hiddens: Sequence[int]) -> PartsEncoder:
             parts = [
                 ImageEncoder(leaf.shape or (), **picture)
                 if path in images
-                else MLP(preprocessor.parts[path].size, fcnet_hiddens, fc_activation, initializer, **norm)
+                else MLP(preprocessor.parts[path].size, fcnet_hiddens, fc_activation, initializer, **norms)
                 for path, leaf in leaf_spaces(obs_space)
             ]
-            return PartsEncoder(parts, MLP(sum(part.size for part in parts), hiddens, behind, initializer, **norm))
+            return PartsEncoder(parts, MLP(sum(part.size for part in parts), hiddens, behind, initializer, **norms))
 
         super().__init__(
             obs_space,

@@ -13,6 +13,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.fast_torch import FastAttributes
+from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
 from lightning_rl.models.model import Model
@@ -32,6 +33,7 @@ class ParallelMLP(FastAttributes):
         activation: of the hidden layers; one of `ACTIVATIONS`.
         initializer: as in `initialise`; each network draws its own first weights.
         layer_norm: normalise the output of each hidden layer, before its activation.
+        batch_norm: as `MLP`; each network has statistics of its own.
         dropout: chance of a hidden unit to be left out in train mode.
     """
 
@@ -45,38 +47,52 @@ class ParallelMLP(FastAttributes):
         activation: str = "relu",
         initializer: str = "default",
         layer_norm: bool = False,
+        batch_norm: NormPlace | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.count, self.dropout, self.scaled = count, dropout, layer_norm
+        self.count, self.dropout, self.scaled, self.batch_norm = count, dropout, layer_norm, batch_norm
         self.activation = ACTIVATIONS[activation_name(activation)]
         widths = [size, *hiddens, outputs]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        # Kept outside the ParameterLists too: looking up a parameter there costs as much as a small matrix product.
+        self._layers: list[tuple[nn.Parameter, nn.Parameter | None]] = []
         gain = math.sqrt(2) if initializer == "orthogonal" else 1.0
         for before, after in pairwise(widths):
             layers = [nn.Linear(before, after) for _ in range(count)]
             for layer in layers:
                 initialise(layer, initializer, gain if len(self.weights) < len(hiddens) else 1.0)
-            self.weights.append(nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers])))
-            self.biases.append(nn.Parameter(torch.stack([layer.bias.detach().unsqueeze(0) for layer in layers])))
+            weight = nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers]))
+            bias = None
+            if batch_norm != "before" or len(self.weights) == len(hiddens):
+                bias = nn.Parameter(torch.stack([layer.bias.detach().unsqueeze(0) for layer in layers]))
+                self.biases.append(bias)
+            self.weights.append(weight)
+            self._layers.append((weight, bias))
         self.norms = nn.ParameterList()  # scale and shift of each hidden layer
         for width in hiddens if layer_norm else ():
             self.norms.append(nn.Parameter(torch.stack([torch.ones(count, 1, width), torch.zeros(count, 1, width)])))
-        # Kept outside the ParameterLists too: looking up a parameter there costs as much as a small matrix product.
-        self._layers = list(zip(self.weights, self.biases, strict=True))
+        self.batch_norms = nn.ModuleList([BatchNorm(width, count) for width in widths[:-1]] if batch_norm else [])
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size]`, or `[K, N, size]` with an input for each network → `[K, N, outputs]`."""
         x = x if x.dim() == 3 else x.expand(self.count, *x.shape)
         *hidden, (last_weight, last_bias) = self._layers
+        if self.batch_norm:
+            x = self.batch_norms[0](x)
         for number, (weight, bias) in enumerate(hidden):
-            x = torch.baddbmm(bias, x, weight)
+            x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
             if self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
             if self.scaled:
                 scale, shift = self.norms[number]
                 x = F.layer_norm(x, x.shape[-1:]) * scale + shift
+            if self.batch_norm == "before":
+                x = self.batch_norms[number + 1](x)
             x = self.activation(x)
+            if self.batch_norm == "after":
+                x = self.batch_norms[number + 1](x)
+        assert last_bias is not None
         return torch.baddbmm(last_bias, x, last_weight)
 
 
@@ -112,7 +128,9 @@ class CriticEnsemble(FastAttributes):
         encoded = config["custom_model"] is not None or image_paths(obs_space, given)
         self.encoder: Model | None = None
         if encoded:
-            self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, config)
+            # A custom model has layers of its own; the MLPs behind it are normalised all the same.
+            of_encoder = config if config["custom_model"] is None else {**config, "batch_norm": None}
+            self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, of_encoder)
             size = self.encoder.num_outputs
         else:
             size = ModelCatalog.get_preprocessor(obs_space, config).size
@@ -125,6 +143,7 @@ class CriticEnsemble(FastAttributes):
             activation=config["fcnet_activation"],
             initializer=config["fcnet_weights_initializer"],
             layer_norm=config["layer_norm"],
+            batch_norm=config["batch_norm"],
             dropout=dropout,
         )
 

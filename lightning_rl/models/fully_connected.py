@@ -8,6 +8,7 @@ from typing import Any
 from gymnasium import Space
 from torch import Tensor
 
+from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_name
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.preprocessors import Preprocessor
@@ -30,7 +31,7 @@ class FullyConnectedNetwork(Model):
         no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
             own.
-        layer_norm: as `MLP`.
+        layer_norm, batch_norm: as `MLP`.
         free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
     """
 
@@ -51,6 +52,7 @@ class FullyConnectedNetwork(Model):
         no_final_linear: bool = False,
         vf_share_layers: bool = False,
         layer_norm: bool = False,
+        batch_norm: NormPlace | None = None,
         free_columns: Sequence[int] = (),
         free_init: float = 0.0,
     ) -> None:
@@ -63,7 +65,8 @@ class FullyConnectedNetwork(Model):
         policy_hiddens = (
             [*hiddens[:-1], num_outputs - len(free_columns)] if no_final_linear and num_outputs and hiddens else hiddens
         )
-        self.trunk = MLP(size, policy_hiddens, activations, initializer, layer_norm=layer_norm)
+        norms: dict[str, Any] = {"layer_norm": layer_norm, "batch_norm": batch_norm}
+        self.trunk = MLP(size, policy_hiddens, activations, initializer, **norms)
         final = num_outputs and not (no_final_linear and hiddens)
         self.head = (
             ActionHead(self.trunk.size, num_outputs, initializer, free_columns, free_init, linear=bool(final))
@@ -71,7 +74,7 @@ class FullyConnectedNetwork(Model):
             else None
         )
         own_values = num_outputs > 0 and not vf_share_layers
-        self.value_trunk = MLP(size, hiddens, activations, initializer, layer_norm=layer_norm) if own_values else None
+        self.value_trunk = MLP(size, hiddens, activations, initializer, **norms) if own_values else None
         self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer) if num_outputs else None
         self.values_are_cheap = num_outputs > 0 and vf_share_layers
         self.num_outputs = num_outputs or self.trunk.size

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.fast_torch import lean_linear
+from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.signatures import OneOf
 
 __all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_name", "initialise"]
@@ -89,6 +90,8 @@ class MLP(nn.Module):
         activations: name of one for all layers, or one for each.
         initializer: as in `initialise`, with gain √2 for "orthogonal" and 1 for "normc".
         layer_norm: normalise the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
+        batch_norm: normalise the input, and each layer's output "before" (the layers then have no bias) or "after" its
+            activation by `BatchNorm`.
 
     Raises:
         ConfigError: the layers would have more than 2²⁸ weights.
@@ -102,6 +105,7 @@ class MLP(nn.Module):
         initializer: str = "orthogonal",
         *,
         layer_norm: bool = False,
+        batch_norm: NormPlace | None = None,
     ) -> None:
         super().__init__()
         widths = [size, *hiddens]
@@ -110,10 +114,13 @@ class MLP(nn.Module):
                 f"layers of widths {list(hiddens)} behind {size} inputs have {weights:,} weights; expected at most "
                 f"{MOST_WEIGHTS:,}: lower model.fcnet_hiddens or model.post_fcnet_hiddens"
             )
-        self.layers = nn.ModuleList([nn.Linear(before, after) for before, after in pairwise(widths)])
+        biased = batch_norm != "before"
+        self.layers = nn.ModuleList([nn.Linear(before, after, bias=biased) for before, after in pairwise(widths)])
         names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
         self.activations = [activation_name(name) for name in names]
         self.norms = nn.ModuleList([nn.LayerNorm(width) for width in hiddens]) if layer_norm else None
+        self.batch_norm = batch_norm
+        self.batch_norms = nn.ModuleList([BatchNorm(width) for width in widths]) if batch_norm else None
         self.size = widths[-1]
         """Width of the output."""
         for layer in self.layers:
@@ -122,12 +129,27 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size of the input]` → `[N, size]`."""
+        if self.batch_norms is not None:
+            return self._batch_normed(self.batch_norms, x)
         if self.norms is not None:
             for layer, norm, name in zip(self.layers, self.norms, self.activations, strict=True):
                 x = ACTIVATIONS[name](norm(layer(x)))
             return x
         for layer, name in zip(self.layers, self.activations, strict=True):
             x = ACTIVATIONS[name](lean_linear(layer, x))
+        return x
+
+    def _batch_normed(self, batch_norms: nn.ModuleList, x: Tensor) -> Tensor:
+        x = batch_norms[0](x)
+        for number, (layer, name) in enumerate(zip(self.layers, self.activations, strict=True)):
+            x = layer(x)
+            if self.norms is not None:
+                x = self.norms[number](x)
+            if self.batch_norm == "before":
+                x = batch_norms[number + 1](x)
+            x = ACTIVATIONS[name](x)
+            if self.batch_norm == "after":
+                x = batch_norms[number + 1](x)
         return x
 
 

@@ -13,6 +13,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.encoder_model import EncoderModel
 from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_name, initialise
 from lightning_rl.models.preprocessors import Preprocessor
@@ -189,7 +190,7 @@ class ImageEncoder(nn.Module):
         post_fcnet_activation: of these layers.
         initializer: as in `initialise`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
-        layer_norm: as `MLP`, in the layers after the convolutions.
+        layer_norm, batch_norm: as `MLP`, in the layers after the convolutions.
 
     Raises:
         ConfigError: no filters fit the size, the given ones shrink the image to nothing, or both kinds are given.
@@ -206,6 +207,7 @@ class ImageEncoder(nn.Module):
         *,
         conv_residual_channels: Sequence[int] | None = None,
         layer_norm: bool = False,
+        batch_norm: NormPlace | None = None,
     ) -> None:
         super().__init__()
         self.channels_first = channels_first(shape)
@@ -222,7 +224,7 @@ class ImageEncoder(nn.Module):
         self.convolutions = nn.ModuleList(layers)
         hiddens = post_hiddens(shape, post_fcnet_hiddens, conv_filters, conv_residual_channels)
         behind = activation_name(post_fcnet_activation, "post_fcnet_activation")
-        self.post = MLP(flat, hiddens, behind, initializer, layer_norm=layer_norm)
+        self.post = MLP(flat, hiddens, behind, initializer, layer_norm=layer_norm, batch_norm=batch_norm)
         self.size = self.post.size
         """Width of the feature vector."""
 
@@ -255,8 +257,8 @@ class VisionNetwork(EncoderModel):
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
             a custom preprocessor the images are its outputs, of its `shape`.
-        conv_filters, conv_activation, conv_residual_channels, post_fcnet_hiddens, post_fcnet_activation, layer_norm: as
-            `ImageEncoder`.
+        conv_filters, conv_activation, conv_residual_channels, post_fcnet_hiddens, post_fcnet_activation, layer_norm,
+            batch_norm: as `ImageEncoder`.
         fcnet_weights_initializer: as `initialise`.
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
     """
@@ -277,6 +279,7 @@ class VisionNetwork(EncoderModel):
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
         layer_norm: bool = False,
+        batch_norm: NormPlace | None = None,
         **heads: Any,
     ) -> None:
         image_shape = preprocessor.shape if preprocessor is not None else obs_space.shape or ()
@@ -296,6 +299,7 @@ class VisionNetwork(EncoderModel):
                 fcnet_weights_initializer,
                 conv_residual_channels=conv_residual_channels,
                 layer_norm=layer_norm,
+                batch_norm=batch_norm,
             )
 
         super().__init__(

@@ -8,6 +8,7 @@ from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.appo import APPO
 from lightning_rl.policies.ars import ARS
 from lightning_rl.policies.build_policy import build_policy
+from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
@@ -33,6 +34,7 @@ from lightning_rl.policies.simple_q import SimpleQ
 from lightning_rl.policies.td3 import TD3
 from lightning_rl.policies.tqc import TQC
 from lightning_rl.policies.vdn import VDN
+from lightning_rl.policies.xqc import XQC
 
 __all__ = [
     "A2C",
@@ -55,7 +57,9 @@ __all__ = [
     "TD3",
     "TQC",
     "VDN",
+    "XQC",
     "ApexDQN",
+    "CrossQ",
     "IndependentQ",
     "Matches",
     "MultiAgentPolicy",

@@ -62,6 +62,7 @@ class SAC(Policy):
 
     data = "replay"
     off_policy = True
+    policy_delay: int = 1  # gradient steps of the critics per step of the actor and the temperature
     log_alpha: Tensor
 
     def __init__(
@@ -91,8 +92,7 @@ class SAC(Policy):
         self.tau, self.target_critics = tau, target_critics
         self.backup_entropy = not self.discrete if backup_entropy is None else backup_entropy
         self.scales = {"actor": actor_lr_scale, "critic": critic_lr_scale, "alpha": alpha_lr_scale}
-        self.target_critic = target_copy(self.critic)
-        self._polyak_update = PolyakUpdate(self.target_critic, self.critic)
+        self.make_target_critic()
         self.target_entropy = self._target_entropy(target_entropy)
         log_alpha = torch.tensor(math.log(initial_alpha))
         if self.target_entropy is None:
@@ -124,6 +124,11 @@ class SAC(Policy):
             self.observation_space, self.action_space, config, dropout=self.critic_dropout, **keywords
         )
 
+    def make_target_critic(self) -> None:
+        """The critic that computes targets, and its update after each gradient step."""
+        self.target_critic = target_copy(self.critic)
+        self._polyak_update = PolyakUpdate(self.target_critic, self.critic)
+
     def _target_entropy(self, wanted: float | str | None) -> float | None:
         if wanted != "auto":
             if isinstance(wanted, str):
@@ -135,32 +140,46 @@ class SAC(Policy):
         )
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """One group for all parameters of the same learning rate."""
+        """One group for all parameters of the same learning rate that are stepped together."""
         critics = {id(parameter) for parameter in self.critic.parameters()}
-        groups: dict[float, list[nn.Parameter]] = {}
+        groups: dict[tuple[float, int], list[nn.Parameter]] = {}
         for name, parameter in self.named_parameters():
             if parameter.requires_grad:
                 part = "alpha" if name == "log_alpha" else "critic" if id(parameter) in critics else "actor"
-                groups.setdefault(self.scales[part], []).append(parameter)
-        return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
+                every = 1 if part == "critic" else self.policy_delay
+                groups.setdefault((self.scales[part], every), []).append(parameter)
+        return [
+            {"params": parameters, "lr_scale": scale, **({"every": every} if every > 1 else {})}
+            for (scale, every), parameters in groups.items()
+        ]
 
     # -- learning ------------------------------------------------------------------------------------------------------
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The sum of the losses of the critics, the actor and the temperature: one backward, one step."""
         alpha = self.log_alpha.exp()
-        with torch.no_grad():
-            targets = self.targets(batch, alpha if self.backup_entropy else torch.zeros_like(alpha))
-        critic_loss, td_errors, q_values = self.critic_loss(batch, targets)
+        critic_loss, td_errors, q_values = self.loss_of_critics(
+            batch, alpha if self.backup_entropy else torch.zeros_like(alpha)
+        )
+        batch["td_errors"] = td_errors.detach()
+        metrics = {"value_loss": critic_loss}
+        if self.log_extra:
+            metrics |= {"q_mean": q_values.detach().mean(), "alpha": alpha.detach()}
+        if (self.gradient_steps + 1) % self.policy_delay:
+            return critic_loss, metrics
         policy_loss, entropy = self.policy_loss(batch, alpha)
         loss = critic_loss + policy_loss
-        batch["td_errors"] = td_errors.detach()
-        metrics = {"value_loss": critic_loss, "policy_loss": policy_loss}
+        metrics["policy_loss"] = policy_loss
         if self.log_extra:
-            metrics |= {"entropy": entropy.detach().mean(), "alpha": alpha.detach()}
-            metrics["q_mean"] = q_values.detach().mean()
+            metrics["entropy"] = entropy.detach().mean()
         if self.target_entropy is not None:
             loss = loss + temperature_loss(self.log_alpha, entropy, self.target_entropy)
         return loss, metrics
+
+    def loss_of_critics(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `critic_loss`, against this batch's `targets`."""
+        with torch.no_grad():
+            targets = self.targets(batch, alpha)
+        return self.critic_loss(batch, targets)
 
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
         """R + γ V(s') by the target critics, `[N]`; with α = 0 without the entropy of the next step."""
@@ -192,6 +211,7 @@ class SAC(Policy):
             return discrete_soft_policy_loss(*probabilities(dist), q_values, alpha), dist.entropy()
         actions = dist.rsample()
         logp = dist.sampled_action_logp()
+        inputs["is_training"] = self.critic.training
         with frozen(self.critic):
             q_values = self.actor_q_values(self.critic(inputs, flat(actions)))
         return soft_policy_loss(q_values, logp, alpha), -logp
@@ -200,7 +220,7 @@ class SAC(Policy):
         self, batch: SampleBatch, following: bool = False
     ) -> tuple[InputDict, ActionDistribution]:
         """The model's inputs and the action distribution for the rows' observations, or (`following`) the next ones."""
-        inputs = self.inputs_of(batch, following=following)
+        inputs = self.inputs_of(batch, following=following, is_training=self.model.training)
         outputs, _ = self.model(inputs, (), None)
         mask = self.mask_of(batch, following=following) if self.discrete else None
         return inputs, self.distribution(outputs, mask)

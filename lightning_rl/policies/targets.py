@@ -1,4 +1,4 @@
-"""Target networks, their updates, and networks whose parameters get no gradient from a loss."""
+"""Target networks, their updates, and networks that a loss leaves out of training or of train mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-__all__ = ["PolyakUpdate", "frozen", "target_copy"]
+from lightning_rl.fast_torch import set_mode
+
+__all__ = ["PolyakUpdate", "frozen", "resting", "target_copy"]
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -62,3 +64,14 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
     finally:
         for parameter in held:
             parameter.requires_grad_(True)
+
+
+@contextmanager
+def resting(*modules: nn.Module) -> Iterator[None]:
+    """Context in which these modules are in eval mode, the others as they are."""
+    switched = [part for module in modules for part in module.modules() if part.training]
+    set_mode(switched, False)
+    try:
+        yield
+    finally:
+        set_mode(switched, True)

@@ -62,6 +62,8 @@ PIPELINES = {
     "sac, gsde": f"policy=sac env=pendulum {REPLAY} exploration=gsde",
     "td3": f"policy=td3 env=pendulum {REPLAY}",
     "tqc": f"policy=tqc env=pendulum {REPLAY} policy.num_quantiles=5",
+    "crossq": f"policy=crossq env=pendulum {REPLAY} policy.critic_hiddens=[16]",
+    "xqc": f"policy=xqc env=pendulum {REPLAY} policy.critic_hiddens=[16] policy.num_atoms=5 data.learning_starts=32",
     "es": f"policy=es {VECTORS} data.directions=2 data.eval_prob=0.5 policy.observation_filter=mean_std",
     "qmix": f"policy=qmix env=two_step_game {REPLAY} {SEQUENCES} data.sequence_length=2",
 }

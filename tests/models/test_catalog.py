@@ -176,6 +176,7 @@ CHANGES = {  # key → (observations, action space, other keys, a value)
     "log_std_clip_param": (OBS, ACTION, {}, 2.0),
     "no_final_linear": (OBS, ACTION, {}, True),
     "layer_norm": (OBS, ACTION, {}, True),
+    "batch_norm": (OBS, ACTION, {}, "after"),
     "vf_share_layers": (OBS, ACTION, {}, True),
     "custom_model": (OBS, ACTION, {}, Linear),
     "custom_model_config": (OBS, ACTION, {"custom_model": Linear}, {"width": 9}),

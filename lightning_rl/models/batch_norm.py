@@ -1,4 +1,4 @@
-"""Batch normalisation of one network, or of several networks that compute side by side."""
+"""Batch normalisation, and batch renormalisation, of a layer's inputs or outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class BatchNorm(nn.Module):
 
     Args:
         width: W, of the input.
-        count: K, networks side by side, each with statistics of its own.
 
     Attributes:
         renormalises: whether train mode corrects its output towards that of the running statistics.
@@ -33,35 +32,29 @@ class BatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, width: int, count: int = 1) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.renormalises = False
-        self.weight, self.bias = nn.Parameter(torch.ones(count, width)), nn.Parameter(torch.zeros(count, width))
-        self.register_buffer("running_mean", torch.zeros(count, width))
-        self.register_buffer("running_var", torch.ones(count, width))
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[N, W]`, or `[K, N, W]` → the same shape."""
+        """`[N, W]` → `[N, W]`."""
         if not self.training:
             scale = self.weight * (self.running_var + EPS).rsqrt()
-            shift = self.bias - self.running_mean * scale
-            return torch.addcmul(shift, x, scale) if x.dim() == 2 else torch.addcmul(shift[:, None], x, scale[:, None])
-        batches = [x.float()] if x.dim() == 2 else x.float().unbind()
-        weight, bias = self.weight, self.bias
+            return torch.addcmul(self.bias - self.running_mean * scale, x, scale)
+        x, weight, bias = x.float(), self.weight, self.bias
         if self.renormalises:
-            ratio, shift = self.corrections(batches)
+            ratio, shift = self.corrections(x)
             weight, bias = weight * ratio, bias + weight * shift
-        # The fused kernel, once for each network: four times as fast as elementwise operations on all of them.
-        each = zip(batches, self.running_mean, self.running_var, weight, bias, strict=True)
-        normed = [F.batch_norm(*one, training=True, momentum=MOMENTUM, eps=EPS) for one in each]
-        return normed[0] if x.dim() == 2 else torch.stack(normed)
+        return F.batch_norm(x, self.running_mean, self.running_var, weight, bias, True, MOMENTUM, EPS)
 
     @torch.no_grad()
-    def corrections(self, batches: list[Tensor] | tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """R = σ_batch / σ and d = (μ_batch − μ) / σ, clipped, `[K, W]` each: (x − μ_batch) / σ_batch · r + d."""
+    def corrections(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The factor r = σ_batch / σ and shift d = (μ_batch − μ) / σ, clipped, of (x − μ_batch) / σ_batch · r + d."""
         mean, var = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
-        for batch, *statistics in zip(batches, mean, var, strict=True):
-            F.batch_norm(batch, *statistics, training=True, momentum=1.0, eps=EPS)  # faster than `torch.var_mean`
+        F.batch_norm(x, mean, var, training=True, momentum=1.0)  # stores the batch's, ten times as fast as `var_mean`
         deviation = (self.running_var + EPS).sqrt()
         ratio, shift = (var + EPS).sqrt() / deviation, (mean - self.running_mean) / deviation
         return ratio.clamp(1 / MAX_RATIO, MAX_RATIO), shift.clamp(-MAX_SHIFT, MAX_SHIFT)

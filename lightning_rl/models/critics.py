@@ -72,28 +72,48 @@ class ParallelMLP(FastAttributes):
         self.norms = nn.ParameterList()  # scale and shift of each hidden layer
         for width in hiddens if layer_norm else ():
             self.norms.append(nn.Parameter(torch.stack([torch.ones(count, 1, width), torch.zeros(count, 1, width)])))
-        self.batch_norms = nn.ModuleList([BatchNorm(width, count) for width in widths[:-1]] if batch_norm else [])
+        norms = [nn.ModuleList([BatchNorm(width) for width in widths[:-1]]) for _ in range(count if batch_norm else 0)]
+        self.batch_norms = nn.ModuleList(norms)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size]`, or `[K, N, size]` with an input for each network → `[K, N, outputs]`."""
         x = x if x.dim() == 3 else x.expand(self.count, *x.shape)
-        *hidden, (last_weight, last_bias) = self._layers
         if self.batch_norm:
-            x = self.batch_norms[0](x)
+            return self._batch_normed(x)
+        *hidden, (last_weight, last_bias) = self._layers
         for number, (weight, bias) in enumerate(hidden):
-            x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
+            assert bias is not None
+            x = torch.baddbmm(bias, x, weight)
             if self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
             if self.scaled:
                 scale, shift = self.norms[number]
                 x = F.layer_norm(x, x.shape[-1:]) * scale + shift
-            if self.batch_norm == "before":
-                x = self.batch_norms[number + 1](x)
             x = self.activation(x)
-            if self.batch_norm == "after":
-                x = self.batch_norms[number + 1](x)
         assert last_bias is not None
         return torch.baddbmm(last_bias, x, last_weight)
+
+    def _batch_normed(self, inputs: Tensor) -> Tensor:
+        # One network after the other: wide ones gain nothing from batched products, which torch's kernel of batch
+        # normalisation would take apart and put together again, a seventh of a gradient step's time.
+        layers = [(weights.unbind(), None if biases is None else biases.unbind()) for weights, biases in self._layers]
+        outputs = []
+        for index, (x, norms) in enumerate(zip(inputs.unbind(), self.batch_norms, strict=True)):
+            x = norms[0](x)
+            for number, (weights, biases) in enumerate(layers):
+                x = x @ weights[index] if biases is None else torch.addmm(biases[index], x, weights[index])
+                if number == len(layers) - 1:
+                    break
+                if self.dropout:
+                    x = F.dropout(x, self.dropout, self.training)
+                if self.scaled:
+                    scale, shift = self.norms[number][:, index]
+                    x = F.layer_norm(x, x.shape[-1:]) * scale + shift
+                x = norms[number + 1](x) if self.batch_norm == "before" else x
+                x = self.activation(x)
+                x = norms[number + 1](x) if self.batch_norm == "after" else x
+            outputs.append(x)
+        return torch.stack(outputs)
 
 
 class CriticEnsemble(FastAttributes):

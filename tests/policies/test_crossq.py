@@ -65,9 +65,12 @@ def fill(policy: Any, name: str) -> None:
         fill_parts(networks.batch_norms, kernels, [*biases, *([(networks.biases[0], 4)] * (name == "crossq"))], start)
 
     def fill_parts(norms: Any, kernels: Any, biases: Any, start: float) -> None:
-        for number, norm in enumerate(norms):
-            norm.bias.copy_(wave(tuple(norm.bias.shape), start + 0.6 * number, 0.2))
-            norm.weight.copy_(1.0 + wave(tuple(norm.weight.shape), start + 0.6 * number + 0.3, 0.2))
+        for number, layer in enumerate(zip(*norms, strict=True)):  # of each network
+            shape = (len(layer), len(layer[0].bias))
+            values = wave(shape, start + 0.6 * number, 0.2), wave(shape, start + 0.6 * number + 0.3, 0.2)
+            for norm, bias, weight in zip(layer, *values, strict=True):
+                norm.bias.copy_(bias)
+                norm.weight.copy_(1.0 + weight)
         for parameter, place in kernels:
             parameter.copy_(wave(tuple(parameter.shape), start + 0.3 * place))
         for parameter, place in biases:
@@ -77,7 +80,7 @@ def fill(policy: Any, name: str) -> None:
     if name == "xqc":
         fill_critic(policy.target_critic, 0.5)
     (layer,), head, shift = policy.model.trunk.layers, policy.model.head.linear, int(name == "crossq")
-    fill_parts(policy.model.trunk.batch_norms, [], [(layer.bias, 4)] * shift, 0.0)
+    fill_parts([policy.model.trunk.batch_norms], [], [(layer.bias, 4)] * shift, 0.0)
     layer.weight.copy_(wave((3, 4), 0.3 * (4 + shift)).T)
     log_std, mean = (
         (wave((4, 2), 0.3 * (place + shift)), wave((2,), 0.3 * (place - 1 + shift), 0.2)) for place in (6, 8)
@@ -106,10 +109,14 @@ GOLDEN: dict[str, dict[str, Any]] = {
 }
 
 
+PARTS = ("bias", "weight")
+
+
 def gradient_norms(norms: Any, others: Any) -> list[float]:
-    """Of biases and scales of the two batch norms, then of the `others`."""
-    every = [part for norm in norms for part in (norm.bias, norm.weight)] + list(others)
-    return [float(parameter.grad.norm()) for parameter in every]
+    """Of biases and scales of the networks' batch norms, layer by layer, then of the `others`."""
+    layers = list(zip(*norms, strict=True))
+    of_norms = [torch.stack([getattr(norm, part).grad for norm in layer]) for layer in layers for part in PARTS]
+    return [float(gradient.norm()) for gradient in [*of_norms, *(parameter.grad for parameter in others)]]
 
 
 @each
@@ -130,10 +137,11 @@ def test_losses_gradients_and_running_statistics_are_those_of_the_authors(
     networks = policy.critic.networks
     layers = [parameter for pair in networks._layers for parameter in pair if parameter is not None]
     assert gradient_norms(networks.batch_norms, layers) == pytest.approx(golden["critic"], rel=1e-4, abs=1e-6)
-    assert_close(networks.batch_norms[1].running_mean, torch.tensor(golden["mean"]), rtol=0, atol=2e-6)
-    for norm in networks.batch_norms:
-        norm.running_var.copy_(0.99 + (norm.running_var - 0.99) * 63 / 64)
-    assert_close(networks.batch_norms[1].running_var, torch.tensor(golden["var"]), rtol=0, atol=2e-6)
+    for mean, var, norms in zip(golden["mean"], golden["var"], networks.batch_norms, strict=True):
+        for norm in norms:
+            norm.running_var.copy_(0.99 + (norm.running_var - 0.99) * 63 / 64)
+        assert_close(norms[1].running_mean, torch.tensor(mean), rtol=0, atol=2e-6)
+        assert_close(norms[1].running_var, torch.tensor(var), rtol=0, atol=2e-6)
 
     policy.zero_grad()
     monkeypatch.setattr(Tensor, "normal_", lambda self, **_: self.zero_())
@@ -142,7 +150,7 @@ def test_losses_gradients_and_running_statistics_are_those_of_the_authors(
     policy_loss.backward()
     trunk, head = policy.model.trunk, policy.model.head.linear
     layers = [*trunk.layers[0].parameters(), head.weight, head.bias]
-    assert gradient_norms(trunk.batch_norms, layers) == pytest.approx(golden["actor"], rel=1e-4, abs=1e-6)
+    assert gradient_norms([trunk.batch_norms], layers) == pytest.approx(golden["actor"], rel=1e-4, abs=1e-6)
     assert all(parameter.grad is None for parameter in policy.critic.parameters())
 
 
@@ -169,13 +177,13 @@ def test_batch_renormalisation_is_that_of_the_paper() -> None:
     norm.renormalises = True
     norm.running_mean.copy_(torch.from_numpy(mean))
     norm.running_var.copy_(torch.from_numpy(var))
-    norm.weight.data = torch.tensor([[1.0, 2.0, 3.0]])
+    norm.weight.data = torch.tensor([1.0, 2.0, 3.0])
     sigma, of_batch = np.sqrt(var + 1e-3), np.sqrt(x.var(0, ddof=1) + 1e-3)
     r, d = np.clip(of_batch / sigma, 1 / 3, 3), np.clip((x.mean(0) - mean) / sigma, -5, 5)
     assert (r[1], r[2], d[2]) == (3, 1 / 3, 5) and 1 / 3 < r[0] < 1 and abs(d[0]) < 5
     expected = ((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3) * r + d) * [1.0, 2.0, 3.0]
     assert_close(norm(torch.from_numpy(x).float()), torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-4)
-    assert_close(norm.running_mean[0], torch.from_numpy(0.99 * mean + 0.01 * x.mean(0)).float())
+    assert_close(norm.running_mean, torch.from_numpy(0.99 * mean + 0.01 * x.mean(0)).float())
 
 
 def test_batch_renormalisation_begins_after_its_gradient_steps() -> None:

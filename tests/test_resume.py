@@ -75,6 +75,8 @@ OFF_POLICY = {
     "dqn": "policy=dqn env=cartpole data.prioritized=true data.n_step=3 policy.target_update_interval=7",
     "rainbow": "policy=rainbow env=cartpole data.priority_ranked=true policy.num_atoms=5",
     "sac": "policy=sac env=pendulum policy.observation_filter=mean_std policy.reward_filter=return_std",
+    "crossq": "policy=crossq env=pendulum policy.critic_hiddens=[16] policy.renorm_after=20",
+    "xqc": "policy=xqc env=pendulum policy.critic_hiddens=[16,16] policy.num_atoms=11",
     "hindsight": "policy=dqn env=bit_flipping env.kwargs.bits=4 data=hindsight data.goal_strategy=episode",
     "gsde, hindsight": "policy=sac env=point_reach data=hindsight exploration=gsde data.n_step=2",
     "td3": "policy=td3 env=pendulum data.n_step=2 workers.fragment_length=7",

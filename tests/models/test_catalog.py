@@ -205,6 +205,12 @@ def test_every_key_changes_the_model():
         assert fingerprint(space, action, {**others, key: value}) != fingerprint(space, action, others), key
 
 
+@pytest.mark.parametrize("other", [{"use_lstm": True}, {"use_attention": True}, {"custom_model": Linear}], ids=str)
+def test_batch_norm_is_refused_where_the_built_in_models_have_none(other):
+    with pytest.raises(ConfigError, match="batch_norm"):
+        ModelCatalog.get_model(OBS, ACTION, 2, {"batch_norm": "after", **other})
+
+
 def test_a_model_with_previous_actions_is_tried_with_their_placeholders() -> None:
     model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_model": LooksBack})
     assert (model.prev_actions, model.prev_rewards) == (2, 1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 from torch.testing import assert_close
 
+from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
@@ -35,6 +38,34 @@ def test_layer_norm_normalises_every_hidden_layer_of_every_network() -> None:
     networks = ParallelMLP(2, 3, [8], 1, activation="linear", layer_norm=True)
     x = 1e4 * torch.randn(5, 3)  # beside which the biases are nothing
     assert_close(networks(x), networks(100.0 * x), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_batch_normed_networks_are_those_of_torch_one_by_one(place: NormPlace, training: bool) -> None:
+    """Inputs of networks and outputs of hidden layers; the layers before batch norm have no bias."""
+    networks, x = ParallelMLP(3, 4, [5, 6], 2, activation="tanh", batch_norm=place), 3.0 * torch.randn(7, 4) + 1.0
+    networks(2.0 * x)  # running statistics other than the first
+    alone = [_network_of_torch(networks, number, place).train(training) for number in range(3)]
+    expected = torch.stack([network(x) for network in alone])
+    assert_close(networks.train(training)(x), expected)
+    assert len(networks.biases) == (1 if place == "before" else 3)
+
+
+def _network_of_torch(networks: ParallelMLP, number: int, place: NormPlace) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    norms: Any = networks.batch_norms[number]
+    for index, norm in enumerate(norms):
+        twin = nn.BatchNorm1d(len(norm.weight), eps=1e-3, momentum=0.01)
+        twin.load_state_dict(norm.state_dict(), strict=False)
+        parts += [twin] if index == 0 else [twin, nn.Tanh()] if place == "before" else [nn.Tanh(), twin]
+        weight, bias = networks._layers[index]
+        layer = nn.Linear(*weight.shape[1:], bias=bias is not None)
+        layer.weight.data = weight[number].t()
+        if bias is not None:
+            layer.bias.data = bias[number, 0]
+        parts.append(layer)
+    return nn.Sequential(*parts)
 
 
 def test_dropout_is_for_training_only() -> None:

@@ -170,3 +170,10 @@ def test_layer_norm_reaches_every_fully_connected_layer(space):
     model = ModelCatalog.get_model(space, ACTION, 6, {"layer_norm": True, "post_fcnet_hiddens": [8]})
     mlps = [module for module in model.modules() if isinstance(module, MLP) and len(module.layers) > 0]
     assert mlps and all(mlp.norms is not None and len(mlp.norms) == len(mlp.layers) for mlp in mlps)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (3,)), image(36, 36, 1), ROBOT], ids=["vector", "image", "dict"])
+def test_batch_norm_reaches_every_fully_connected_layer_and_its_input(space):
+    model = ModelCatalog.get_model(space, ACTION, 6, {"batch_norm": "before", "post_fcnet_hiddens": [8]})
+    mlps = [module for module in model.modules() if isinstance(module, MLP) and len(module.layers) > 0]
+    assert mlps and all(mlp.batch_norms is not None and len(mlp.batch_norms) == len(mlp.layers) + 1 for mlp in mlps)

@@ -53,7 +53,7 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("apex", "cartpole"): [],
     ("tqc", "pendulum"): ["total_env_steps=10_000"],
     ("crossq", "pendulum"): ["total_env_steps=10_000"],
-    ("xqc", "pendulum"): ["total_env_steps=10_000", "data.learning_starts=1000"],
+    ("xqc", "pendulum"): ["total_env_steps=10_000", "data.learning_starts=1000", "policy.gamma=0.975"],
     ("rainbow", "cartpole"): [],
     ("maddpg", "simple_speaker_listener"): [],
     ("matd3", "simple_speaker_listener"): [],

@@ -44,7 +44,7 @@ def policy_and_worker(name: str, model: dict[str, Any], **changes: Any) -> tuple
         env = PENDULUM
         policy = policy_class(*env.spaces(), **keywords)
     policy.passes = policy.minibatches = 1
-    policy.gradient_steps = 1  # TD3's actor steps at every second one
+    policy.gradient_steps = getattr(policy, "policy_delay", 2) - 1  # the next step is one of delayed actors
     return policy, RolloutWorker(env, policy, num_envs=4, fragment_length=16, seed=1)
 
 

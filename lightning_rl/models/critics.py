@@ -73,7 +73,7 @@ class ParallelMLP(FastAttributes):
         for width in hiddens if layer_norm else ():
             self.norms.append(nn.Parameter(torch.stack([torch.ones(count, 1, width), torch.zeros(count, 1, width)])))
         norms = [nn.ModuleList([BatchNorm(width) for width in widths[:-1]]) for _ in range(count if batch_norm else 0)]
-        self.batch_norms = nn.ModuleList(norms)
+        self.batch_norms: Any = nn.ModuleList(norms)  # of each network: of its input and its hidden layers
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size]`, or `[K, N, size]` with an input for each network → `[K, N, outputs]`."""

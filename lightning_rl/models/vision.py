@@ -257,8 +257,8 @@ class VisionNetwork(EncoderModel):
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
             a custom preprocessor the images are its outputs, of its `shape`.
-        conv_filters, conv_activation, conv_residual_channels, post_fcnet_hiddens, post_fcnet_activation, layer_norm,
-            batch_norm: as `ImageEncoder`.
+        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`.
+        post_fcnet_hiddens, post_fcnet_activation, layer_norm, batch_norm: as `ImageEncoder`.
         fcnet_weights_initializer: as `initialise`.
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["assert_equal_weights", "results_of_ranks"]
+__all__ = ["assert_ranks_agree", "results_of_ranks"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +25,6 @@ def results_of_ranks(directory: Path, *arguments: str, program: str | None = Non
     return [torch.load(directory / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
-def assert_equal_weights(one: Any, other: Any, **tolerance: float) -> None:
+def assert_ranks_agree(one: Any, other: Any, **tolerance: float) -> None:
     """Raise unless both wrote the same weights, bitwise if no tolerance is given."""
     torch.testing.assert_close(one["weights"], other["weights"], **{"rtol": 0, "atol": 0, **tolerance})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.policies.rank_results import assert_equal_weights, results_of_ranks
+from tests.policies.rank_results import assert_ranks_agree, results_of_ranks
 
 PROGRAM = """
     import sys
@@ -72,7 +72,7 @@ def test_ranks_have_equal_weights_after_training(
     arguments = (f"policy={policy}", f"env={env}", *overrides)
     first, second = results_of_ranks(tmp_path, *arguments, program=PROGRAM)
     assert first["steps"] == second["steps"] > 0
-    assert_equal_weights(first, second)
+    assert_ranks_agree(first, second)
 
 
 PPO = ("policy=ppo", "policy.minibatches=1", "policy.passes=3")
@@ -101,7 +101,7 @@ def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(two_ranks
     """The mean of two ranks' gradients is that of all rows; Pendulum's 200 steps give both equally many rows."""
     _, both, alone = two_ranks_and_one
     assert both["steps"] == alone["steps"] > 0
-    assert_equal_weights(both, alone, rtol=1e-4, atol=1e-5)
+    assert_ranks_agree(both, alone, rtol=1e-4, atol=1e-5)
     changes = [float((value - alone["before"][name]).abs().max()) for name, value in alone["weights"].items()]
     assert max(changes) > 1e-3  # a hundred times the tolerance
 
@@ -129,7 +129,7 @@ def test_two_ranks_of_es_and_ars_learn_the_weights_of_one(
     common = (f"policy={policy}", "env=cartpole", "data.directions=6", "total_env_steps=600", *overrides)
     _, both, alone = two_ranks_and_one_of(tmp_path, *common)
     assert both["steps"] == alone["steps"] > 1
-    assert_equal_weights(both, alone, rtol=1e-4, atol=1e-5)
+    assert_ranks_agree(both, alone, rtol=1e-4, atol=1e-5)
 
 
 def two_ranks_and_one_of(directory: Path, *overrides: str) -> list[Any]:

@@ -36,7 +36,7 @@ COMMON = """experiment=none evaluation.episodes=1 evaluation.max_share=null eval
 ROLLOUTS = "workers.envs_per_worker=2 workers.fragment_length=16"
 REPLAY = """workers.fragment_length=8 data.capacity=100 data.batch_size=8 data.learning_starts=24
     model.fcnet_hiddens=[16]"""
-GROUP = "env=two_step_game model.lstm_cell_size=8 data.learning_starts=24"
+GROUP = "env=two_step_game model.lstm_cell_size=8 data.batch_size=8 data.learning_starts=24"
 CARTPOLES = f"env.id=CartPole-v1 env.agents=3 env.max_episode_steps=20 {ROLLOUTS}"
 CASES = {
     "ppo": f"policy=ppo env=pendulum policy.observation_filter=mean_std policy.lr=[[0,1e-3],[256,0.0]] {ROLLOUTS}",
@@ -45,7 +45,7 @@ CASES = {
     "impala": f"policy=impala env=cartpole data.order=fixed data.replay_proportion=1.0 policy.minibatches=1 {ROLLOUTS}",
     "appo": f"policy=appo env=cartpole data.order=fixed policy.kl_coef=0.5 policy.minibatches=1 {ROLLOUTS}",
     "a3c": f"policy=a3c env=cartpole data.gradients_per_iteration=2 {ROLLOUTS}",
-    "es": "policy=es env=cartpole data.directions=2 data.eval_prob=0.5 model.fcnet_hiddens=[8]",
+    "es": "policy=es env=cartpole env.max_episode_steps=20 data.directions=2 model.fcnet_hiddens=[8]",
     "dqn": f"policy=dqn env=cartpole data.training_intensity=0.3 policy.target_update_interval=7 {REPLAY}",
     "rainbow": f"policy=rainbow env=cartpole policy.num_atoms=5 data.n_step=3 {REPLAY}",
     "sac": f"policy=sac env=pendulum policy.reward_filter=return_std {REPLAY}",
@@ -63,8 +63,8 @@ CASES = {
     "agents: turns": f"policy=ppo env=connect_four model=default {ROLLOUTS}",
     "agents: maddpg": f"policy=maddpg env=simple_speaker_listener {REPLAY}",
     "agents: independent q": f"policy=independent_q {GROUP}",
-    "agents: qmix": f"policy=qmix data.sequence_length=2 {GROUP}",
-    "agents: vdn": f"policy=vdn data.sequence_length=2 {GROUP}",
+    "agents: qmix": f"policy=qmix data.sequence_length=2 data.sequence_stride=2 {GROUP}",
+    "agents: vdn": f"policy=vdn data.sequence_length=2 data.sequence_stride=2 {GROUP}",
 }
 
 

@@ -45,7 +45,8 @@ CASES = {
     "impala": f"policy=impala env=cartpole data.order=fixed data.replay_proportion=1.0 policy.minibatches=1 {ROLLOUTS}",
     "appo": f"policy=appo env=cartpole data.order=fixed policy.kl_coef=0.5 policy.minibatches=1 {ROLLOUTS}",
     "a3c": f"policy=a3c env=cartpole data.gradients_per_iteration=2 {ROLLOUTS}",
-    "es": "policy=es env=cartpole env.max_episode_steps=20 data.directions=2 model.fcnet_hiddens=[8]",
+    "es": """policy=es env=cartpole env.max_episode_steps=20 data.directions=2 data.eval_prob=0.5
+        model.fcnet_hiddens=[8]""",
     "dqn": f"policy=dqn env=cartpole data.training_intensity=0.3 policy.target_update_interval=7 {REPLAY}",
     "rainbow": f"policy=rainbow env=cartpole policy.num_atoms=5 data.n_step=3 {REPLAY}",
     "sac": f"policy=sac env=pendulum policy.reward_filter=return_std {REPLAY}",

@@ -39,8 +39,8 @@ def monotonic_mix(q_values: Tensor, first: Tensor, first_bias: Tensor, last: Ten
 
 
 def sum_mix(q_values: Tensor) -> Tensor:
-    """Q_tot = Σᵢ qᵢ, `[N]`, of the members' values `[N, n]`. Sunehag et al. 2017 (VDN), arXiv:1706.05296, eq. 2."""
-    return q_values.sum(1)
+    """Q_tot = Σᵢ qᵢ, `[…]`, of the members' values `[…, n]`. Sunehag et al. 2017 (VDN), arXiv:1706.05296, eq. 2."""
+    return q_values.sum(-1)
 
 
 def mean_over_present(values: Tensor, present: Tensor | None) -> Tensor:

@@ -129,18 +129,15 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size of the input]` → `[N, size]`."""
-        if self.batch_norms is not None:
-            return self._batch_normed(self.batch_norms, x)
-        if self.norms is not None:
-            for layer, norm, name in zip(self.layers, self.norms, self.activations, strict=True):
-                x = ACTIVATIONS[name](norm(layer(x)))
-            return x
+        if self.batch_norms is not None or self.norms is not None:
+            return self._normed(x)
         for layer, name in zip(self.layers, self.activations, strict=True):
             x = ACTIVATIONS[name](lean_linear(layer, x))
         return x
 
-    def _batch_normed(self, batch_norms: nn.ModuleList, x: Tensor) -> Tensor:
-        x = batch_norms[0](x)
+    def _normed(self, x: Tensor) -> Tensor:
+        batch_norms = self.batch_norms or ()
+        x = batch_norms[0](x) if batch_norms else x
         for number, (layer, name) in enumerate(zip(self.layers, self.activations, strict=True)):
             x = layer(x)
             if self.norms is not None:

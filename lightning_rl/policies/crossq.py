@@ -72,6 +72,7 @@ class CrossQ(SAC):
             )
         self.critic_hiddens, self.policy_delay, self.renorm_after = list(critic_hiddens), policy_delay, renorm_after
         super().__init__(observation_space, action_space, lr=lr, optimizer_kwargs=optimizer_kwargs, **keywords)
+        self._batch_norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """As `SAC`, with batch normalisation; a custom model has layers of its own."""
@@ -100,9 +101,9 @@ class CrossQ(SAC):
     @torch.no_grad()
     def joint_inputs(self, batch: SampleBatch) -> tuple[InputDict, Tensor, Tensor]:
         """The rows with their actions and then the next ones with the actor's, `[2N, …]`, and log π(a'|s') `[N]`."""
-        for module in self.modules():
-            if isinstance(module, BatchNorm):
-                module.renormalises = self.renorm_after is not None and self.gradient_steps >= self.renorm_after
+        renormalises = self.renorm_after is not None and self.gradient_steps >= self.renorm_after
+        for norm in self._batch_norms:
+            norm.renormalises = renormalises
         with resting(self.model):
             _, dist = self.inputs_and_distribution(batch, following=True)
         next_actions = flat(dist.rsample())

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
+from lightning_rl.losses.mixing import sum_mix
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.pqn import PQN
 from lightning_rl.policies.q_networks import group_q_model_and_action_dist
@@ -66,4 +67,4 @@ class PQNVDN(PQN):
     def sum_over_members(self, values: Tensor, obs: Any) -> Tensor:
         """Members' values `[…, n]` as `[…]`; a member that is not present has the value 0."""
         present = self.group.present(obs)
-        return (values if present is None else values.masked_fill(~present, 0.0)).sum(-1)
+        return sum_mix(values if present is None else values.masked_fill(~present, 0.0))

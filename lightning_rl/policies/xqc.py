@@ -14,7 +14,7 @@ from lightning_rl.losses.value import c51_projection
 from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.crossq import CrossQ
-from lightning_rl.policies.targets import PolyakUpdate, target_copy
+from lightning_rl.policies.sac import SAC
 from lightning_rl.ranges import LearningRate, Portion, Positive, Range, Whole, Width
 from lightning_rl.sample_batch import SampleBatch
 
@@ -68,17 +68,20 @@ class XQC(CrossQ):
         own = {"critic_hiddens": critic_hiddens, "renorm_after": renorm_after, "reward_filter": reward_filter}
         super().__init__(observation_space, action_space, **paper, **own, **keywords)
         self.register_buffer("atoms", torch.linspace(v_min, v_max, num_atoms), persistent=False)
-        layers = [module for module in self.modules() if isinstance(module, nn.Linear | ParallelMLP)]
-        self._weights: list[Tensor] = []
-        for layer in layers:
-            self._weights.extend([layer.weight] if isinstance(layer, nn.Linear) else layer.weights)
-        self.project_weights()
-        self.tau, self.target_critic = tau, target_copy(self.critic)
-        self._polyak_update = PolyakUpdate(self.target_critic, self.critic)
+        self.tau = tau
 
     def make_critic(self, config: Mapping[str, Any], **more: Any) -> CriticEnsemble:
         """Logits `[K, N, Z]` of the distribution of the return."""
         return super().make_critic(config, outputs=self.num_atoms, **more)
+
+    def make_target_critic(self) -> None:
+        """As `SAC`'s, of projected weights; CrossQ has none."""
+        self._weights: list[Tensor] = []
+        for module in (*self.model.modules(), *self.critic.modules()):
+            if isinstance(module, nn.Linear | ParallelMLP):
+                self._weights.extend([module.weight] if isinstance(module, nn.Linear) else module.weights)
+        self.project_weights()
+        SAC.make_target_critic(self)
 
     def _target_entropy(self, wanted: float | str | None) -> float | None:
         found = super()._target_entropy(wanted)
@@ -121,4 +124,4 @@ class XQC(CrossQ):
     def after_step(self) -> None:
         """Project the weights, then update the target critics."""
         self.project_weights()
-        self._polyak_update(self.tau)
+        SAC.after_step(self)

@@ -296,3 +296,11 @@ def test_rewards_are_learned(name: str) -> None:
         policy.learn_on_batch(rows(64, **columns, terminated=torch.ones(64, dtype=torch.bool)))
     best = policy.compute_actions(torch.randn(64, 3, generator=generator), explore=False)[0][:, 0]
     assert abs(float(best.mean()) - 0.5) < 0.35  # the bounds are −1 and 1
+
+
+def test_xqc_leaves_the_weights_of_exploration_alone() -> None:
+    policy = small_policy("xqc", exploration={"type": "curiosity"})
+    before = parameter_vector(policy.exploration)
+    policy.project_weights()
+    assert torch.equal(parameter_vector(policy.exploration), before)
+    assert any(abs(float(weight.norm()) - 1.0) > 1e-2 for weight in policy.exploration.parameters() if weight.dim() > 1)

@@ -50,6 +50,7 @@ class ModelConfig(MemoryConfig):
     fcnet_hiddens: Hiddens = (64, 64)
     fcnet_activation: Activation | None = "tanh"
     fcnet_weights_initializer: Literal["orthogonal", "normc", "default"] = "orthogonal"
+    fcnet_residual: bool = False  # SimBa: each hidden layer is a residual block with layer normalisation
     conv_filters: ConvFilters | None = None  # [[out_channels, kernel, stride], …]; None: chosen by image size
     conv_activation: Activation | None = "relu"
     conv_residual_channels: Sequence[Channels] | None = None  # widths of IMPALA's residual stacks
@@ -93,7 +94,15 @@ def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     Raises:
         ConfigError: a key is unknown, or its value does not fit.
     """
-    return {**MODEL_DEFAULTS, **coerce("model", given or {}, ModelOptions)}
+    config = {**MODEL_DEFAULTS, **coerce("model", given or {}, ModelOptions)}
+    for key in ("layer_norm", "batch_norm"):
+        if config["fcnet_residual"] and config[key]:
+            raise ConfigError(
+                f"model.{key}={config[key]}; model.fcnet_residual=true normalises its layers itself: leave one out",
+                key=f"model.{key}",
+                value=config[key],
+            )
+    return config
 
 
 class ModelCatalog:
@@ -292,4 +301,5 @@ def _built_in_model(
             f"the network is that of model.fcnet_hiddens={list(config['fcnet_hiddens'])}",
             stacklevel=2,
         )
-    return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **settings(*FC_KEYS))
+    keywords = settings(*FC_KEYS, "fcnet_residual")
+    return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords)

@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from gymnasium import Space
 from torch import Tensor, nn
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
 from lightning_rl.models.model import Model
+from lightning_rl.models.simba import ResidualMLP, ResidualMLPs
 from lightning_rl.models.vision import image_paths
 
 __all__ = ["CriticEnsemble", "ParallelMLP"]
@@ -155,12 +157,22 @@ class CriticEnsemble(FastAttributes):
         else:
             size = ModelCatalog.get_preprocessor(obs_space, config).size
         self.outputs, self.action_size = outputs, action_size
+        size, hiddens, activation = size + action_size, config["fcnet_hiddens"], config["fcnet_activation"]
+        if config["fcnet_residual"]:
+            if dropout:
+                raise ConfigError(
+                    f"policy.critic_dropout={dropout}; critics of model.fcnet_residual=true have none: set it to 0",
+                    key="policy.critic_dropout",
+                    value=dropout,
+                )
+            self.networks: Any = ResidualMLPs([ResidualMLP(size, hiddens, activation, outputs) for _ in range(count)])
+            return
         self.networks = ParallelMLP(
             count,
-            size + action_size,
-            config["fcnet_hiddens"],
+            size,
+            hiddens,
             outputs,
-            activation=config["fcnet_activation"],
+            activation=activation,
             initializer=config["fcnet_weights_initializer"],
             layer_norm=config["layer_norm"],
             batch_norm=config["batch_norm"],

@@ -12,6 +12,7 @@ from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_name
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.simba import ResidualMLP
 
 __all__ = ["FullyConnectedNetwork"]
 
@@ -31,6 +32,7 @@ class FullyConnectedNetwork(Model):
         no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
             own.
+        fcnet_residual: `ResidualMLP` instead of `MLP`.
         layer_norm, batch_norm: as `MLP`.
         free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
     """
@@ -47,6 +49,7 @@ class FullyConnectedNetwork(Model):
         fcnet_hiddens: Sequence[int] = (64, 64),
         fcnet_activation: str = "tanh",
         fcnet_weights_initializer: str = "orthogonal",
+        fcnet_residual: bool = False,
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
         no_final_linear: bool = False,
@@ -65,8 +68,13 @@ class FullyConnectedNetwork(Model):
         policy_hiddens = (
             [*hiddens[:-1], num_outputs - len(free_columns)] if no_final_linear and num_outputs and hiddens else hiddens
         )
-        norms: dict[str, Any] = {"layer_norm": layer_norm, "batch_norm": batch_norm}
-        self.trunk = MLP(size, policy_hiddens, activations, initializer, **norms)
+
+        def layers(widths: Sequence[int]) -> MLP | ResidualMLP:
+            if fcnet_residual:
+                return ResidualMLP(size, widths, fcnet_activation)
+            return MLP(size, widths, activations, initializer, layer_norm=layer_norm, batch_norm=batch_norm)
+
+        self.trunk = layers(policy_hiddens)
         final = num_outputs and not (no_final_linear and hiddens)
         self.head = (
             ActionHead(self.trunk.size, num_outputs, initializer, free_columns, free_init, linear=bool(final))
@@ -74,7 +82,7 @@ class FullyConnectedNetwork(Model):
             else None
         )
         own_values = num_outputs > 0 and not vf_share_layers
-        self.value_trunk = MLP(size, hiddens, activations, initializer, **norms) if own_values else None
+        self.value_trunk = layers(hiddens) if own_values else None
         self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer) if num_outputs else None
         self.values_are_cheap = num_outputs > 0 and vf_share_layers
         self.num_outputs = num_outputs or self.trunk.size

@@ -35,7 +35,7 @@ class CrossQ(SAC):
 
     Args:
         observation_space, action_space: of one environment; the actions are a bounded float Box.
-        critic_hiddens: widths of the critics' hidden layers; the paper has 2048.
+        critic_hiddens: as `SAC`; the paper has 2048.
         policy_delay: gradient steps of the critics per step of the actor and the temperature.
         renorm_after: gradient steps after which batch normalisation becomes batch renormalisation (arXiv:1702.03275);
             `None`: never.
@@ -55,7 +55,7 @@ class CrossQ(SAC):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        critic_hiddens: Sequence[Width] = (512, 512),
+        critic_hiddens: Sequence[Width] | None = (512, 512),
         policy_delay: Count = 3,
         renorm_after: Whole | None = 100_000,
         tau: None = None,
@@ -70,8 +70,9 @@ class CrossQ(SAC):
                 f"{name} takes a float Box with finite bounds; the action space is {action_space}: use sac or dqn, or "
                 "ppo"
             )
-        self.critic_hiddens, self.policy_delay, self.renorm_after = list(critic_hiddens), policy_delay, renorm_after
-        super().__init__(observation_space, action_space, lr=lr, optimizer_kwargs=optimizer_kwargs, **keywords)
+        self.policy_delay, self.renorm_after = policy_delay, renorm_after
+        own = {"critic_hiddens": critic_hiddens, "lr": lr, "optimizer_kwargs": optimizer_kwargs}
+        super().__init__(observation_space, action_space, **own, **keywords)
         self._batch_norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
@@ -82,9 +83,8 @@ class CrossQ(SAC):
         return super().make_model_and_action_dist(options)
 
     def make_critic(self, config: Mapping[str, Any], **more: Any) -> CriticEnsemble:
-        """Q(s, a) of several critics, with batch normalisation and layers of `critic_hiddens`."""
-        own = {"fcnet_hiddens": self.critic_hiddens, "batch_norm": config.get("batch_norm") or self.batch_norm}
-        return super().make_critic({**config, **own}, **more)
+        """As `SAC`, with batch normalisation."""
+        return super().make_critic({**config, "batch_norm": config.get("batch_norm") or self.batch_norm}, **more)
 
     def make_target_critic(self) -> None:
         """There is none."""

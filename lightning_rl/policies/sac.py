@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
@@ -29,7 +29,7 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
-from lightning_rl.ranges import Critics, NonNegative, Portion, Positive, Range
+from lightning_rl.ranges import Critics, NonNegative, Portion, Positive, Range, Width
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import is_bounded_box
 
@@ -42,6 +42,7 @@ class SAC(Policy):
     Args:
         observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
         tau: τ of the update θ_target ← τ θ + (1 − τ) θ_target after each gradient step, in (0, 1].
+        critic_hiddens: widths of the critics' hidden layers; `None`: those of the actor.
         num_critics: number of critics.
         target_critics: size of the random subset of critics that each gradient step uses for its targets (REDQ,
             arXiv:2101.05982; the actor then maximises the mean over all critics instead of the minimum); `None`: all.
@@ -52,8 +53,8 @@ class SAC(Policy):
         backup_entropy: whether the targets hold the entropy term of the next step, −α log π(a'|s'); `None`: with
             continuous actions. With it staying alive is worth the entropy of every step to come, and an end nothing.
         actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr`.
-        keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
-            optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.
@@ -71,6 +72,7 @@ class SAC(Policy):
         action_space: gym.Space[Any],
         *,
         tau: Portion = 0.005,
+        critic_hiddens: Sequence[Width] | None = None,
         num_critics: Critics = 2,
         target_critics: Critics | None = None,
         critic_dropout: Annotated[float, Range(0, 1, below_high=True)] = 0.0,
@@ -86,7 +88,7 @@ class SAC(Policy):
             raise ConfigError(
                 f"policy.target_critics={target_critics}; expected at most policy.num_critics={num_critics}"
             )
-        self.num_critics, self.critic_dropout = num_critics, critic_dropout
+        self.critic_hiddens, self.num_critics, self.critic_dropout = critic_hiddens, num_critics, critic_dropout
         self.discrete = isinstance(action_space, spaces.Discrete)
         super().__init__(observation_space, action_space, **keywords)
         self.tau, self.target_critics = tau, target_critics
@@ -119,6 +121,8 @@ class SAC(Policy):
         """Q(s, a) of several critics, or Q(s, ·) for discrete actions."""
         space = self.action_transform.policy_space
         size, outputs = (0, int(space.n)) if isinstance(space, spaces.Discrete) else (math.prod(space.shape or ()), 1)
+        if self.critic_hiddens is not None:
+            config = {**config, "fcnet_hiddens": list(self.critic_hiddens)}
         keywords = {"action_size": size, "outputs": outputs, "count": self.num_critics, **more}
         return CriticEnsemble(
             self.observation_space, self.action_space, config, dropout=self.critic_dropout, **keywords

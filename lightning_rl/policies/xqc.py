@@ -53,7 +53,7 @@ class XQC(CrossQ):
         v_min: float = -5.0,
         v_max: float = 5.0,
         tau: Portion = 0.005,
-        critic_hiddens: Sequence[Width] = (512, 512, 512, 512),
+        critic_hiddens: Sequence[Width] | None = (512, 512, 512, 512),
         renorm_after: Whole | None = None,
         initial_alpha: Positive = 0.01,
         lr: LearningRate = 3e-4,

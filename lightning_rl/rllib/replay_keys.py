@@ -116,8 +116,7 @@ def write_replay_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: M
     elif "target_noise" in given or given.get("smooth_target_policy"):
         policy["target_noise"] = given.get("target_noise", 0.2)
     _rates(policy, given)
-    if networks := _networks(given, defaults["model"]):
-        out["model"] = networks
+    _networks(out, given, defaults)
 
 
 def _counts(data: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -164,18 +163,23 @@ def _rates(policy: dict[str, Any], given: Mapping[str, Any]) -> None:
     policy |= {f"{part}_lr_scale": rate / base for part, rate in rates.items()}
 
 
-def _networks(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """`policy_model` and `Q_model` (DDPG: actor_hiddens …) as the one model section, whose layers critics have too."""
+def _networks(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """`policy_model` and `Q_model` (DDPG: actor_hiddens …) as the one model section, and SAC's `critic_hiddens`."""
     actor, critic = dict(given.get("policy_model") or {}), dict(given.get("Q_model") or {})
     for part, model in (("actor", actor), ("critic", critic)):
         for key, name in (("hiddens", LAYERS[0]), ("hidden_activation", LAYERS[1])):
             if f"{part}_{key}" in given:
                 model[name] = given[f"{part}_{key}"]
+    own = defaults["model"]
+    if "critic_hiddens" in defaults["policy"] and LAYERS[0] in {**actor, **critic}:
+        out["policy"]["critic_hiddens"] = critic.pop(LAYERS[0], own[LAYERS[0]])
+        critic[LAYERS[0]] = actor.setdefault(LAYERS[0], own[LAYERS[0]])
     for key in {**actor, **critic}:
-        of_actor, of_critic = (model.get(key, defaults.get(key)) for model in (actor, critic))
+        of_actor, of_critic = (model.get(key, own.get(key)) for model in (actor, critic))
         if of_actor != of_critic:
             raise ConfigError(
                 f"{key}={of_actor!r} of the actor (policy_model) and {of_critic!r} of the critics (Q_model); here both "
                 "have the same layers: give both the same"
             )
-    return {**critic, **actor}
+    if actor or critic:
+        out["model"] = {**critic, **actor}

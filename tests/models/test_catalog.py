@@ -166,6 +166,7 @@ CHANGES = {  # key → (observations, action space, other keys, a value)
     "fcnet_hiddens": (OBS, ACTION, {}, [7]),
     "fcnet_activation": (OBS, ACTION, {}, "relu"),
     "fcnet_weights_initializer": (OBS, ACTION, {}, "normc"),
+    "fcnet_residual": (OBS, ACTION, {}, True),
     "conv_filters": (CAMERA, ACTION, {}, [[4, 8, 4]]),
     "conv_activation": (CAMERA, ACTION, {}, "tanh"),
     "conv_residual_channels": (CAMERA, ACTION, {}, [4]),

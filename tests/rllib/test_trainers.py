@@ -112,6 +112,14 @@ PLACES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         | under("policy", critic_lr_scale=2.0, alpha_lr_scale=0.5)
         | {**under("policy.model", **NETWORK), "exploration.random_timesteps": 1500},
     ),
+    *(
+        (
+            "SAC",
+            {name: {"fcnet_hiddens": [8]}},
+            {"policy.model.fcnet_hiddens": of_actor, "policy.critic_hiddens": of_critic},
+        )
+        for name, of_actor, of_critic in (("policy_model", [8], [256, 256]), ("Q_model", [256, 256], [8]))
+    ),
     (
         "TD3",
         {"twin_q": True, "policy_delay": 3, "smooth_target_policy": True, "target_noise": 0.1, "tau": 0.002}
@@ -235,7 +243,11 @@ def test_keys_without_a_meaning_or_with_another_one_are_refused() -> None:
         ("PPO", {"training_intensity": 2}, "'training_intensity' is for algorithms that replay"),
         ("PPO", {"noise_stdev": 0.02}, "no key 'policy.sigma'"),
         ("SAC", {"target_network_update_freq": 100}, "the targets follow by tau after each gradient step"),
-        ("SAC", {"Q_model": {"fcnet_hiddens": [8]}}, "fcnet_hiddens=[256, 256] of the actor (policy_model) and [8]"),
+        (
+            "SAC",
+            {"Q_model": {"fcnet_activation": "tanh"}},
+            "fcnet_activation='relu' of the actor (policy_model) and",
+        ),
         ("SAC", {"use_state_preprocessor": True}, f"{one} False"),
         ("SAC", {"optimization": {"lr": 1.0}}, "optimization has no key 'lr' here. Keys: actor_learning_rate"),
         ("TD3", {"use_huber": True}, f"{one} False"),

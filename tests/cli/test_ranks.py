@@ -21,6 +21,7 @@ from tests.run_comparison import assert_equal
 from tests.run_processes import Run
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "evaluation.episodes=2")
+REPLAY = ("data.learning_starts=64", "data.batch_size=16", "data.capacity=400")
 TWO_RANKS = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
 
 
@@ -187,14 +188,17 @@ def test_ctrl_c_ends_all_ranks_with_one_checkpoint(tmp_path: Path):
 @pytest.mark.parametrize(
     ("policy", "env", "overrides"),
     [
-        ("ppo", "cartpole", ("workers.fragment_length=16", "policy.minibatches=2")),
-        ("dqn", "cartpole", ("data.learning_starts=64", "data.batch_size=16", "data.capacity=400")),
+        ("ppo", "cartpole", ("workers.fragment_length=16", "policy.minibatches=2", "policy.lr=1e-3")),
+        ("dqn", "cartpole", (*REPLAY, "exploration.epsilon_timesteps=200")),
     ],
 )
 def test_two_resumed_ranks_equal_an_uninterrupted_run(
     policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path
 ):
-    """512 + 512 steps end bit-equal to 1024: every rank has its own workers and replay buffer back."""
+    """512 + 512 steps end bit-equal to 1024: every rank has its own workers and replay buffer back.
+
+    Rates that follow shares of the run would differ.
+    """
     asked = (f"policy={policy}", f"env={env}", *TWO_RANKS, "experiment=none", "evaluation=none", *overrides)
     asked = (*asked, "model.fcnet_hiddens=[8]", "checkpoint.every_env_steps=512")
     commands = [

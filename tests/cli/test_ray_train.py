@@ -36,7 +36,7 @@ class Fragile(gym.Wrapper):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Two nodes of 2 CPUs beside a head without any; gives its address."""
-    pytest.importorskip("ray.train", reason="pip install 'lightning_rl[cluster]'")
+    pytest.importorskip("ray.train", reason="pip install 'lightning_rl[cluster]'", exc_type=ImportError)
     from ray.cluster_utils import Cluster
 
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})

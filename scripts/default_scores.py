@@ -4,6 +4,7 @@
     python scripts/default_scores.py --venvs DIR --json scores.jsonl              # the table of docs/results.md: hours
     python scripts/default_scores.py --set checking --algorithms ppo a2c dqn sac td3 --seeds 0 1 2 --venvs DIR …
     python scripts/default_scores.py --algorithms dqn --envs CartPole-v1 --sides ours --json scores.jsonl
+    python scripts/default_scores.py --set choosing --sides ours --overrides policy.target_kl=0.1 --json other.jsonl
     python scripts/default_scores.py --algorithms tqc es --seeds 0 --json scores.jsonl    # which SB3 does not have
     python scripts/default_scores.py --table --json scores.jsonl                  # of what was run so far
 
@@ -23,7 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -113,11 +114,11 @@ def cases(algorithms: list[str], envs: list[str]) -> Iterator[tuple[str, str, in
                 yield algorithm, env, env_steps
 
 
-def ours(algorithm: str, env: str, env_steps: int, seed: int) -> Run:
+def ours(algorithm: str, env: str, env_steps: int, seed: int, overrides: Sequence[str] = ()) -> Run:
     """Train by the command line with no experiment file, then evaluate the last checkpoint."""
     with tempfile.TemporaryDirectory(prefix="default_scores_") as folder:
         run_dir = f"{folder}/run"
-        what = [f"policy={algorithm}", "experiment=none", f"total_env_steps={env_steps}", *made_by(env)]
+        what = [f"policy={algorithm}", "experiment=none", f"total_env_steps={env_steps}", *made_by(env), *overrides]
         command("train", *what, f"seed={seed}", f"run_dir={run_dir}", "trainer.enable_progress_bar=false")
         status = json.loads(Path(run_dir, "status.json").read_text())
         played = json.loads(command("evaluate", run_dir, "--episodes=100", f"--seed={10_000 + seed}", "--json"))
@@ -199,6 +200,7 @@ def main() -> None:
     parser.add_argument("--set", default="table", choices=SETS)
     parser.add_argument("--envs", nargs="+", choices=list(ENVIRONMENTS), help="instead of all of the set")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--overrides", nargs="+", default=[], help="of our side, in a JSON file of their own")
     parser.add_argument("--sides", nargs="+", default=["ours", "sb3"], choices=["ours", "sb3"])
     parser.add_argument("--venvs", type=Path, help="where `benchmark.py setup` made sb3/")
     parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")
@@ -215,7 +217,7 @@ def main() -> None:
 
     def run(side: str, algorithm: str, env: str, budget: int, seed: int) -> Run:
         if side == "ours":
-            return ours(algorithm, env, budget, seed)
+            return ours(algorithm, env, budget, seed, args.overrides)
         return sb3(args.venvs / "sb3" / "bin" / "python", algorithm, env, budget, seed)
 
     run_missing(args.json, [] if args.table else asked, run)

@@ -10,22 +10,20 @@ it if the best actions of its last policy are below. MiniGrid needs `pip install
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from default_scores import command
-from recorded_runs import Run, recorded, run_missing
-
-FLAT_IMAGE = "env.wrappers=[minigrid.wrappers.ImgObsWrapper,gymnasium.wrappers.FlattenObservation]"
+from default_scores import command, made_by
+from recorded_runs import Run, fill_table
 
 
 class Task(NamedTuple):
     """What is learned, for how many env steps, and the return that solves it."""
 
-    overrides: tuple[str, ...]
+    overrides: Sequence[str]
     env_steps: int
     solved: float
 
@@ -33,8 +31,8 @@ class Task(NamedTuple):
 TASKS = {
     "CartPole": Task(("env=cartpole",), 200_000, 475),
     "Acrobot": Task(("env=acrobot",), 300_000, -105),
-    "FrozenLake 8x8": Task(("env.id=FrozenLake-v1", "env.kwargs={is_slippery: false, map_name: 8x8}"), 150_000, 0.95),
-    "MiniGrid-Empty-8x8": Task(("env.id='minigrid:MiniGrid-Empty-8x8-v0'", FLAT_IMAGE), 150_000, 0.9),
+    "FrozenLake 8x8": Task(made_by("FrozenLake-v1"), 150_000, 0.95),
+    "MiniGrid-Empty-8x8": Task(made_by("minigrid:MiniGrid-Empty-8x8-v0"), 150_000, 0.9),
     "RepeatAfterMe, LSTM": Task(("env=repeat_after_me", "model=lstm"), 200_000, 90),
     "TwoStepGame, two agents": Task(("env=two_step_game",), 60_000, 6.9),
     "Climbing, two agents": Task(("env=climbing",), 60_000, 100),
@@ -70,24 +68,5 @@ def table(runs: list[Run]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run what is missing, seed by seed, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, choices=ALGORITHMS)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
-    parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")
-    parser.add_argument("--table", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    asked = [
-        {"algorithm": algorithm, "task": task, "seed": seed}
-        for seed in args.seeds
-        for task in args.tasks
-        for algorithm in args.algorithms
-    ]
-    run_missing(args.json, [] if args.table else asked, run)
-    print(table(recorded(args.json)))
-
-
 if __name__ == "__main__":
-    main()
+    fill_table(__doc__, {"task": list(TASKS), "algorithm": ALGORITHMS}, run, table)

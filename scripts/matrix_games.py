@@ -10,12 +10,10 @@ agents share a policy that knows which of them it acts for. What is in the JSON 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from pathlib import Path
 from statistics import fmean
 
-from recorded_runs import Run, recorded, run_missing
+from recorded_runs import Run, fill_table
 
 from lightning_rl.config import compose_config
 from lightning_rl.runs.run import train
@@ -81,24 +79,5 @@ def table(runs: list[Run]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run what is missing, seed by seed, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
-    parser.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
-    parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")
-    parser.add_argument("--table", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    asked = [
-        {"algorithm": algorithm, "game": game, "seed": seed}
-        for seed in args.seeds
-        for algorithm in args.algorithms
-        for game in args.games
-    ]
-    run_missing(args.json, [] if args.table else asked, play)
-    print(table(recorded(args.json)))
-
-
 if __name__ == "__main__":
-    main()
+    fill_table(__doc__, {"algorithm": list(ALGORITHMS), "game": list(GAMES)}, play, table)

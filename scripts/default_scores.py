@@ -85,6 +85,7 @@ ALGORITHMS = {  # algorithm → whose budget it has, and the actions that it tak
     "tqc": ("replay", "continuous", "none"),
     "crossq": ("replay", "continuous", "none"),
     "xqc": ("replay", "continuous", "none"),
+    "recurrent_sac": ("replay", "both", "none"),
     "simple_q": ("replay", "discrete", "none"),
     "rainbow": ("replay", "discrete", "none"),
     "r2d2": ("replay", "discrete", "none"),

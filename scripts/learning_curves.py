@@ -58,6 +58,7 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("maddpg", "simple_speaker_listener"): [],
     ("matd3", "simple_speaker_listener"): [],
     ("r2d2", "stateless_cartpole"): [],
+    ("recurrent_sac", "stateless_pendulum"): ["total_env_steps=20_000"],
 }
 
 RANDOM_IN_TRAINING = ("two_step_game",)  # environments whose experiments explore by random actions to the end

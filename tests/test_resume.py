@@ -105,6 +105,7 @@ EXPERIENCE = {
     "es": "policy=es data.directions=2 data.eval_prob=0.5",
     "ars": "policy=ars data.directions=2",
     "r2d2": f"{R2D2} {FRAGMENTS} data.sequence_length=4 data.sequence_stride=2 data.burn_in=2",
+    "recurrent sac": f"{R2D2} {FRAGMENTS} policy=recurrent_sac data.sequence_length=4 data.burn_in=2",
     "rnd": f"{EXPLORES}=rnd exploration.intrinsic_reward_coeff=[[0,1.0],[400,0.0]]",
     "curiosity": f"{EXPLORES}=curiosity policy.lr={{type:cosine,initial:1e-3,final:0,steps:400}}",
     "gsde": f"{EXPLORES}=gsde env=pendulum exploration.sample_freq=11",

@@ -16,10 +16,11 @@ __all__ = [
     "PointReach",
     "RepeatAfterMe",
     "StatelessCartPole",
+    "StatelessPendulum",
 ]
 
 
-class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
+class StatelessCartPole(gym.ObservationWrapper[np.ndarray, Any, np.ndarray]):
     """CartPole that shows positions but no velocities: a policy needs memory.
 
     Args:
@@ -27,15 +28,28 @@ class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
         render_mode: of the CartPole that is created.
     """
 
-    def __init__(self, env: gym.Env[np.ndarray, int] | None = None, render_mode: str | None = None) -> None:
-        super().__init__(gym.make("CartPole-v1", render_mode=render_mode) if env is None else env)
+    env_id, shown = "CartPole-v1", [0, 2]
+
+    def __init__(self, env: gym.Env[np.ndarray, Any] | None = None, render_mode: str | None = None) -> None:
+        super().__init__(gym.make(self.env_id, render_mode=render_mode) if env is None else env)
         box = self.env.observation_space
         assert isinstance(box, spaces.Box)
-        self.observation_space = spaces.Box(box.low[[0, 2]], box.high[[0, 2]], dtype=np.float32)
+        self.observation_space = spaces.Box(box.low[self.shown], box.high[self.shown], dtype=np.float32)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         """Cart position and pole angle."""
-        return observation[[0, 2]]
+        return observation[self.shown]
+
+
+class StatelessPendulum(StatelessCartPole):
+    """Pendulum that shows the cosine and sine of its angle but no velocity: a policy needs memory.
+
+    Args:
+        env: Pendulum; `None` creates Pendulum-v1.
+        render_mode: of the Pendulum that is created.
+    """
+
+    env_id, shown = "Pendulum-v1", [0, 1]
 
 
 class RepeatAfterMe(gym.Env[Any, Any]):

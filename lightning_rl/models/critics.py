@@ -17,6 +17,7 @@ from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
+from lightning_rl.models.memory import memory_kind
 from lightning_rl.models.model import Model
 from lightning_rl.models.simba import ResidualMLP, ResidualMLPs
 from lightning_rl.models.vision import image_paths
@@ -121,8 +122,8 @@ class ParallelMLP(FastAttributes):
 class CriticEnsemble(FastAttributes):
     """K Q-functions of observations and actions.
 
-    A flat observation goes straight into the MLPs; an image, a Dict with images, or a custom model goes through one
-    encoder that all of them share.
+    A flat observation goes straight into the MLPs; an image, a Dict with images, a custom model or a model with memory
+    goes through one encoder that all of them share.
 
     Args:
         obs_space, action_space: of one environment.
@@ -147,7 +148,7 @@ class CriticEnsemble(FastAttributes):
         super().__init__()
         config = model_config(config)
         given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
-        encoded = config["custom_model"] is not None or image_paths(obs_space, given)
+        encoded = config["custom_model"] is not None or memory_kind(config) or image_paths(obs_space, given)
         self.encoder: Model | None = None
         if encoded:
             # A custom model has layers of its own; the MLPs behind it are normalised all the same.
@@ -183,10 +184,13 @@ class CriticEnsemble(FastAttributes):
         """Q-values `[K, N]`, or `[K, N, outputs]` with several `outputs`.
 
         Args:
-            input_dict: as a model's.
+            input_dict: as a model's; with memory only "features" `[N, F]`, what the encoder returns for sequences.
             actions: `[N, A]`, in the policy's space; or `[K, N, A]`, those that each critic judges.
         """
-        features = input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
+        if "features" in input_dict:
+            features = input_dict["features"]
+        else:
+            features = input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
         if actions is not None:
             same = features if actions.dim() == 2 else features.expand(len(actions), *features.shape)
             features = torch.cat([same, actions], dim=-1)

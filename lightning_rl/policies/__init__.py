@@ -27,6 +27,7 @@ from lightning_rl.policies.qmix import QMIX
 from lightning_rl.policies.r2d2 import R2D2
 from lightning_rl.policies.rainbow import Rainbow
 from lightning_rl.policies.random_policy import RandomPolicy
+from lightning_rl.policies.recurrent_sac import RecurrentSAC
 from lightning_rl.policies.sac import SAC
 from lightning_rl.policies.scratch_policy import ScratchPolicy
 from lightning_rl.policies.scripted_policy import ScriptedPolicy
@@ -66,6 +67,7 @@ __all__ = [
     "Policy",
     "Rainbow",
     "RandomPolicy",
+    "RecurrentSAC",
     "ScratchPolicy",
     "ScriptedPolicy",
     "SimpleQ",

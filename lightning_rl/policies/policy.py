@@ -234,7 +234,7 @@ class Policy(FastAttributes, LightningModule):
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
                 "choose a feed-forward model (model.use_lstm, use_gru and use_attention false), or an algorithm that "
-                "does: ppo, a2c, pg, r2d2"
+                "does: ppo, a2c, pg, r2d2, recurrent_sac"
             )
 
     def _set_basic_attributes(

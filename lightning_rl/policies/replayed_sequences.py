@@ -12,7 +12,16 @@ from torch import Tensor
 
 from lightning_rl.sample_batch import SampleBatch, to_sequences
 
-__all__ = ["burn_in_counts", "run_burn_in", "select_rows", "sequence_loss", "sequences_of"]
+__all__ = [
+    "burn_in_counts",
+    "run_burn_in",
+    "select_rows",
+    "sequence_index",
+    "sequence_loss",
+    "sequence_priorities",
+    "sequences_of",
+    "trained_rows",
+]
 
 
 def sequences_of(fragment: SampleBatch, max_seq_len: int, gamma: float) -> SampleBatch:
@@ -39,7 +48,7 @@ def sequences_of(fragment: SampleBatch, max_seq_len: int, gamma: float) -> Sampl
 def burn_in_counts(batch: SampleBatch) -> Tensor:
     """The number of burn-in rows of each sequence, int64 `[S]`."""
     lens = batch.seq_lens
-    return torch.zeros_like(lens).index_add(0, _sequence_index(lens), batch["burn_in"].to(lens.dtype))
+    return torch.zeros_like(lens).index_add(0, sequence_index(lens), batch["burn_in"].to(lens.dtype))
 
 
 @torch.no_grad()
@@ -52,7 +61,7 @@ def run_burn_in(policy: Any, model: Any, batch: SampleBatch, counts: Tensor) -> 
         batch: sequences with "burn_in".
         counts: number of burn-in rows of each sequence, `[S]`.
     """
-    warming, sequence = batch["burn_in"], _sequence_index(batch.seq_lens)
+    warming, sequence = batch["burn_in"], sequence_index(batch.seq_lens)
     values = torch.zeros(len(warming), model.num_outputs, device=warming.device)
     state = batch.state_in.map(torch.clone)
     # Sequences of equal length together: only without padding the final state is the state after the last row.
@@ -84,18 +93,39 @@ def sequence_loss(errors: Tensor, td_errors: Tensor, batch: SampleBatch, eta: fl
         batch: sequences, perhaps with "burn_in" and "weights".
         eta: η.
     """
-    trained = ~batch["burn_in"] if "burn_in" in batch else torch.ones_like(errors, dtype=torch.bool)
-    lens = batch.seq_lens
-    sequence = _sequence_index(lens)[trained]
+    trained, sequence = trained_rows(batch)
     weights = batch.get("weights")
     errors = errors[trained] if weights is None else errors[trained] * weights[sequence]
-    size = td_errors[trained].abs()
-    empty = size.new_zeros(len(lens))
+    return errors.mean(), sequence_priorities(td_errors[trained], sequence, len(batch.seq_lens), eta)
+
+
+def sequence_priorities(td_errors: Tensor, sequence: Tensor, count: int, eta: float) -> Tensor:
+    """η max |δ| + (1 − η) mean |δ| of each of `count` sequences, `[S]`.
+
+    Args:
+        td_errors: δ of the trained rows, `[N]`.
+        sequence: the sequence of each, int64 `[N]`.
+        count: S.
+        eta: η.
+    """
+    size = td_errors.abs()
+    empty = size.new_zeros(count)
     mean = empty.scatter_reduce(0, sequence, size, "mean", include_self=False)
     most = empty.scatter_reduce(0, sequence, size, "amax")
-    return errors.mean(), eta * most + (1.0 - eta) * mean
+    return eta * most + (1.0 - eta) * mean
 
 
-def _sequence_index(lens: Tensor) -> Tensor:
+def trained_rows(batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    """The indices of the rows that are not burn-in, and the sequence of each, int64 `[N]`."""
+    sequence = sequence_index(batch.seq_lens)
+    trained = (
+        (~batch["burn_in"]).nonzero().squeeze(1)
+        if "burn_in" in batch
+        else torch.arange(len(sequence), device=sequence.device)
+    )
+    return trained, sequence[trained]
+
+
+def sequence_index(lens: Tensor) -> Tensor:
     """The index of each row's sequence, int64 `[N]`."""
     return torch.arange(len(lens), device=lens.device).repeat_interleave(lens)

@@ -9,7 +9,7 @@ from lightning_rl.envs import EnvCreator
 
 AGENTS = {
     **dict.fromkeys(("bit_flipping", "hidden_coin", "parametric_cartpole", "point_reach"), (1, "numpy")),
-    **dict.fromkeys(("repeat_after_me", "stateless_cartpole"), (1, "numpy")),
+    **dict.fromkeys(("repeat_after_me", "stateless_cartpole", "stateless_pendulum"), (1, "numpy")),
     **dict.fromkeys(("climbing", "rock_paper_scissors", "two_step_game"), (2, "numpy")),
     "connect_four": (2, "pettingzoo"),
     "lbf": (2, "lbforaging"),

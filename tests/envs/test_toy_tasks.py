@@ -16,6 +16,7 @@ from lightning_rl.envs.toy_tasks import (
     PointReach,
     RepeatAfterMe,
     StatelessCartPole,
+    StatelessPendulum,
 )
 
 
@@ -24,14 +25,20 @@ def test_every_variant_of_parametric_cartpole_passes_the_environment_check(keywo
     EnvCreator(ParametricActionsCartPole, {"slots": 7, **keywords}).spaces()
 
 
-# -- StatelessCartPole ------------------------------------------------------------------------------------------------
-def test_stateless_cartpole_shows_cartpole_s_positions_and_no_velocities() -> None:
-    blind, seeing = StatelessCartPole(), gym.make("CartPole-v1")
+# -- StatelessCartPole, StatelessPendulum -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "env_id", "places"),
+    [(StatelessCartPole, "CartPole-v1", [0, 2]), (StatelessPendulum, "Pendulum-v1", [0, 1])],
+)
+def test_stateless_tasks_show_positions_and_no_velocities(kind: Any, env_id: str, places: list[int]) -> None:
+    blind, seeing = kind(), gym.make(env_id)
     shown, (seen, _) = [blind.reset(seed=3)[0]], seeing.reset(seed=3)
-    expected = [seen[[0, 2]]]
-    for action in (0, 1, 1):
+    expected = [seen[places]]
+    seeing.action_space.seed(3)
+    for _ in range(3):
+        action = seeing.action_space.sample()
         shown.append(blind.step(action)[0])
-        expected.append(seeing.step(action)[0][[0, 2]])
+        expected.append(seeing.step(action)[0][places])
     np.testing.assert_array_equal(shown, expected)
     assert blind.observation_space.shape == (2,)
 

@@ -58,6 +58,8 @@ PIPELINES = {
     "apex": f"policy=apex env=cartpole {REPLAY} data.num_shards=2 data.learning_starts=32",
     "r2d2": f"""policy=r2d2 env=cartpole {REPLAY} {SEQUENCES} data.sequence_length=4 data.burn_in=2
         data.learning_starts=40 workers.fragment_length=16""",
+    "recurrent_sac": f"""policy=recurrent_sac env=pendulum {REPLAY} {SEQUENCES} data.sequence_length=4 data.burn_in=2
+        data.learning_starts=40 workers.fragment_length=16""",
     "sac": f"policy=sac env=pendulum {REPLAY} {FILTERS} data.n_step=2",
     "sac, gsde": f"policy=sac env=pendulum {REPLAY} exploration=gsde",
     "td3": f"policy=td3 env=pendulum {REPLAY}",

@@ -43,6 +43,7 @@ from lightning_rl.policies import (
     CrossQ,
     Policy,
     Rainbow,
+    RecurrentSAC,
     export,
 )
 from lightning_rl.policies.export import FORMATS, ActingModule
@@ -97,6 +98,7 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "impala": (IMPALA, VECTOR, DISCRETE, {}),
     "sac": (SAC, VECTOR, BOX, {}),
     "discrete sac": (SAC, VECTOR, DISCRETE, {}),
+    "recurrent sac": (RecurrentSAC, VECTOR, BOX, {"model": {**SMALL, "use_lstm": True, "lstm_cell_size": 6}}),
     "td3": (TD3, VECTOR, BOX, {}),
     "ddpg": (DDPG, VECTOR, BOX, {}),
     "tqc": (TQC, VECTOR, BOX, {}),

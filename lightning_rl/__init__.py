@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from lightning_rl.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from lightning_rl.algorithm import Algorithm
     from lightning_rl.callbacks import RLCallback
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.data.replay_datamodule import ReplayDataModule
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
         build_policy,
     )
     from lightning_rl.rollouts.worker_set import RolloutWorker, WorkerSet
+    from lightning_rl.runs.algorithm import Algorithm
     from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = [
@@ -120,7 +120,7 @@ _HOMES = {
     "APPO": "policies",
     "ARS": "policies",
     "ActionDistribution": "models.distributions",
-    "Algorithm": "algorithm",
+    "Algorithm": "runs.algorithm",
     "ApexDQN": "policies",
     "CrossQ": "policies",
     "DDPG": "policies",

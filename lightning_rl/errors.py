@@ -49,11 +49,6 @@ SHOWN = 100  # characters of a value in a message
 
 MUJOCO_ADVICE = "without a display, MuJoCo draws if you export MUJOCO_GL=egl (a GPU) or MUJOCO_GL=osmesa (libosmesa)"
 
-RENAMED = {  # key of an earlier version → its replacement
-    "evaluation.interval": "evaluation.every_env_steps, a number of env steps or a share of the run such as 5%",
-    "data.iterations_per_epoch": "evaluation.every_env_steps: an epoch lasts until the next evaluation is due",
-}
-
 
 named_here: set[str] = set()
 """Dotted import paths that the user has typed or passed as objects in this process: files may name these, too."""
@@ -220,8 +215,6 @@ def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterabl
     known = list(known)
     elsewhere = set(elsewhere)
     everywhere = {*elsewhere, *(prefix + name for name in known)}
-    if prefix + key in RENAMED:
-        return f"no key {prefix + key!r} any more: use {RENAMED[prefix + key]}"
     synonyms = SYNONYMS.get(key.lower(), ())
     meant = [name for name in synonyms if name in everywhere] or ([] if elsewhere else list(synonyms))
     near = difflib.get_close_matches(key[:SHOWN], known, n=1) or [name for name in known if key.startswith(name)]

@@ -25,8 +25,8 @@ from off_policy_benchmark import OFF_POLICY
 from replay_benchmark import replay
 from sides import peer
 
-from lightning_rl.benchmark.cartpole import LEARNED, NO_EVALUATION, SAME_WORK, SOLVED, THROUGHPUT_LOOP
-from lightning_rl.benchmark.sides import Learned, Side, alternate, best, failed, ours, report, torch_loop
+from lightning_rl.cli.benchmarks.cartpole import LEARNED, NO_EVALUATION, SAME_WORK, SOLVED, THROUGHPUT_LOOP
+from lightning_rl.cli.benchmarks.sides import Learned, Side, alternate, best, failed, ours, report, torch_loop
 
 PACKAGES = {
     "sb3": ("stable-baselines3==2.9.*", "ale-py==0.12.*", "opencv-python-headless"),

@@ -1,7 +1,7 @@
 """The picture of the package's rooms and the imports between them, which `python scripts/regenerate.py` writes.
 
-The floors are those that `tests/test_architecture.py` asserts. Arrows to the lowest floor, which every room may import,
-would hide all others and are left out.
+Rooms and floors are those that `tests/test_architecture.py` measures. Arrows to the two lowest floors, which nearly
+every room has, would hide all others and are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lightning_rl"
 WIDTH, ROW, BOX, HEIGHT = 1080, 96, 230, 54
+LOW = 2  # floors without arrows to them
 
 
 def architecture() -> Any:
@@ -28,26 +29,20 @@ def architecture() -> Any:
 
 def first_line(room: str) -> str:
     """The first clause of what a room's docstring says."""
-    path = PACKAGE / room / "__init__.py" if (PACKAGE / room).is_dir() else PACKAGE / f"{room}.py"
-    text = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()[0]
-    return text.rstrip(".").split(":")[0]
+    module = ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(module) or "").splitlines()[0].rstrip(".").split(":")[0]
 
 
 def picture() -> str:
     """The SVG: a row of rooms for each floor, the highest above; arrows lead from a room to those that it imports."""
     rules = architecture()
-    rooms = [room for room, floor in rules.FLOORS.items() if floor > 1]
-    arrows = {
-        (own, target)
-        for file in rules.FILES
-        if (own := rules.room(rules.module_of(file))) in rooms
-        for name in rules.imports(file)
-        if (target := rules.room(name)) in rooms and target != own
-    }
-    top = max(rules.FLOORS.values())
+    floors = {room: rules.floor(room) for room in sorted(rules.arrows())}
+    rooms = [room for room, floor in floors.items() if floor > LOW]
+    arrows = {(own, target) for own in rooms for target in rules.arrows()[own] if target in rooms}
+    top = max(floors.values())
     places: dict[str, tuple[float, float]] = {}
-    for floor in range(2, top + 1):
-        row = [room for room in rooms if rules.FLOORS[room] == floor]
+    for floor in range(LOW + 1, top + 1):
+        row = [room for room in rooms if floors[room] == floor]
         for index, room in enumerate(row):
             places[room] = (WIDTH * (index + 1) / (len(row) + 1), 20 + ROW * (top - floor))
     parts = []
@@ -66,11 +61,11 @@ def picture() -> str:
             f'<text x="{x:.0f}" y="{y + 22:.0f}" class="room">{room}</text>'
             f'<text x="{x:.0f}" y="{y + 41:.0f}" class="words">{words}</text>'
         )
-    y = 20 + ROW * (top - 1)
-    ground = [room for room, floor in rules.FLOORS.items() if floor == 1]
-    parts.append(f'<rect x="20" y="{y}" width="{WIDTH - 40}" height="{HEIGHT}" rx="6"/>')
-    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{y + 22}" class="room">{" · ".join(ground[:7])}</text>')
-    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{y + 42}" class="room">{" · ".join(ground[7:])}</text>')
+    for floor in range(LOW, 0, -1):
+        y = 20 + ROW * (top - floor)
+        names = " · ".join(name for name, at in floors.items() if at == floor)
+        parts.append(f'<rect x="20" y="{y}" width="{WIDTH - 40}" height="{HEIGHT}" rx="6"/>')
+        parts.append(f'<text x="{WIDTH / 2:.0f}" y="{y + 32}" class="room">{names}</text>')
     style = (
         "rect{fill:#f6f8fa;stroke:#57606a} .room{font:600 14px monospace;text-anchor:middle;fill:#24292f}"
         ".words{font:9px sans-serif;text-anchor:middle;fill:#57606a}"

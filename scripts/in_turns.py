@@ -31,7 +31,7 @@ from off_policy_benchmark import (
     SAC_WORK,
 )
 
-from lightning_rl.benchmark.sides import not_learned
+from lightning_rl.cli.benchmarks.sides import not_learned
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs.run import build, fit
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sides import PEERS, loop
 
-from lightning_rl.benchmark.cartpole import LEARNED
-from lightning_rl.benchmark.sides import Learned, Side, alternate, ours, report
+from lightning_rl.cli.benchmarks.cartpole import LEARNED
+from lightning_rl.cli.benchmarks.sides import Learned, Side, alternate, ours, report
 
 __all__ = ["MULTI_AGENT"]
 

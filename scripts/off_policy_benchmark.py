@@ -7,8 +7,8 @@ import os
 
 from sides import loop, peer
 
-from lightning_rl.benchmark.cartpole import SOLVED
-from lightning_rl.benchmark.sides import Learned, Side, alternate, best, ours, report
+from lightning_rl.cli.benchmarks.cartpole import SOLVED
+from lightning_rl.cli.benchmarks.sides import Learned, Side, alternate, best, ours, report
 
 __all__ = ["OFF_POLICY"]
 

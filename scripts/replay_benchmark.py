@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sides import ROOT, peer
 
-from lightning_rl.benchmark.sides import Round, Side, alternate, best, report
+from lightning_rl.cli.benchmarks.sides import Round, Side, alternate, best, report
 
 __all__ = ["replay"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lightning_rl.benchmark.sides import Side
+from lightning_rl.cli.benchmarks.sides import Side
 
 __all__ = ["PEERS", "ROOT", "loop", "peer"]
 

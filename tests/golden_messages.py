@@ -36,10 +36,10 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import import_object
 from lightning_rl.exploration import EpsilonGreedy, SoftQ
 from lightning_rl.policies import DQN, PPO, SAC
-from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, Probability, Range
+from lightning_rl.schema.ranges import Count, NonNegativeSchedule, Portion, Positive, Probability, Range
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.schedules import Schedule, check_schedule
-from lightning_rl.signatures import coerce
+from lightning_rl.schema.signatures import coerce
 OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))
 """
 

@@ -1,4 +1,8 @@
-"""Imports go down the floors of design.md, never in a circle; heavy packages stay in their rooms."""
+"""Rooms and floors, measured from imports; heavy packages stay in their rooms.
+
+A room is the first path component below `lightning_rl/`; the files beside the rooms are one, "root". A room's floor is
+1 above the highest that it imports, inside functions and for type checkers too.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +20,20 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lightning_rl"
 FILES = sorted(set(PACKAGE.rglob("*.py")) - set((PACKAGE / "template").rglob("*.py")))  # files of a user's project
 
-FLOORS: dict[str, int] = {
-    room: floor
-    for floor, rooms in enumerate(
-        [
-            # 1: what every room may use
-            "checkpoint_files deploy distributed errors fast_torch losses process_memory ranges renamed_paths "
-            "run_directory sample_batch schedules seeding signatures spaces trust version",
-            "envs models",
-            "exploration learning replay",
-            "policies rendering rollouts",
-            "callbacks data",
-            "config diagnosis runs",
-            "algorithm benchmark cli reports rllib tune",
-        ],
-        start=1,
-    )
-    for room in rooms.split()
-}
-# Rooms of one floor that may not import each other, and arrows that point at a floor below but are forbidden.
+APART = {
+    "",
+    "__init__",
+    "__main__",
+    "deploy",
+    "version",
+}  # public names, and files that import nothing
+MOST_FLOORS, MOST_ROOMS = 10, 24
+# Arrows that point down and are forbidden all the same.
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}
 HOMES = {
     "ray": {
         *(f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")),
-        "tune.py",  # the door to Ray Tune
+        "runs/tune.py",  # the door to Ray Tune
     },
     "hydra": {
         f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "search_spaces", "sweeps")
@@ -58,8 +52,9 @@ MODULES = {module_of(file) for file in FILES}
 
 
 def room(module: str) -> str:
-    """ "models" of "lightning_rl.models.catalog"."""
-    return module.split(".")[1] if "." in module else ""
+    """ "models" of "lightning_rl.models.catalog"; "root" of a file beside the rooms, "" of one that stands apart."""
+    name = module.split(".")[1] if "." in module else ""
+    return name if (PACKAGE / name / "__init__.py").exists() and name else "" if name in APART else "root"
 
 
 @cache
@@ -81,20 +76,32 @@ def imported_by(file: Path) -> Iterator[str]:
                 yield full if full in MODULES else node.module
 
 
-def test_imports_go_down_the_floors() -> None:
-    wrong = []
+@cache
+def arrows() -> dict[str, set[str]]:
+    """Room → the rooms that its files import."""
+    found: dict[str, set[str]] = {}
     for file in FILES:
-        own = room(module_of(file))
-        if own in ("", "__main__"):  # the public names, and the command line
-            continue
-        for imported in imports(file):
-            target = room(imported)
-            if imported.startswith("lightning_rl.") and target != own:
-                if FLOORS[target] > FLOORS[own]:
-                    wrong.append(f"{file.relative_to(PACKAGE)} imports {imported}, which is on a higher floor")
-                if (own, target) in STRANGERS:
-                    wrong.append(f"{file.relative_to(PACKAGE)} imports {imported}")
-    assert not wrong
+        if own := room(module_of(file)):
+            targets = {room(name) for name in imports(file) if name.startswith("lightning_rl.")}
+            found.setdefault(own, set()).update(targets - {own, ""})
+    return found
+
+
+@cache
+def floor(name: str) -> int:
+    """1 above the highest room that this one imports."""
+    return 1 + max((floor(target) for target in arrows()[name]), default=0)
+
+
+def test_the_house_has_few_rooms_on_few_floors() -> None:
+    assert not circles(arrows())
+    assert len(arrows()) <= MOST_ROOMS
+    assert max(map(floor, arrows())) <= MOST_FLOORS
+
+
+def test_rooms_that_know_nothing_of_each_other() -> None:
+    assert not [(own, target) for own, targets in arrows().items() for target in targets if (own, target) in STRANGERS]
+    assert not [own for own, targets in arrows().items() if "rllib" in targets]
 
 
 def test_heavy_packages_stay_in_their_rooms() -> None:
@@ -132,20 +139,9 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
 
 def test_files_import_each_other_in_no_circle() -> None:
     """Counted are imports inside functions and for type checkers, too."""
-    ours = [file for file in FILES if room(module_of(file)) not in ("", "__main__")]
-    arrows = {module_of(file): {name for name in imports(file) if name in MODULES} for file in ours}
-    assert not circles({module: targets - {module, "lightning_rl"} for module, targets in arrows.items()})
-
-
-def test_rooms_import_each_other_in_no_circle() -> None:
-    arrows: dict[str, set[str]] = {}
-    for file in FILES:
-        own = room(module_of(file))
-        if own not in ("", "__main__"):
-            arrows.setdefault(own, set()).update(
-                room(name) for name in imports(file) if name.startswith("lightning_rl.")
-            )
-    assert not circles({own: targets - {own, ""} for own, targets in arrows.items()})
+    ours = [file for file in FILES if room(module_of(file))]
+    files = {module_of(file): {name for name in imports(file) if name in MODULES} for file in ours}
+    assert not circles({module: targets - {module, "lightning_rl"} for module, targets in files.items()})
 
 
 def test_no_test_imports_a_test_module() -> None:

@@ -16,7 +16,6 @@ import yaml
 
 import lightning_rl
 from lightning_rl import policies
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.config.check import check_config
 from lightning_rl.config.groups import group_options
@@ -27,8 +26,9 @@ from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.sample_batch import SampleBatch, to_nested_batch
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 from lightning_rl.spaces import leaf_values
 from tests.families import ONE_PER_PIPELINE, each
 from tests.models.parameters import trainable_vector

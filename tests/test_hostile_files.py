@@ -25,18 +25,17 @@ import pytest
 import torch
 import yaml
 
-from lightning_rl import Algorithm, Policy, errors, trust
+from lightning_rl import Algorithm, Policy, errors
 from lightning_rl.callbacks import AtomicCheckpointIO, RLCheckpoint
 from lightning_rl.cli import main
-from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config
 from lightning_rl.data.offline import JsonReader
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, EnvError
 from lightning_rl.policies import PPO
-from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.runs.evaluation import evaluate
-from lightning_rl.trust import FileTrust, packages_to_trust
+from lightning_rl.schema import trust
+from lightning_rl.schema.trust import FileTrust, packages_to_trust
 from lightning_rl.version import __version__
 from tests.envs.classic_control import CARTPOLE
 
@@ -226,11 +225,11 @@ POLICIES: list[Attack] = [
     {"class": "lightning_rl.errors:import_object", "kwargs": {"path": "stranger:Evil"}},
     {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
     {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
-    {"class": "lightning_rl.benchmark.sides:subprocess.Popen", "kwargs": SHELL},
+    {"class": "lightning_rl.cli.benchmarks.sides:subprocess.Popen", "kwargs": SHELL},
     *at(
         "class", "unittest.mock:MagicMock", "os:system", "os.system", "builtins:eval", "stranger:Evil", "stranger.Evil"
     ),
-    *at("class", "lightning_rl.checkpoint_files:os.system", "lightning_rl.runs.launchers:LocalLauncher"),
+    *at("class", "lightning_rl.run_directory.checkpoint_files:os.system", "lightning_rl.runs.launchers:LocalLauncher"),
     *at("class", "lightning_rl.models:FullyConnectedNetwork", "lightning_rl.policies:NotThere"),
     *at("class", "PPO", "", "..stranger:Evil"),
     *at("kwargs.model.custom_model", "stranger:Evil", "torch.hub:load"),
@@ -712,7 +711,7 @@ def test_a_restored_algorithm_writes_next_to_its_checkpoint(tmp_path: Path) -> N
 
 def test_every_place_that_imports_a_name_is_known() -> None:
     """A new one needs a line in `PLACES` of trust.py: where files name what it imports, and what belongs there."""
-    package = Path(trust.__file__).parent
+    package = Path(trust.__file__).parents[1]
     texts = {str(file.relative_to(package)): file.read_text() for file in package.rglob("*.py")}
     users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
     assert users == {
@@ -720,7 +719,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
         *("config/policies.py", "config/run_fractions.py", "data/datamodule.py", "replay/hindsight.py"),
         *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/optimiser.py"),
         *("policies/checkpoints.py", "policies/multi_agent_policy.py", "policies/policy_mapping.py"),
-        *("policies/scripted_policy.py", "rllib/__init__.py", "envs/creator.py", "signatures.py"),
+        *("policies/scripted_policy.py", "rllib/__init__.py", "envs/creator.py", "schema/signatures.py"),
         *("runs/run.py", "runs/multi_agent.py"),
         "diagnosis/fitting_policies.py",  # reads options of the package's and the user's own conf, no files of others
     }
@@ -733,16 +732,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     assert keywords == {"dataset", "function", "plan"}
     loaders = r"\b(torch|np|numpy|pickle|joblib|dill|cloudpickle|marshal|shelve)\.(loads?|Unpickler)\("
     assert {name for name, text in texts.items() if re.search(loaders, text)} <= {
-        *("checkpoint_files.py", "callbacks/checkpoint_io.py"),
+        *("run_directory/checkpoint_files.py", "callbacks/checkpoint_io.py"),
         "envs/async_vector_env.py",  # what it has pickled itself
     }
     assert not {name for name, text in texts.items() if re.search(r"(?<![.\w])(eval|exec|__import__)\(", text)}
-
-
-def test_a_config_of_the_time_before_the_schema_is_migrated(theirs: Theirs) -> None:
-    older = {"evaluation.every_env_steps": ..., "evaluation.interval": 3, "data.iterations_per_epoch": 10}
-    config = with_changes({**theirs.config, "logger": {}}, older)
-    content = read_checkpoint(theirs.checkpoint({"config": config, "lightning_rl": ...}))
-    assert content["lightning_rl"]["schema"] == 1
-    assert content["config"]["evaluation"]["every_env_steps"] == "5%"
-    check_config(content["config"])

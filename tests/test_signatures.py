@@ -12,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 import yaml
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config.groups import shipped_conf
 from lightning_rl.data import RolloutDataModule
@@ -21,11 +20,12 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import import_object
 from lightning_rl.exploration import STRATEGIES, EpsilonGreedy
 from lightning_rl.policies import DQN, PPO, SAC, ScratchPolicy, build_policy
-from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Probability, Range
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.schedules import Schedule
-from lightning_rl.signatures import Section, coerce, keywords_of, spell_type, with_tuples
+from lightning_rl.schema.ranges import Count, NonNegativeSchedule, Portion, Probability, Range
+from lightning_rl.schema.signatures import Section, coerce, keywords_of, spell_type, with_tuples
 from tests.envs.classic_control import CARTPOLE
 from tests.refusals import refused, refused_key
 from tests.run_comparison import checked_config

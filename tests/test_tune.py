@@ -1,4 +1,4 @@
-"""`lightning_rl.tune`: runs as trials of Ray Tune, on real Ray Tune."""
+"""`lightning_rl.runs.tune`: runs as trials of Ray Tune, on real Ray Tune."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 import torch
 import yaml
 
-from lightning_rl.checkpoint_files import counters_in
 from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError
-from lightning_rl.tune import TrialRun, trainable, trial_overrides
+from lightning_rl.run_directory.checkpoint_files import counters_in
+from lightning_rl.runs.tune import TrialRun, trainable, trial_overrides
 from tests.callbacks.log_files import csv_rows
 from tests.refusals import not_refused
 

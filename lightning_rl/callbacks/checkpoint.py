@@ -37,13 +37,13 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics, recall_best_evaluation
 from lightning_rl.callbacks.signals import HardStop
-from lightning_rl.checkpoint_files import newest_checkpoint
 from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError, number_in_file
-from lightning_rl.ranges import Count, CountEnvSteps, Positive, Whole
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
+from lightning_rl.run_directory.checkpoint_files import newest_checkpoint
 from lightning_rl.run_directory.checkpoints import BEST_FILE
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import Count, CountEnvSteps, Positive, Whole
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["RLCheckpoint"]
 

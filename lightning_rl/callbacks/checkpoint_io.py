@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from lightning_rl.checkpoint_files import migrate_checkpoint, read_checkpoint_file
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.checkpoint_files import check_version, read_checkpoint_file
 
 __all__ = ["AtomicCheckpointIO", "check_plain"]
 
@@ -88,7 +88,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
             )
         if "policy" in checkpoint:
-            migrate_checkpoint(checkpoint, path)
+            check_version(checkpoint, path)
         if "optimizer_states" in checkpoint:  # an optimizer would keep these mapped tensors, and with them the file
             checkpoint["optimizer_states"] = _copy_tensors(checkpoint["optimizer_states"])
         return checkpoint

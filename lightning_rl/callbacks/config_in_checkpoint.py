@@ -8,8 +8,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lightning_rl.checkpoint_files import not_saved, registered_name, to_plain
 from lightning_rl.envs.registry import find_registered_env
+from lightning_rl.run_directory.checkpoint_files import not_saved, registered_name, to_plain
 from lightning_rl.run_directory.signature import sign_checkpoint
 
 __all__ = ["ConfigInCheckpoint"]

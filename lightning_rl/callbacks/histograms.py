@@ -12,9 +12,9 @@ from torch import Tensor
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.callbacks.loggers import check_tensorboard, log_summary
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import CountEnvSteps
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import CountEnvSteps
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["LogHistograms"]
 

@@ -12,14 +12,14 @@ from lightning.pytorch import Callback, Trainer
 
 from lightning_rl.callbacks.loggers import has_tensorboard, log_summary
 from lightning_rl.callbacks.metrics import leave_out_seconds
+from lightning_rl.callbacks.rendering.frames import Frame, StopWatching, check_picture, watched_workers
+from lightning_rl.callbacks.rendering.pictures import add_caption, as_rgb, scale_to_fit
+from lightning_rl.callbacks.rendering.video_files import VideoFile, check_video_file, encode_gif
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, CountEnvSteps, Positive
-from lightning_rl.rendering.frames import Frame, StopWatching, check_picture, watched_workers
-from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit
-from lightning_rl.rendering.video_files import VideoFile, check_video_file, encode_gif
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import Count, CountEnvSteps, Positive
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["RecordVideo"]
 

@@ -17,9 +17,9 @@ from lightning.pytorch import Trainer
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.multi_agent.wrappers import find_members
 from lightning_rl.errors import CheckpointError, ConfigError, count_in_file, did_you_mean, number_in_file, short_repr
-from lightning_rl.ranges import Count, CountEnvSteps, Portion, Range
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import Count, CountEnvSteps, Portion, Range
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["Member", "SelfPlay", "elo_change", "expected_score", "match_scores", "prioritised_weight"]
 

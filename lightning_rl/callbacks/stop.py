@@ -16,9 +16,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.metric_names import TRAIN_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import StopSignals
-from lightning_rl.ranges import Count, Positive
 from lightning_rl.run_directory.process_identity import Heartbeat
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import Count, Positive
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["StopCallback", "Watch"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_rl.benchmark.cartpole import SCENARIOS, measure
-from lightning_rl.benchmark.sides import failed
+from lightning_rl.cli.benchmarks.cartpole import SCENARIOS, measure
+from lightning_rl.cli.benchmarks.sides import failed
 from lightning_rl.cli.parser import EXIT_CODES, Parser, whole_number
 from lightning_rl.errors import check_at_least_one
 

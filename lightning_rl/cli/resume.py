@@ -74,6 +74,6 @@ def check_checkpoint(run_dir: Path, file: Path | None) -> None:
 
 def env_steps_in(checkpoint: Path) -> int:
     """The env steps that the policy in a checkpoint has taken."""
-    from lightning_rl.checkpoint_files import counters_in  # torch
+    from lightning_rl.run_directory.checkpoint_files import counters_in  # torch
 
     return counters_in(checkpoint)["env_steps"]

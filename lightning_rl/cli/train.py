@@ -27,8 +27,8 @@ from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import Job, train_jobs, train_or_continue
 from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
-from lightning_rl.signatures import coerce, hints_of
-from lightning_rl.trust import packages_to_trust
+from lightning_rl.schema.signatures import coerce, hints_of
+from lightning_rl.schema.trust import packages_to_trust
 from lightning_rl.version import __version__
 
 __all__ = ["report_outcome", "train", "with_seeds"]

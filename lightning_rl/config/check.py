@@ -18,10 +18,8 @@ from lightning_rl.config.policy_option import space_arguments, takes_config
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.run_fractions import section_to_env_steps
 from lightning_rl.config.schema import (
-    LATER_KEYS,
     SEVERAL_AGENTS,
     TRAINER_KEYS_WITH_A_HOME,
-    LaterKeys,
     RunKeys,
     SeveralAgents,
     StopSection,
@@ -32,7 +30,7 @@ from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.run_directory.atomic import why_not_writable
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import ImportPath, coerce, coerce_keywords, hints_of, keywords_of
+from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of, keywords_of
 
 __all__ = ["check_config"]
 
@@ -55,9 +53,9 @@ def check_config(config: dict[str, Any]) -> None:
     Raises:
         ConfigError: names the key, its value, what is expected and what to write instead.
     """
-    for key, default in {**SEVERAL_AGENTS, **LATER_KEYS}.items():  # a config of an older version has none
+    for key, default in SEVERAL_AGENTS.items():
         config.setdefault(key, default)
-    hints = {**hints_of(RunKeys), **hints_of(SeveralAgents), **hints_of(LaterKeys)}
+    hints = {**hints_of(RunKeys), **hints_of(SeveralAgents)}
     _check_complete("", config, hints)
     config |= coerce_keywords("", config, hints)
     _coerce_section(config, "workers", WORKERS.hints)

@@ -15,7 +15,7 @@ from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.hydra_errors import ALL_GROUPS, no_choice
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
-from lightning_rl.signatures import Keyword, keywords_of, spell_type
+from lightning_rl.schema.signatures import Keyword, keywords_of, spell_type
 
 __all__ = [
     "choices",

@@ -10,7 +10,7 @@ import yaml
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import import_object, import_path
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["policy_option", "space_arguments", "takes_config"]
 

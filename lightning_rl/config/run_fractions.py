@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_rl.errors import import_object
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import hints_of, keywords_of, may_be_share
+from lightning_rl.schema.signatures import hints_of, keywords_of, may_be_share
 
 __all__ = ["fractions_to_env_steps", "section_to_env_steps"]
 

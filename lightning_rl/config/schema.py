@@ -7,13 +7,11 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal, TypedDict
 
 from lightning_rl.errors import ConfigError, short_repr
-from lightning_rl.ranges import Count, CountEnvSteps, Range, Seed
+from lightning_rl.schema.ranges import Count, CountEnvSteps, Range, Seed
 
 __all__ = [
-    "LATER_KEYS",
     "SEVERAL_AGENTS",
     "TRAINER_KEYS_WITH_A_HOME",
-    "LaterKeys",
     "RunKeys",
     "SeveralAgents",
     "StopSection",
@@ -42,11 +40,6 @@ class RunKeys(TypedDict):
     launcher: Mapping[str, Any]
     logger: Mapping[str, Any]
     callbacks: list[Any]
-
-
-class LaterKeys(TypedDict):
-    """The keys of the whole config that the configs of older versions lack."""
-
     init_from: str | None
     init_from_strict: bool
     overrides: list[str]
@@ -61,7 +54,6 @@ class SeveralAgents(TypedDict):
     count_steps_by: Literal["env_steps", "agent_steps"]
 
 
-LATER_KEYS: Mapping[str, Any] = {"init_from": None, "init_from_strict": True, "overrides": []}
 SEVERAL_AGENTS: Mapping[str, Any] = {
     "policies": {},
     "policy_mapping": None,

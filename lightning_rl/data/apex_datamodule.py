@@ -18,13 +18,13 @@ from lightning_rl.data.plans import NOT_READY, Draw, concurrently, for_each, rec
 from lightning_rl.data.replay_datamodule import Intensity, ReplayDataModule
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, Range, WholeEnvSteps
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import ImportPath
+from lightning_rl.schema.ranges import Count, Range, WholeEnvSteps
+from lightning_rl.schema.signatures import ImportPath
 
 __all__ = ["ApexDataModule", "receive_and_replay"]
 

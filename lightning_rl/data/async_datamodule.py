@@ -21,14 +21,14 @@ from lightning_rl.data.plans import record_times
 from lightning_rl.data.policy_feeds import policies_in
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError, EnvError
-from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_results import SampleReference, as_writable
 from lightning_rl.sample_batch import SampleBatch, env_steps
+from lightning_rl.schema.ranges import Count, NonNegative, Positive, Seed, Whole
+from lightning_rl.schema.signatures import ImportPath
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import ImportPath
 
 __all__ = ["AsyncDataModule", "batches_as_they_come"]
 

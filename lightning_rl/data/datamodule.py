@@ -36,7 +36,6 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file, short_repr
 from lightning_rl.learning.protocols import check_callbacks
 from lightning_rl.models.filters import ReturnNormaliser
-from lightning_rl.ranges import Count, Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.rollout_worker import has_several_policies
@@ -44,7 +43,8 @@ from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, Work
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import ImportPath, check_keywords
+from lightning_rl.schema.ranges import Count, Seed
+from lightning_rl.schema.signatures import ImportPath, check_keywords
 
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
 

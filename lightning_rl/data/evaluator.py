@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
@@ -28,7 +27,8 @@ from lightning_rl.rollouts.worker_options import (
 )
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.schedules import EnvSteps
-from lightning_rl.signatures import Section
+from lightning_rl.schema.ranges import Count, Probability, Range
+from lightning_rl.schema.signatures import Section
 
 __all__ = [
     "EVALUATION",

@@ -12,10 +12,10 @@ from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import async_gradients, for_each, record_times, take
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, Seed, Whole
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.worker_results import WorkerResult
-from lightning_rl.signatures import ImportPath
+from lightning_rl.schema.ranges import Count, Seed, Whole
+from lightning_rl.schema.signatures import ImportPath
 
 __all__ = ["GradientDataModule"]
 

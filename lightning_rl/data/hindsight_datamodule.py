@@ -10,9 +10,9 @@ import torch
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.envs.goals import GoalFunctions, goal_space
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Whole
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
+from lightning_rl.schema.ranges import Whole
 
 __all__ = ["HindsightDataModule"]
 

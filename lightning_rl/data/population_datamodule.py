@@ -10,12 +10,12 @@ from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import record_times
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Probability, Range, Seed
 from lightning_rl.rollouts.logical_workers import logical_workers, split_evenly
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, concat_samples
+from lightning_rl.schema.ranges import Probability, Range, Seed
+from lightning_rl.schema.signatures import ImportPath
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import ImportPath
 
 __all__ = ["PopulationDataModule", "evaluate_perturbations", "populations"]
 

@@ -15,7 +15,6 @@ from lightning_rl.data.plans import NOT_READY, Draw, concurrently, for_each, par
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.distributed import gather_objects_on_first, least_over_ranks
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.ranges import Count, Positive, Probability, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.sequences import (
@@ -28,8 +27,18 @@ from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.schedules import to_env_steps
+from lightning_rl.schema.ranges import (
+    Count,
+    Positive,
+    Probability,
+    ProbabilitySchedule,
+    Range,
+    Seed,
+    Whole,
+    WholeEnvSteps,
+)
+from lightning_rl.schema.signatures import ImportPath
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import ImportPath
 
 __all__ = ["ReplayDataModule", "ReplayDraws", "store_and_replay"]
 

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from lightning_rl.callbacks.rendering.pictures import as_rgb
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.fitting_policies import examine_policies
 from lightning_rl.diagnosis.machine import usable_cores
@@ -26,7 +27,6 @@ from lightning_rl.envs.creator import EnvCreator, autoreset_mode, declared_time_
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice, place_of
-from lightning_rl.rendering.pictures import as_rgb
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE
 from lightning_rl.spaces import check_supported, leaf_spaces
 

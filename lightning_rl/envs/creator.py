@@ -49,8 +49,8 @@ from lightning_rl.errors import (
     place_of,
     short_repr,
 )
-from lightning_rl.ranges import Agents, Count
-from lightning_rl.signatures import ImportPath, check_fields, coerce, with_tuples
+from lightning_rl.schema.ranges import Agents, Count
+from lightning_rl.schema.signatures import ImportPath, check_fields, coerce, with_tuples
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "check_installed", "declared_time_limit", "suggest_id"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.signatures import with_tuples
+from lightning_rl.schema.signatures import with_tuples
 
 __all__ = ["EnvContext", "call_creator", "find_registered_env", "register_env", "registered_envs"]
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from lightning_rl.exploration.exploration import Exploration, require_box_actions
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.ranges import NonNegativeSchedule, WholeEnvSteps
 from lightning_rl.schedules import schedule_value, to_env_steps
+from lightning_rl.schema.ranges import NonNegativeSchedule, WholeEnvSteps
 from lightning_rl.spaces import leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["AdditiveNoise", "normal_logp"]

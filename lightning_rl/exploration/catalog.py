@@ -10,7 +10,7 @@ from gymnasium import Space
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.exploration.exploration import Exploration
-from lightning_rl.signatures import ImportPath, coerce, keywords_of
+from lightning_rl.schema.signatures import ImportPath, coerce, keywords_of
 
 __all__ = ["SPACES", "STRATEGIES", "make_exploration", "strategy_class"]
 

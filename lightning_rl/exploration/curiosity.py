@@ -14,7 +14,7 @@ from lightning_rl.exploration.intrinsic import IntrinsicReward
 from lightning_rl.models.distributions import parts_of
 from lightning_rl.models.layers import MLP, Activation, activation_name
 from lightning_rl.models.preprocessors import make_preprocessor
-from lightning_rl.ranges import NonNegativeSchedule, Probability, Width
+from lightning_rl.schema.ranges import NonNegativeSchedule, Probability, Width
 from lightning_rl.spaces import leaf_spaces, leaf_values
 
 __all__ = ["Curiosity"]

@@ -20,8 +20,8 @@ from lightning_rl.models.distributions import (
     MultiCategorical,
 )
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
-from lightning_rl.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
 from lightning_rl.schedules import Schedule, Share, schedule_value, to_env_steps
+from lightning_rl.schema.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["EpsilonGreedy"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.signatures import check_keywords
 from lightning_rl.spaces import leaf_spaces
 
 if TYPE_CHECKING:
@@ -166,6 +166,11 @@ class Exploration(nn.Module):
         The learner adds a column "intrinsic_rewards" `[T, B]` to the (filtered) rewards (`Learner.transform_rewards`).
         """
         return batch
+
+    @property
+    def reads_fragments(self) -> bool:
+        """Whether this class has a `postprocess_trajectory` of its own, which then needs every fragment."""
+        return type(self).postprocess_trajectory is not Exploration.postprocess_trajectory
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]] | None:
         """Loss for this strategy's own parameters on rows `[N, …]`, with metrics; `None` if it learns nothing."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError
 from lightning_rl.fast_torch import lean_linear
 from lightning_rl.models.catalog import ModelCatalog, ModelConfig, model_config
-from lightning_rl.signatures import Section
+from lightning_rl.schema.signatures import Section
 
 __all__ = ["Features", "NetworkOptions"]
 

@@ -9,8 +9,8 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
-from lightning_rl.ranges import NonNegative, NonNegativeSchedule, WholeEnvSteps
 from lightning_rl.schedules import EnvSteps, Schedule, Share, to_env_steps
+from lightning_rl.schema.ranges import NonNegative, NonNegativeSchedule, WholeEnvSteps
 
 __all__ = ["TENTH", "GaussianNoise", "falling"]
 

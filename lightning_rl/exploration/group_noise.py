@@ -13,8 +13,8 @@ from lightning_rl.exploration.catalog import make_exploration
 from lightning_rl.exploration.exploration import Actor, Exploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, MultiActionDistribution
-from lightning_rl.ranges import WholeEnvSteps
 from lightning_rl.schedules import to_env_steps
+from lightning_rl.schema.ranges import WholeEnvSteps
 from lightning_rl.spaces import leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["GroupNoise"]

@@ -17,8 +17,8 @@ from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, DiagGaussian
 from lightning_rl.models.gsde_head import StateDependentHead
 from lightning_rl.models.layers import ActionHead
-from lightning_rl.ranges import Count, LogStd, WholeEnvSteps
 from lightning_rl.schedules import to_env_steps
+from lightning_rl.schema.ranges import Count, LogStd, WholeEnvSteps
 
 __all__ = ["GSDE"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.gaussian_noise import TENTH, falling
-from lightning_rl.ranges import NonNegative, NonNegativeSchedule, Probability, WholeEnvSteps
+from lightning_rl.schema.ranges import NonNegative, NonNegativeSchedule, Probability, WholeEnvSteps
 
 __all__ = ["OrnsteinUhlenbeckNoise"]
 

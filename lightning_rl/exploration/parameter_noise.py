@@ -17,8 +17,8 @@ from lightning_rl.exploration.random import random_actions
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.batch_norm import BatchNorm
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.ranges import Positive, WholeEnvSteps
 from lightning_rl.schedules import to_env_steps
+from lightning_rl.schema.ranges import Positive, WholeEnvSteps
 
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch

@@ -8,7 +8,7 @@ from gymnasium import Space
 
 from lightning_rl.exploration.gaussian_noise import GaussianNoise
 from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
-from lightning_rl.ranges import NonNegative, WholeEnvSteps
+from lightning_rl.schema.ranges import NonNegative, WholeEnvSteps
 
 __all__ = ["PerWorkerGaussianNoise"]
 

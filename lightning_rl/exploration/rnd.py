@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_rl.exploration.features import Features, NetworkOptions
 from lightning_rl.exploration.intrinsic import IntrinsicReward
-from lightning_rl.ranges import NonNegativeSchedule, Width
+from lightning_rl.schema.ranges import NonNegativeSchedule, Width
 
 __all__ = ["RND"]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lightning_rl.exploration.exploration import Exploration, require_discrete_actions
 from lightning_rl.models.distributions import ActionDistribution, distribution_class
-from lightning_rl.ranges import PositiveSchedule
 from lightning_rl.schedules import schedule_value
+from lightning_rl.schema.ranges import PositiveSchedule
 
 __all__ = ["SoftQ"]
 

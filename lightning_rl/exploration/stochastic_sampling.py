@@ -11,8 +11,8 @@ from torch import Tensor
 from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.ranges import WholeEnvSteps
 from lightning_rl.schedules import to_env_steps
+from lightning_rl.schema.ranges import WholeEnvSteps
 
 __all__ = ["StochasticSampling"]
 

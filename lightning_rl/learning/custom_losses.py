@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.signatures import ImportPath, coerce
+from lightning_rl.schema.signatures import ImportPath, coerce
 
 __all__ = ["CustomLosses", "LossEntries"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.optimiser import Optimiser
-from lightning_rl.signatures import call_with_accepted_args
+from lightning_rl.schema.signatures import call_with_accepted_args
 
 __all__ = ["FunctionOptimiser"]
 

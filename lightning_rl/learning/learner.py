@@ -14,7 +14,6 @@ from torch import Tensor
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError, short_repr
-from lightning_rl.exploration import Exploration
 from lightning_rl.learning.custom_losses import CustomLosses
 from lightning_rl.learning.gradients import GradientUpdate, StatisticsRecorder, as_tensor, non_finite_parameters
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
@@ -28,8 +27,8 @@ from lightning_rl.sample_batch import (
     is_fragment,
     new_rows,
 )
+from lightning_rl.schema.signatures import call_with_accepted_args
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import call_with_accepted_args
 
 __all__ = ["LOG_EVERY", "Learner"]
 
@@ -414,7 +413,7 @@ class Learner:
         if self.counts_env_steps:
             policy.env_steps += sum_over_ranks(env_steps(fragment))
         stored = fragment.copy()
-        if self._explores_by_experience:  # the strategy's networks are where the policy learns, the buffer is not
+        if policy.exploration.reads_fragments:  # the strategy's networks are where the policy learns, the buffer is not
             at_policy = policy.exploration.postprocess_trajectory(policy, fragment.to(policy.device))
             stored = at_policy.to(fragment.valid.device)
         policy.reward_filter.update(stored)
@@ -432,12 +431,7 @@ class Learner:
     @property
     def experience_changes_acting(self) -> bool:
         """Whether `take_experience` changes how the policy acts, without any gradient step."""
-        return self._explores_by_experience or isinstance(self.policy.observation_filter, MeanStdFilter)
-
-    @property
-    def _explores_by_experience(self) -> bool:
-        """Whether the exploration strategy computes something from fragments."""
-        return type(self.policy.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
+        return self.policy.exploration.reads_fragments or isinstance(self.policy.observation_filter, MeanStdFilter)
 
     def clip_rewards(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer stores them: clipped by the reward filters "sign" and "clip"."""

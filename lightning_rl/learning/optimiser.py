@@ -27,7 +27,7 @@ from lightning_rl.learning.flat_parameters import (
 )
 from lightning_rl.learning.optimizer_states import check_shape, compatible_state
 from lightning_rl.schedules import Schedule, schedule_value
-from lightning_rl.signatures import ImportPath, coerce, coerce_keywords, hints_of
+from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of
 
 __all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "flush_denormals"]
 

@@ -34,8 +34,8 @@ from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.recurrent import RecurrentModel
 from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths, undivided_images
-from lightning_rl.ranges import LogStd, Positive, Width
-from lightning_rl.signatures import Section, coerce
+from lightning_rl.schema.ranges import LogStd, Positive, Width
+from lightning_rl.schema.signatures import Section, coerce
 from lightning_rl.spaces import check_supported
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog", "ModelConfig", "ModelOptions", "model_config"]

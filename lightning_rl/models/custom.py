@@ -15,7 +15,7 @@ from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.previous_step import initial_previous_step
-from lightning_rl.signatures import ImportPath, coerce
+from lightning_rl.schema.signatures import ImportPath, coerce
 from lightning_rl.spaces import leaf_spaces, pack_leaves
 
 __all__ = ["DIST_METHODS", "check_class", "custom_model", "is_model", "resolve_class"]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.fast_torch import lean_linear
 from lightning_rl.models.batch_norm import BatchNorm, NormPlace
-from lightning_rl.signatures import OneOf
+from lightning_rl.schema.signatures import OneOf
 
 __all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_name", "initialise"]
 

@@ -10,7 +10,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.models.attention import TransformerNetwork
 from lightning_rl.models.model import Model
 from lightning_rl.models.recurrent import PreviousSteps, RecurrentModel, RecurrentNetwork
-from lightning_rl.ranges import Range, Width
+from lightning_rl.schema.ranges import Range, Width
 
 __all__ = ["MemoryConfig", "add_memory", "memory_kind"]
 

@@ -18,8 +18,8 @@ from lightning_rl.models.encoder_model import EncoderModel
 from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_name, initialise
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.residual import residual_stacks
-from lightning_rl.ranges import Range
-from lightning_rl.signatures import coerce
+from lightning_rl.schema.ranges import Range
+from lightning_rl.schema.signatures import coerce
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = [

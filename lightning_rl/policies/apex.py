@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.dqn import DQN
-from lightning_rl.ranges import Positive
+from lightning_rl.schema.ranges import Positive
 
 __all__ = ["ApexDQN"]
 

@@ -16,7 +16,9 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.ranges import (
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import schedule_value
+from lightning_rl.schema.ranges import (
     Coefficient,
     Count,
     LearningRate,
@@ -26,8 +28,6 @@ from lightning_rl.ranges import (
     Positive,
     Probability,
 )
-from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import schedule_value
 
 __all__ = ["APPO"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_rl.losses.evolution import random_search_weights
 from lightning_rl.policies.evolution import EvolutionStrategy
-from lightning_rl.ranges import Count, LearningRate, Positive
+from lightning_rl.schema.ranges import Count, LearningRate, Positive
 
 __all__ = ["ARS"]
 

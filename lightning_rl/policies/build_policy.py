@@ -14,7 +14,7 @@ from typing import Any, cast
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.policies.function_policy import FunctionPolicy, settings_of
 from lightning_rl.policies.policy import Policy
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["HOOKS", "build_policy"]
 

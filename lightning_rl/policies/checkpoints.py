@@ -10,14 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_rl.checkpoint_files import (
-    ARRAY,
-    from_plain,
-    migrate_checkpoint,
-    not_saved,
-    read_checkpoint_file,
-    to_plain,
-)
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import (
     CheckpointError,
@@ -29,10 +21,18 @@ from lightning_rl.errors import (
     import_object,
     import_path,
 )
+from lightning_rl.run_directory.checkpoint_files import (
+    ARRAY,
+    check_version,
+    from_plain,
+    not_saved,
+    read_checkpoint_file,
+    to_plain,
+)
 from lightning_rl.run_directory.signature import is_own_checkpoint
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
+from lightning_rl.schema.trust import FileTrust, trust_names
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
-from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = [
     "check_finite_weights",
@@ -93,7 +93,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise CheckpointError(
             f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )
-    checkpoint = migrate_checkpoint(checkpoint, path)
+    check_version(checkpoint, path)
     spec = checkpoint["policy"]
     kinds = {"class": str, "kwargs": Mapping, "observation_space": Mapping, "action_space": Mapping}
     for key, kind in kinds.items():

@@ -20,8 +20,8 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.sac import SAC, flat
 from lightning_rl.policies.targets import resting
-from lightning_rl.ranges import Count, LearningRate, Whole, Width
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Count, LearningRate, Whole, Width
 
 __all__ = ["CrossQ"]
 

@@ -18,8 +18,8 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.simple_q import SimpleQ, next_step
-from lightning_rl.ranges import Atoms, NonNegative
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Atoms, NonNegative
 
 __all__ = ["DQN"]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.evolution import evolution_weights
 from lightning_rl.policies.evolution import EvolutionStrategy
-from lightning_rl.ranges import LearningRate, NonNegative, Positive
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import LearningRate, NonNegative, Positive
 
 __all__ = ["ES"]
 

@@ -26,8 +26,8 @@ from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments, gather_moments, moments
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Positive
 from lightning_rl.sample_batch import SampleBatch, env_steps, flatten_fragment, from_nested_batch, map_leaves
+from lightning_rl.schema.ranges import Positive
 
 __all__ = ["EvolutionStrategy"]
 

@@ -20,7 +20,7 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
-from lightning_rl.signatures import call_with_accepted_args, keywords_of
+from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["BatchModel", "FunctionPolicy", "settings_of"]
 

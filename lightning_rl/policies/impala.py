@@ -16,9 +16,17 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import correct_by_vtrace, standardise_over_ranks, vtrace_rows
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Coefficient, CoefficientSchedule, Count, LearningRate, Passes, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
+from lightning_rl.schema.ranges import (
+    Coefficient,
+    CoefficientSchedule,
+    Count,
+    LearningRate,
+    Passes,
+    Positive,
+    Probability,
+)
 
 __all__ = ["IMPALA"]
 

@@ -30,8 +30,8 @@ from lightning_rl.models.model import InputDict
 from lightning_rl.models.vision import image_paths
 from lightning_rl.policies.targets import frozen
 from lightning_rl.policies.td3 import TD3
-from lightning_rl.ranges import Count, Critics, NonNegative, Positive
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Count, Critics, NonNegative, Positive
 from lightning_rl.spaces import GroupMembers, is_bounded_box, leaf_values
 
 __all__ = ["MADDPG"]

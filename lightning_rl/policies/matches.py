@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.ranges import NonNegative
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import NonNegative
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["Matches"]
 

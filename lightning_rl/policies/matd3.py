@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.maddpg import MADDPG
-from lightning_rl.ranges import Count, Critics, NonNegative
+from lightning_rl.schema.ranges import Count, Critics, NonNegative
 
 __all__ = ["MATD3"]
 

@@ -13,7 +13,6 @@ from gymnasium import Space, spaces
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean, import_object, short_repr
 from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.learning.multi_agent_learner import MultiAgentLearner
@@ -32,11 +31,12 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.policy_mapping import PolicyMapping
 from lightning_rl.policies.random_policy import RandomPolicy
 from lightning_rl.policies.scripted_policy import ScriptedPolicy
-from lightning_rl.ranges import Seed, Whole
+from lightning_rl.run_directory.checkpoint_files import check_version, version_entry
 from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Seed, Whole
+from lightning_rl.schema.signatures import keywords_of
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference
 
 __all__ = ["MultiAgentPolicy", "policy_seed"]
@@ -634,7 +634,7 @@ class MultiAgentPolicy(Policy):
         The states of the optimizers are given to the policies by their ids; a policy that had none begins with a new
         one.
         """
-        checkpoint = migrate_checkpoint(checkpoint, "(the one to load)")
+        check_version(checkpoint, "(the one to load)")
         repeat_changes_of(checkpoint, self)
         check_fits(self, checkpoint)
         load_counters_and_weights(self, checkpoint)

@@ -16,8 +16,8 @@ from lightning_rl.losses.returns import discounted_returns
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import LearningRate
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import LearningRate
 
 __all__ = ["PG"]
 

@@ -21,7 +21,6 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
 from lightning_rl.envs.action_masks import flat_mask
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, did_you_mean
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
@@ -51,7 +50,7 @@ from lightning_rl.policies.checkpoints import (
     set_counters,
 )
 from lightning_rl.policies.export import export_policy
-from lightning_rl.ranges import LearningRate, Positive, Probability, Seed
+from lightning_rl.run_directory.checkpoint_files import check_version, version_entry
 from lightning_rl.sample_batch import (
     STEP_INPUTS,
     SampleBatch,
@@ -66,8 +65,9 @@ from lightning_rl.sample_batch import (
     to_nested_batch,
     transition_rows,
 )
+from lightning_rl.schema.ranges import LearningRate, Positive, Probability, Seed
+from lightning_rl.schema.signatures import check_keywords, constructor_arguments
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import check_keywords, constructor_arguments
 from lightning_rl.spaces import ActionTransform, naming_another_form
 
 __all__ = ["Policy"]
@@ -900,7 +900,8 @@ class Policy(FastAttributes, LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's checkpoint before any of it is loaded; then load the counters."""
-        check_fits(self, migrate_checkpoint(checkpoint, "(the one to load)"))
+        check_version(checkpoint, "(the one to load)")
+        check_fits(self, checkpoint)
         if checkpoint.get("optimizer_states") == [] and self.has_model:
             raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
         load_counters_and_weights(self, checkpoint)

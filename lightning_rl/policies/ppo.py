@@ -19,7 +19,9 @@ from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import (
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import schedule_value
+from lightning_rl.schema.ranges import (
     Coefficient,
     CoefficientSchedule,
     Count,
@@ -30,8 +32,6 @@ from lightning_rl.ranges import (
     Probability,
     Whole,
 )
-from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import schedule_value
 
 __all__ = ["PPO"]
 

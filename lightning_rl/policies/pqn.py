@@ -16,8 +16,8 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.q_networks import q_model_and_action_dist
-from lightning_rl.ranges import Count, LearningRate, Passes, Positive, Probability, Width
 from lightning_rl.sample_batch import SampleBatch, action_mask_of
+from lightning_rl.schema.ranges import Count, LearningRate, Passes, Positive, Probability, Width
 
 __all__ = ["PQN"]
 

@@ -27,8 +27,8 @@ from lightning_rl.policies.replayed_sequences import (
 )
 from lightning_rl.policies.simple_q import SOFT_UPDATE_TAU, next_step
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.ranges import Count, LearningRate, Portion, Positive, Probability, Width
 from lightning_rl.sample_batch import SampleBatch, from_nested_batch
+from lightning_rl.schema.ranges import Count, LearningRate, Portion, Positive, Probability, Width
 from lightning_rl.spaces.groups import GroupSpaces
 
 __all__ = ["QMIX", "Mixer"]

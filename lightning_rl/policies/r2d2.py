@@ -21,8 +21,8 @@ from lightning_rl.policies.replayed_sequences import (
     sequence_loss,
     sequences_of,
 )
-from lightning_rl.ranges import Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Positive, Probability
 
 __all__ = ["R2D2"]
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.dqn import DQN
-from lightning_rl.ranges import Atoms
+from lightning_rl.schema.ranges import Atoms
 
 __all__ = ["Rainbow"]
 

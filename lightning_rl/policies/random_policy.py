@@ -10,8 +10,8 @@ from gymnasium import Space, spaces
 
 from lightning_rl.envs.action_masks import sample_allowed
 from lightning_rl.policies.scratch_policy import ScratchPolicy
-from lightning_rl.ranges import Seed
 from lightning_rl.sample_batch import action_mask_of, row_count
+from lightning_rl.schema.ranges import Seed
 
 __all__ = ["RandomPolicy"]
 

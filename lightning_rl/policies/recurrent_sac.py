@@ -13,8 +13,8 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.replayed_sequences import sequence_index, sequence_priorities, sequences_of, trained_rows
 from lightning_rl.policies.sac import SAC
-from lightning_rl.ranges import LearningRate, Probability
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import LearningRate, Probability
 
 __all__ = ["RecurrentSAC"]
 

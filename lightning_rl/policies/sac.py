@@ -29,8 +29,8 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
-from lightning_rl.ranges import Critics, NonNegative, Portion, Positive, Range, Width
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Critics, NonNegative, Portion, Positive, Range, Width
 from lightning_rl.spaces import is_bounded_box
 
 __all__ = ["SAC"]

@@ -19,8 +19,8 @@ from lightning_rl.learning.learner import Learner
 from lightning_rl.models.filters import NoFilter, RewardFilter
 from lightning_rl.policies.checkpoints import counters, plain_weights
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Seed
 from lightning_rl.sample_batch import SampleBatch, map_leaves, row_count, transition_rows
+from lightning_rl.schema.ranges import Seed
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["OwnActions", "ScratchPolicy"]

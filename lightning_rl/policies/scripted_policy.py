@@ -11,9 +11,9 @@ from gymnasium import Space, spaces
 
 from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.policies.scratch_policy import ScratchPolicy
-from lightning_rl.ranges import Seed
 from lightning_rl.sample_batch import SampleBatch, action_mask_of, from_nested_batch, map_leaves, row_count
-from lightning_rl.signatures import ImportPath
+from lightning_rl.schema.ranges import Seed
+from lightning_rl.schema.signatures import ImportPath
 
 __all__ = ["ScriptedPolicy"]
 

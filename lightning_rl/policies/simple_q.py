@@ -16,8 +16,8 @@ from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.q_networks import q_model_and_action_dist
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.ranges import Count, LearningRate, Portion, Positive, Width
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Count, LearningRate, Portion, Positive, Width
 
 __all__ = ["SimpleQ", "next_step"]
 

@@ -13,8 +13,8 @@ from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.losses.value import quantile_huber, td_targets
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.policies.sac import SAC, flat
-from lightning_rl.ranges import Range, Whole
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Range, Whole
 
 __all__ = ["TQC"]
 

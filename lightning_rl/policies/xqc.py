@@ -15,8 +15,8 @@ from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.sac import SAC
-from lightning_rl.ranges import LearningRate, Portion, Positive, Range, Whole, Width
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import LearningRate, Portion, Positive, Range, Whole, Width
 
 __all__ = ["XQC"]
 

@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_rl.runs.evaluation import student_t
+from lightning_rl.intervals import student_t
 
 __all__ = [
     "LEAST_FOR_INTERVAL",

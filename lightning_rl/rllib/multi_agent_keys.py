@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lightning_rl.errors import ConfigError, did_you_mean, short_repr
-from lightning_rl.signatures import call_with_accepted_args
+from lightning_rl.schema.signatures import call_with_accepted_args
 from lightning_rl.spaces import space_difference
 
 __all__ = ["PolicySpec", "check_policy_spaces", "multi_agent_keys"]

@@ -27,7 +27,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, is_fragment
-from lightning_rl.signatures import call_with_accepted_args
+from lightning_rl.schema.signatures import call_with_accepted_args
 
 __all__ = [
     "ClassicPlan",

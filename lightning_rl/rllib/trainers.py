@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
-from lightning_rl import algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
-from lightning_rl.signatures import call_with_accepted_args, keywords_of
+from lightning_rl.runs import algorithm
+from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer", "defaults_of"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.envs.atari import LIFE_LOST
-from lightning_rl.signatures import takes_keyword
+from lightning_rl.schema.signatures import takes_keyword
 
 __all__ = [
     "AgentEpisodeTracker",

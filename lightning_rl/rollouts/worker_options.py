@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
-from lightning_rl.ranges import Range, Whole
 from lightning_rl.rollouts.processes.limits import Limits
-from lightning_rl.signatures import Section
+from lightning_rl.schema.ranges import Range, Whole
+from lightning_rl.schema.signatures import Section
 
 __all__ = [
     "EVALUATED_TOGETHER",

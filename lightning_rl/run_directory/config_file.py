@@ -10,12 +10,11 @@ from typing import Any
 import yaml
 
 from lightning_rl.errors import ConfigError, SaveError
-from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.run_directory.signature import is_signed, sign
-from lightning_rl.trust import FileTrust, check_bounded
+from lightning_rl.schema.trust import FileTrust, check_bounded
 
 __all__ = [
     "CONFIG_FILE",
@@ -86,7 +85,7 @@ def read_config(run_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is damaged (it has no {missing[0] if missing else 'run_dir'}): {remedy}")
     if text.startswith(HEAD) and not text.endswith("\n...\n"):
         raise ConfigError(f"{file} is damaged (its end is missing): {remedy}")
-    return relocate(with_current_paths(config), run_dir)
+    return relocate(config, run_dir)
 
 
 def trust_in_config(config: Mapping[str, Any], run_dir: Path, trust: str | Sequence[str]) -> FileTrust:
@@ -171,7 +170,7 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
     own = not file.exists() or is_own_run(run_dir)
     try:
         if os.path.lexists(file):
-            before = with_current_paths(yaml.safe_load(read_text(file)))
+            before = yaml.safe_load(read_text(file))
             if before == yaml.safe_load(text):
                 return
             _record(run_dir / HISTORY_FILE, changes(before, config, run_dir), env_steps)

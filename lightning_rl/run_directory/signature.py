@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.trust import packages_in
+from lightning_rl.schema.trust import packages_in
 
 __all__ = ["is_own_checkpoint", "is_signed", "sign", "sign_checkpoint"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
-from lightning_rl.renamed_paths import with_current_paths
+from lightning_rl.intervals import confidence_interval, deviation
 from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import CONFIG_FILE, is_own_config, read_config, relocate_to_checkpoint
 from lightning_rl.run_directory.signature import is_own_checkpoint
-from lightning_rl.trust import FileTrust, trust_names
+from lightning_rl.schema.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "checkpoint_file",
-    "confidence_interval",
     "evaluate",
     "load_environment",
     "load_policy",
@@ -355,7 +354,7 @@ def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path, bool]:
     if (run_dir / CONFIG_FILE).is_file():
         config = read_config(run_dir)
         return config, run_dir / CONFIG_FILE, is_own_config(config, run_dir)
-    from lightning_rl.checkpoint_files import read_checkpoint_file  # torch
+    from lightning_rl.run_directory.checkpoint_files import read_checkpoint_file  # torch
 
     content = read_checkpoint_file(checkpoint, checksums=False)  # `load_policy` has compared them
     config = content.get("config")
@@ -363,7 +362,7 @@ def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path, bool]:
         raise ConfigError(
             f"{checkpoint} holds no config, and is in no run directory: say which environment with --env ID"
         )
-    return relocate_to_checkpoint(with_current_paths(config), checkpoint), checkpoint, is_own_checkpoint(content)
+    return relocate_to_checkpoint(config, checkpoint), checkpoint, is_own_checkpoint(content)
 
 
 def longest_episode(checkpoint: Path, env: str | None) -> Any:
@@ -389,35 +388,3 @@ def longest_episode(checkpoint: Path, env: str | None) -> Any:
     raise ConfigError(
         f"{file}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, auto, or null"
     )
-
-
-def deviation(values: list[Any]) -> float:
-    """Sample standard deviation; 0 for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def confidence_interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean by Student's t; infinite for a single value."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return -math.inf, math.inf
-    half = student_t(len(values) - 1) * deviation(values) / math.sqrt(len(values))
-    return mean - half, mean + half
-
-
-def student_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, within 0.4 % from 3 degrees of freedom on.
-
-    Abramowitz & Stegun 1964, 26.7.5.
-    """
-    exact = {1: 12.706, 2: 4.303}
-    if freedom in exact:
-        return exact[freedom]
-    z = statistics.NormalDist().inv_cdf(0.975)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))

@@ -18,7 +18,7 @@ from lightning_rl.run_directory.config_file import CONFIG_FILE, HISTORY_FILE, re
 __all__ = ["all_as_text", "as_text", "explain", "explain_all", "explain_run", "overrides_of_run"]
 
 FILLED = ("run_dir", "policies")  # which the start of a run completes
-NO_OVERRIDES = "holds no overrides (an older version of this package started it)"
+NO_OVERRIDES = "holds no overrides"
 
 
 def explain(key: str, overrides: Sequence[str]) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
         CheckpointError: the file is missing, damaged or no checkpoint; or names or shapes differ, if `strict`; or
             nothing fits. The policy is unchanged then.
     """
-    from lightning_rl.checkpoint_files import from_plain
     from lightning_rl.policies.checkpoints import read_checkpoint
+    from lightning_rl.run_directory.checkpoint_files import from_plain
 
     try:
         file = _file_of(source)

@@ -285,7 +285,7 @@ def train_or_continue(config: dict[str, Any], watch: Any = None) -> dict[str, An
     if not has_checkpoint(run_dir):
         (run_dir / CONFIG_FILE).unlink()
         return run.train(config, watch=watch)
-    from lightning_rl.checkpoint_files import newest_checkpoint
+    from lightning_rl.run_directory.checkpoint_files import newest_checkpoint
 
     newest = newest_checkpoint(run_dir / "checkpoints")
     if newest is None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.run_directory.config_file import write_config
 from lightning_rl.run_directory.provenance import record_session
 from lightning_rl.runs.ranks import is_first_rank, local_ranks, start_ranks
-from lightning_rl.signatures import check_keywords
+from lightning_rl.schema.ranges import Count, NonNegative
+from lightning_rl.schema.signatures import check_keywords
 
 if TYPE_CHECKING:
     import torch
@@ -146,6 +146,6 @@ def env_steps_of(ckpt_path: Path | None) -> int:
     """
     if ckpt_path is None:
         return 0
-    from lightning_rl.checkpoint_files import counters_in
+    from lightning_rl.run_directory.checkpoint_files import counters_in
 
     return counters_in(ckpt_path)["env_steps"]

@@ -18,7 +18,7 @@ from lightning_rl.config.batch_sizes import longer_than_run
 from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.config.schema import LATER_KEYS, SEVERAL_AGENTS, RunKeys
+from lightning_rl.config.schema import SEVERAL_AGENTS, RunKeys
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -31,7 +31,6 @@ from lightning_rl.errors import (
     no_such_key,
     short_repr,
 )
-from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, is_own_run, read_config, trust_in_config
@@ -49,8 +48,8 @@ from lightning_rl.runs import multi_agent
 from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.ranks import is_first_rank
 from lightning_rl.runs.trainer import make_trainer
-from lightning_rl.signatures import coerce, hints_of
-from lightning_rl.trust import FileTrust, trust_names
+from lightning_rl.schema.signatures import coerce, hints_of
+from lightning_rl.schema.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -487,7 +486,7 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
 
 def describe_newest_checkpoint(run_dir: Path) -> str:
     """Describe the checkpoint from which a killed run can be resumed."""
-    from lightning_rl.checkpoint_files import newest_checkpoint
+    from lightning_rl.run_directory.checkpoint_files import newest_checkpoint
 
     newest = newest_checkpoint(run_dir / "checkpoints")
     return "it has no checkpoint" if newest is None else f"the newest checkpoint is {newest[0]} ({newest[1]} env steps)"
@@ -627,7 +626,7 @@ def check_same_run(
         ConfigError: the file belongs to another run, or a key that defines the run has another value in it, or a name
             that this process has not registered.
     """
-    from lightning_rl.checkpoint_files import read_checkpoint_file
+    from lightning_rl.run_directory.checkpoint_files import read_checkpoint_file
 
     run_dir = Path(config["run_dir"])
     content = read_checkpoint_file(checkpoint, checksums=False)
@@ -636,11 +635,11 @@ def check_same_run(
             f"--checkpoint {checkpoint} is no file of {run_dir / 'checkpoints'}: resume the run that wrote it, or take "
             "it all the same with --force"
         )
-    theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
+    theirs = content.get("config") if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
-        return  # an old checkpoint without a config
+        return  # it was saved by hand
     FileTrust(f"checkpoint {checkpoint}").check_complete(theirs)
-    theirs = {**SEVERAL_AGENTS, **LATER_KEYS, **theirs}
+    theirs = {**SEVERAL_AGENTS, **theirs}
     changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair

@@ -13,9 +13,9 @@ import yaml
 
 from lightning_rl.config.descriptions import cell
 from lightning_rl.errors import printable
+from lightning_rl.intervals import confidence_interval
 from lightning_rl.run_directory.regular_files import is_regular, read_text
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
-from lightning_rl.runs.evaluation import confidence_interval
 
 __all__ = ["Job", "combinations", "failures", "sweep_jobs_of", "write_tables"]
 

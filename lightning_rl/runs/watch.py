@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.data.evaluator import longest_evaluated
-from lightning_rl.errors import ConfigError, check_at_least_one
-from lightning_rl.rendering.frames import (
+from lightning_rl.callbacks.rendering.frames import (
     FASTEST,
     SLOWEST,
     Frame,
@@ -22,10 +20,12 @@ from lightning_rl.rendering.frames import (
     render_modes,
     watched_workers,
 )
-from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
-from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
-from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
-from lightning_rl.rendering.window import PygameWindow
+from lightning_rl.callbacks.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
+from lightning_rl.callbacks.rendering.terminal import Keyboard, Player, TerminalScreen
+from lightning_rl.callbacks.rendering.video_files import VideoFile, check_video_file, has_mp4
+from lightning_rl.callbacks.rendering.window import PygameWindow
+from lightning_rl.data.evaluator import longest_evaluated
+from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs.evaluation import load_policy_and_environment, longest_episode

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.callbacks.histograms import LogHistograms, action_parts, bins_of
 from lightning_rl.errors import ConfigError
+from lightning_rl.runs.algorithm import Algorithm
 from tests.callbacks.log_files import events_of
 
 

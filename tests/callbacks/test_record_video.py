@@ -10,13 +10,13 @@ import pytest
 from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
 from PIL import Image
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.callbacks import CSVLogger, LogHistograms, RecordVideo, TensorBoardLogger
+from lightning_rl.callbacks.rendering.video_files import has_mp4
 from lightning_rl.data import RolloutDataModule
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
-from lightning_rl.rendering.video_files import has_mp4
+from lightning_rl.runs.algorithm import Algorithm
 from tests.callbacks.log_files import curve, events_of
 from tests.callbacks.small_run import small_trainer
 from tests.refusals import not_refused

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.benchmark import cartpole
-from lightning_rl.benchmark.sides import Learned, Round, Side, alternate, failed, ours, report, torch_loop
+from lightning_rl.cli.benchmarks import cartpole
+from lightning_rl.cli.benchmarks.sides import Learned, Round, Side, alternate, failed, ours, report, torch_loop
 from tests.cli.conftest import Command
 
 

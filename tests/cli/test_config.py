@@ -23,7 +23,7 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.worker_options import WORKERS
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 from tests.families import each, first
 from tests.shipped_policies import POLICIES
 

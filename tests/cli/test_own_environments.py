@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_rl import Algorithm, Policy, errors, trust
+from lightning_rl import Algorithm, Policy, errors
 from lightning_rl.cli import main
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.trust import FileTrust
+from lightning_rl.schema import trust
+from lightning_rl.schema.trust import FileTrust
 from tests.families import each
 from tests.trained_runs import train
 

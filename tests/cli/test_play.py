@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_rl.rendering.window import PygameWindow
+from lightning_rl.callbacks.rendering.window import PygameWindow
 from lightning_rl.runs import watch
 from tests.cli.conftest import Command, not_refused
 from tests.rollouts.counting import Counter

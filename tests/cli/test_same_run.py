@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from lightning_rl import Algorithm, Policy
-from lightning_rl.checkpoint_files import newest_whole
 from lightning_rl.cli import main
 from lightning_rl.policies import PPO
+from lightning_rl.run_directory.checkpoint_files import newest_whole
 from lightning_rl.runs.run import changed_workers, resumed_config
 from lightning_rl.version import __version__
 from tests.cli.conftest import Command, not_refused

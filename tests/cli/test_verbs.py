@@ -20,7 +20,7 @@ from lightning_utilities.core.imports import RequirementCache
 from lightning_rl.cli import VERBS
 from lightning_rl.config import descriptions
 from lightning_rl.errors import import_object
-from lightning_rl.runs.evaluation import confidence_interval, student_t
+from lightning_rl.intervals import confidence_interval, student_t
 from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command, not_refused
 from tests.edited_runs import config_of, status_of

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightning_rl import errors, trust
-from lightning_rl.rendering.video_files import has_mp4
+from lightning_rl import errors
+from lightning_rl.callbacks.rendering.video_files import has_mp4
+from lightning_rl.schema import trust
 from tests.cli.conftest import Command, not_refused
 from tests.families import first
 from tests.trained_runs import TrainedRuns, train

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from lightning_rl.callbacks.rendering.frames import check_picture
 from lightning_rl.diagnosis import environment
 from lightning_rl.diagnosis.environment import examine_costs, examine_env, examine_processes, examine_seeding
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.random_play import Played
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError, drawing_advice
-from lightning_rl.rendering.frames import check_picture
 from tests.envs import broken_envs
 from tests.envs.masked_envs import Masked
 from tests.envs.multi_agent import broken_envs as broken_teams

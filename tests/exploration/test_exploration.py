@@ -30,7 +30,7 @@ from lightning_rl.exploration import (
     strategy_class,
 )
 from lightning_rl.policies import PPO
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
 from tests.envs.classic_control import CARTPOLE
 from tests.exploration.spaces import (

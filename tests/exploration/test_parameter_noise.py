@@ -11,13 +11,13 @@ import torch
 from gymnasium import spaces
 from torch.testing import assert_close
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.envs import EnvCreator
 from lightning_rl.exploration import ParameterNoise
 from lightning_rl.exploration.parameter_noise import row_distances
 from lightning_rl.models.distributions import Categorical, DiagGaussian
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 

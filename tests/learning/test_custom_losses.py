@@ -12,7 +12,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
 from lightning_rl.policies import A2C, PG, PPO, Policy
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.signatures import coerce
+from lightning_rl.schema.signatures import coerce
 from tests.envs.classic_control import CARTPOLE
 from tests.learning.models import AuxiliaryLoss
 from tests.rollouts.small_worker import small_worker

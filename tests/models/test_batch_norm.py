@@ -12,10 +12,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs.algorithm import Algorithm
 from tests.envs.classic_control import CARTPOLE
 
 OBS, ACTION = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)

@@ -26,7 +26,7 @@ from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, DQN, PG, PPO
 from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.policies.build_policy import HOOKS
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 from tests.envs.classic_control import CARTPOLE
 from tests.models.parameters import parameter_vector
 from tests.refusals import not_refused

@@ -12,10 +12,10 @@ import torch
 
 import lightning_rl
 from lightning_rl import ScratchPolicy
-from lightning_rl.checkpoint_files import SCHEMA, migrate_checkpoint, version_entry
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.policies.checkpoints import load_policy
+from lightning_rl.run_directory.checkpoint_files import SCHEMA, check_version
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.models.parameters import parameter_vector
@@ -374,6 +374,6 @@ def test_on_save_checkpoint_names_the_place_of_weights_that_are_not_finite() -> 
 
 def test_the_form_of_a_checkpoint_decides_and_not_the_version_that_wrote_it() -> None:
     newer = {"version": "9.9.9", "schema": SCHEMA}
-    assert migrate_checkpoint({"lightning_rl": newer}, "x.ckpt") == version_entry()
+    check_version({"lightning_rl": newer}, "x.ckpt")
     with pytest.raises(CheckpointError, match=r"written by lightning_rl 9\.9\.9 with schema 2.*install"):
-        migrate_checkpoint({"lightning_rl": {**newer, "schema": SCHEMA + 1}}, "x.ckpt")
+        check_version({"lightning_rl": {**newer, "schema": SCHEMA + 1}}, "x.ckpt")

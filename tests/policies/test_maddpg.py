@@ -12,10 +12,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.policies import MADDPG, MATD3, Policy
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.sample_batch import SampleBatch, from_nested_batch
 from tests.families import first
 from tests.models.parameters import parameter_vector

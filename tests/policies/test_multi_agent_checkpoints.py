@@ -12,10 +12,10 @@ from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
 from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, ScratchPolicy
-from lightning_rl.checkpoint_files import version_entry
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.policies.checkpoints import counters, read_checkpoint
+from lightning_rl.run_directory.checkpoint_files import version_entry
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.envs.classic_control import CARTPOLE
 from tests.policies.fits_and_files import assert_same, content_of, loader, saved, trainer_of

@@ -12,13 +12,13 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.policies import MADDPG, QMIX, VDN, IndependentQ, Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.sample_batch import SampleBatch
 from tests.families import each
 from tests.models.parameters import parameter_vector

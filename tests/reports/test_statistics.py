@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from lightning_rl.intervals import confidence_interval
 from lightning_rl.reports.statistics import (
     LEAST_FOR_INTERVAL,
     interquartile_mean,
@@ -21,7 +22,6 @@ from lightning_rl.reports.statistics import (
     share_interval,
     variance_explained,
 )
-from lightning_rl.runs.evaluation import confidence_interval
 from tests.reports.run_files import DISTRIBUTIONS
 
 RANDOM = np.random.default_rng(7)

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from lightning_rl import rllib
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.data.async_datamodule import AsyncDataModule
 from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.population_datamodule import PopulationDataModule
@@ -23,6 +22,7 @@ from lightning_rl.exploration import Random
 from lightning_rl.policies import A2C, DQN, PPO
 from lightning_rl.rllib import keys
 from lightning_rl.rllib.trainers import defaults_of
+from lightning_rl.runs.algorithm import Algorithm
 from tests.refusals import not_refused
 from tests.rllib.classic import config, trainer, value_at
 from tests.shipped_policies import policy_class

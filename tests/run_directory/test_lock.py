@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory import lock
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, live_owner, refuse_live_run
 from lightning_rl.run_directory.process_identity import SILENT_SECONDS, this_process
+from lightning_rl.runs.algorithm import Algorithm
 
 HOLDS = """
     import sys, time

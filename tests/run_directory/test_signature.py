@@ -17,12 +17,13 @@ import pytest
 import torch
 import yaml
 
-from lightning_rl import Algorithm, Policy, errors, trust
+from lightning_rl import Algorithm, Policy, errors
 from lightning_rl.cli import main
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.run_directory.config_file import is_own_run
 from lightning_rl.run_directory.signature import is_own_checkpoint, is_signed, sign
 from lightning_rl.runs.evaluation import evaluate
+from lightning_rl.schema import trust
 
 MODULES = {
     "mine": "from lightning_rl.policies import PPO\nclass Mine(PPO): pass\n",

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError
 from lightning_rl.policies import Policy
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.runs import run
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.runs.initial_weights import load_initial_weights
 from tests.run_comparison import assert_equal
 from tests.trained_runs import train

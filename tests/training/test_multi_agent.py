@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
@@ -22,6 +21,7 @@ from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
 from lightning_rl.runs import evaluation, run
+from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.runs.multi_agent import default_policies
 from tests.envs.classic_control import CARTPOLE
 from tests.families import each

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, NonNegative, Portion, Positive, Whole
-from lightning_rl.signatures import check_fields
+from lightning_rl.schema.ranges import Count, NonNegative, Portion, Positive, Whole
+from lightning_rl.schema.signatures import check_fields
 
 __all__ = ["Limits", "limits_of"]
 

@@ -15,14 +15,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from lightning_rl import trust
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.directories import shipped_conf
 from lightning_rl.envs import EnvCreator, register_env
 from lightning_rl.envs.multi_agent import AECAdapter, PackedEnv, PackedVectorEnv, ParallelAdapter
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
 from lightning_rl.errors import ConfigError, EnvError
-from lightning_rl.trust import FileTrust, packages_to_trust
+from lightning_rl.schema import trust
+from lightning_rl.schema.trust import FileTrust, packages_to_trust
 from tests.refusals import not_refused
 
 GAME = "lightning_rl.envs.multi_agent.toy_games:TwoStepGame"

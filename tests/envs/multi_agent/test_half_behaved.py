@@ -6,9 +6,9 @@ from typing import Any
 
 from gymnasium import spaces
 
-from lightning_rl.algorithm import Algorithm
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, as_multi_agent
+from lightning_rl.runs.algorithm import Algorithm
 
 
 class Stays:

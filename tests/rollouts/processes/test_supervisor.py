@@ -20,7 +20,7 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
 from lightning_rl.rollouts.processes.limits import Limits, limits_of
 from lightning_rl.rollouts.processes.supervisor import ProcessReport, ProcessSlot, Request, Supervisor
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schema.signatures import keywords_of
 from tests.refusals import not_refused
 from tests.rollouts.processes.fake_transport import FakeProcess, FakeTransport, Fate
 

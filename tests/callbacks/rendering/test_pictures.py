@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lightning_rl.callbacks.rendering.pictures import CAPTION, GAP, add_caption, as_rgb, scale_to_fit, tile
+from lightning_rl.callbacks.rendering.video_files import VideoFile, encode_gif, has_mp4
 from lightning_rl.errors import ConfigError, EnvError
-from lightning_rl.rendering.pictures import CAPTION, GAP, add_caption, as_rgb, scale_to_fit, tile
-from lightning_rl.rendering.video_files import VideoFile, encode_gif, has_mp4
 from tests.refusals import not_refused
 
 
@@ -85,7 +85,7 @@ def test_an_error_leaves_no_file(tmp_path):
 
 
 def test_mp4_without_its_packages_names_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning_rl.rendering.video_files.find_spec", lambda name: None)
+    monkeypatch.setattr("lightning_rl.callbacks.rendering.video_files.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'"\.\[video\]"'):
         VideoFile(tmp_path / "episode.mp4", 10)
 

@@ -8,12 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from lightning_rl.envs.atari import LIFE_LOST
-from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.envs.registry import register_env
-from lightning_rl.errors import ConfigError, EnvError
-from lightning_rl.policies import ScratchPolicy
-from lightning_rl.rendering.frames import (
+from lightning_rl.callbacks.rendering.frames import (
     Frame,
     StopWatching,
     check_picture,
@@ -21,7 +16,12 @@ from lightning_rl.rendering.frames import (
     watched_workers,
     with_render_mode,
 )
-from lightning_rl.rendering.pictures import as_rgb
+from lightning_rl.callbacks.rendering.pictures import as_rgb
+from lightning_rl.envs.atari import LIFE_LOST
+from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.envs.registry import register_env
+from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.policies import ScratchPolicy
 
 
 class First(ScratchPolicy):

@@ -15,8 +15,8 @@ from typing import Any, Self, TextIO
 import numpy as np
 from rich.console import Console
 
-from lightning_rl.rendering.frames import Frame, StopWatching
-from lightning_rl.rendering.pictures import as_rgb, scale_to_fit
+from lightning_rl.callbacks.rendering.frames import Frame, StopWatching
+from lightning_rl.callbacks.rendering.pictures import as_rgb, scale_to_fit
 
 __all__ = ["Keyboard", "Player", "TerminalScreen", "half_blocks"]
 

@@ -13,19 +13,19 @@ from typing import Any, Self
 
 from lightning_rl.callbacks.config_in_checkpoint import ConfigInCheckpoint
 from lightning_rl.callbacks.signals import StopSignals
-from lightning_rl.checkpoint_files import read_checkpoint_file
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
+from lightning_rl.run_directory.checkpoint_files import read_checkpoint_file
 from lightning_rl.run_directory.config_file import relocate_to_checkpoint
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.run_directory.signature import is_own_checkpoint
 from lightning_rl.runs import run
-from lightning_rl.signatures import coerce
-from lightning_rl.trust import FileTrust, NotSaved, trust_names
+from lightning_rl.schema.signatures import coerce
+from lightning_rl.schema.trust import FileTrust, NotSaved, trust_names
 
 __all__ = ["Algorithm", "policy_choice"]
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lightning_rl.rendering.frames import Frame, StopWatching
-from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen, half_blocks
+from lightning_rl.callbacks.rendering.frames import Frame, StopWatching
+from lightning_rl.callbacks.rendering.terminal import Keyboard, Player, TerminalScreen, half_blocks
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

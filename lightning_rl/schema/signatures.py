@@ -29,8 +29,8 @@ from typing import (
 )
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr, unknown_key
-from lightning_rl.ranges import FLOAT32_MAX, Range
 from lightning_rl.schedules import Schedule, Share, check_schedule, is_share, schedule_points
+from lightning_rl.schema.ranges import FLOAT32_MAX, Range
 
 __all__ = [
     "Form",

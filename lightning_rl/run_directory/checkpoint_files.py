@@ -1,4 +1,4 @@
-"""Reads checkpoint files without running any code in them, checks them for damage, and migrates old ones.
+"""Reads checkpoint files without running any code in them, and checks them for damage.
 
 Every checkpoint states the version of the package that wrote it, and the version of its format (`SCHEMA`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,19 +23,18 @@ from lightning_rl.errors import (
     object_at,
     short_repr,
 )
-from lightning_rl.renamed_paths import current_path, with_current_paths
 from lightning_rl.run_directory.config_file import CONFIG_FILE
 from lightning_rl.run_directory.regular_files import is_regular
-from lightning_rl.trust import NotSaved, RegisteredName, check_bounded, names_code
+from lightning_rl.schema.trust import NotSaved, RegisteredName, check_bounded, names_code
 from lightning_rl.version import __version__
 
 __all__ = [
     "ARRAY",
     "SCHEMA",
+    "check_version",
     "check_whole",
     "counters_in",
     "from_plain",
-    "migrate_checkpoint",
     "newest_checkpoint",
     "newest_whole",
     "not_saved",
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-"""Version of the checkpoint format that this package writes; raised if older packages could not read the files."""
+"""Version of the checkpoint format that this package writes and reads."""
 WRITTEN_BY = "lightning_rl"  # key of the entry with the writer's version
 OLDEST_LIGHTNING, LIGHTNINGS = (2, 6), 2  # restores loop states from this Lightning version on, of this major one
 
@@ -314,34 +313,28 @@ def version_entry() -> dict[str, Any]:
     return {WRITTEN_BY: {"version": __version__, "schema": SCHEMA}}
 
 
-def migrate_checkpoint(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
-    """Convert a checkpoint to the current format, in place, and return it.
+def check_version(checkpoint: Mapping[str, Any], path: Any) -> None:
+    """Refuse a checkpoint of another format than this version's.
 
     Args:
         checkpoint: content of the file.
         path: of the file, for messages.
 
     Raises:
-        CheckpointError: a newer version wrote it, or its format version is invalid.
+        CheckpointError: it was written in a format that cannot be read here; one without an entry is of today's.
     """
-    # Files from before this entry existed have format 0.
-    writer = checkpoint.get(WRITTEN_BY, {"version": "0.1.0", "schema": 0})
+    writer = checkpoint.get(WRITTEN_BY, {"version": __version__, "schema": SCHEMA})
     schema = writer.get("schema") if isinstance(writer, Mapping) else None
     version = writer.get("version") if isinstance(writer, Mapping) else writer
-    ours = f"this is lightning_rl {__version__}, which reads 0 to {SCHEMA}"
-    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 0:
+    ours = f"this is lightning_rl {__version__}, which reads schema {SCHEMA}"
+    if type(schema) is not int:
         raise CheckpointError(f"checkpoint {path} has schema {schema!r}; {ours}: it was changed, use another one")
-    if schema > SCHEMA:
+    if schema != SCHEMA:
         raise CheckpointError(
             f"checkpoint {path} was written by lightning_rl {version} with schema {schema}; {ours}: install "
-            f"lightning_rl {version} or newer to load it"
+            f"lightning_rl {version} to load it"
         )
     _check_lightning(checkpoint.get("pytorch-lightning_version"), path)
-    for older in range(schema, SCHEMA):
-        MIGRATIONS[older](checkpoint)
-    _rename_paths(checkpoint)
-    checkpoint.update(version_entry())
-    return checkpoint
 
 
 def _check_lightning(version: Any, path: Any) -> None:
@@ -356,29 +349,3 @@ def _check_lightning(version: Any, path: Any) -> None:
             f"checkpoint {path} was written with Lightning {version}; this version of lightning_rl restores those of "
             f"Lightning {oldest} up to {LIGHTNINGS}.x: load it with the versions that wrote it"
         )
-
-
-def _rename_paths(checkpoint: dict[str, Any]) -> None:
-    """Replace import paths of earlier versions in the config and in the description of the policy, in place."""
-    if isinstance(checkpoint.get("config"), Mapping):
-        checkpoint["config"] = with_current_paths(checkpoint["config"])
-    policy = checkpoint.get("policy")
-    if isinstance(policy, dict):
-        if isinstance(policy.get("class"), str):
-            policy["class"] = current_path(policy["class"])
-        if isinstance(policy.get("kwargs"), Mapping):
-            policy["kwargs"] = with_current_paths(policy["kwargs"], "policy")
-
-
-def _from_0(checkpoint: dict[str, Any]) -> None:
-    """Convert format 0 to 1: format 1 names its writer, and counts evaluations in env steps instead of epochs."""
-    config = checkpoint.get("config")
-    if isinstance(config, dict) and isinstance(config.get("evaluation"), dict) and "interval" in config["evaluation"]:
-        evaluates = config["evaluation"].pop("interval")
-        config["evaluation"].setdefault("every_env_steps", "5%" if evaluates else 0)
-        if isinstance(config.get("data"), dict):
-            config["data"].pop("iterations_per_epoch", None)
-
-
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], None]] = {0: _from_0}
-"""Format version → function that converts a checkpoint of it to the next one, in place."""

@@ -15,10 +15,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from lightning_rl.callbacks.rendering.pictures import as_rgb
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, EnvError, drawing_advice
-from lightning_rl.rendering.pictures import as_rgb
 from lightning_rl.rollouts.episodes import EpisodeTracker, episode_ends
 from lightning_rl.rollouts.worker_set import WorkerSet
 

@@ -37,7 +37,8 @@ __all__ = [
     "torch_loop",
 ]
 
-PACKAGE = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 
 Numbers = dict[str, float]
 Round = dict[str, Numbers]
@@ -59,7 +60,7 @@ class Side:
         """
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         # The package is found from other folders too, if it is not installed.
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         with tempfile.TemporaryDirectory(prefix="benchmark_") as folder:
             run_dir = Path(folder) / "run"
             command = [*self.command, f"--seed={seed}"]
@@ -108,7 +109,7 @@ def ours(name: str, *overrides: str, policy: str = "ppo", env: str = "cartpole")
 
 def torch_loop(name: str, *arguments: str) -> Side:
     """PPO on CartPole in plain torch (`torch_loop.py`), in this interpreter."""
-    return Side(name, (sys.executable, "-m", "lightning_rl.benchmark.torch_loop", *arguments))
+    return Side(name, (sys.executable, str(HERE / "torch_loop.py"), *arguments))
 
 
 def alternate(sides: Sequence[Side], repeats: int) -> list[Round]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.benchmark.sides import Learned, alternate, ours, report, torch_loop
+from lightning_rl.cli.benchmarks.sides import Learned, alternate, ours, report, torch_loop
 
 __all__ = ["LEARNED", "NO_EVALUATION", "SAME_WORK", "SCENARIOS", "SOLVED", "THROUGHPUT_LOOP", "machine", "measure"]
 

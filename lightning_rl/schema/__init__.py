@@ -1,0 +1,1 @@
+"""What keywords take: types and ranges read from signatures, and which code a file may name."""

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
         ScratchPolicy,
         ScriptedPolicy,
         SimpleQ,
-        build_policy,
     )
+    from lightning_rl.rllib.build_policy import build_policy
     from lightning_rl.rollouts.worker_set import RolloutWorker, WorkerSet
     from lightning_rl.runs.algorithm import Algorithm
     from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
@@ -163,7 +163,7 @@ _HOMES = {
     "VDN": "policies",
     "WorkerSet": "rollouts.worker_set",
     "XQC": "policies",
-    "build_policy": "policies",
+    "build_policy": "rllib.build_policy",
     "concat_samples": "sample_batch",
     "register_env": "envs.registry",
 }

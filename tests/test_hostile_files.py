@@ -212,7 +212,7 @@ TOUCH = "touch {place}/canary"
 SYSTEM = {"_target_": "os.system", "command": TOUCH}
 SHELL = {"args": TOUCH, "shell": True}
 EVIL_FILE = {"f": "{place}/evil.pt", "weights_only": False}
-FUNCTIONS, SEVERAL = "lightning_rl.policies.function_policy:FromFunctions", "lightning_rl.policies:MultiAgentPolicy"
+FUNCTIONS, SEVERAL = "lightning_rl.rllib.function_policy:FunctionPolicy", "lightning_rl.policies:MultiAgentPolicy"
 PPO_PATH = "lightning_rl.policies:PPO"
 
 # In the entry of a checkpoint that says how to build the policy.

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import yaml
 
+from lightning_rl import build_policy
 from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config.groups import shipped_conf
 from lightning_rl.data import RolloutDataModule
@@ -19,7 +20,7 @@ from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import import_object
 from lightning_rl.exploration import STRATEGIES, EpsilonGreedy
-from lightning_rl.policies import DQN, PPO, SAC, ScratchPolicy, build_policy
+from lightning_rl.policies import DQN, PPO, SAC, ScratchPolicy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.runs.algorithm import Algorithm

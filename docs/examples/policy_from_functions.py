@@ -1,4 +1,4 @@
-"""Policies made of functions: `build_policy` makes a class of them, `with_updates` changes an algorithm's.
+"""Policies made of functions: `build_policy` makes a class of them, or changes an algorithm's.
 
 A function is a method whose `self` is called `policy`. The classes are ordinary ones: they run under the Trainer and
 under `train.py policy=my_pkg:ActorCritic`, and in Ray workers.
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_rl import PPO, Algorithm, SampleBatch
+from lightning_rl import PPO, Algorithm, SampleBatch, build_policy
 from lightning_rl.losses import gae, policy_gradient, standardise
-from lightning_rl.policies import build_policy
 
 
 def add_advantages(policy: Any, fragment: SampleBatch) -> SampleBatch:
@@ -53,8 +52,9 @@ ActorCritic = build_policy(
     loss_fn=actor_critic_loss,
     stats_fn=lambda policy, rows: {"mean_reward": rows.rewards.mean()},
 )
-ClipHigher = PPO.with_updates(
+ClipHigher = build_policy(
     "ClipHigher",
+    base=PPO,
     loss_fn=clip_higher_loss,
     optimizer_fn=lambda policy, config: torch.optim.AdamW(policy.parameters(), lr=1e-3),
 )

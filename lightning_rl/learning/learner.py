@@ -84,7 +84,6 @@ class Learner:
         self._iteration: Iteration | None = None  # the one that is under way
         self._by_halves = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
         self._hooks: dict[str, list[Callable[..., None]]] = {}  # of the Trainer's callbacks, by name
-        self._loaded: dict[int, SampleBatch] = {}
         self.counts_env_steps = True
         self.other_agent_batches: Mapping[str, tuple[Any, SampleBatch]] | None = None
 
@@ -180,7 +179,7 @@ class Learner:
     def _iterate(self, steps: Callable[..., Iterator[Metrics]], *experience: Any) -> dict[str, float]:
         """One iteration with the gradient steps that the generator `steps(iteration, *experience)` takes."""
         policy, started = self.policy, time.perf_counter()
-        iteration = self._iteration = Iteration(self._enter_training())
+        iteration = self._iteration = Iteration(self.enter_training())
         self._hooks.clear()  # kept for this iteration only: callbacks change, and are no part of a copy of the policy
         if self._optimiser is not None:
             self._optimiser.set_lr(policy.env_steps)
@@ -202,7 +201,7 @@ class Learner:
         policy.learn_seconds = time.perf_counter() - started - iteration.wait_seconds
         return policy.iteration_metrics
 
-    def _enter_training(self) -> torch.Generator:
+    def enter_training(self) -> torch.Generator:
         """Set train mode and seed all randomness of learning by (seed, iteration, rank), so no generator is saved."""
         policy = self.policy
         policy.train()
@@ -577,60 +576,6 @@ class Learner:
             metrics |= self._apply(update.gradients)
         update.add_statistics_to(self.policy)
         return metrics
-
-    # -- RLlib's methods of learning on loaded batches -----------------------------------------------------------------
-    def load_batch(self, batch: SampleBatch, buffer_index: int = 0) -> int:
-        """Keep the rows of a fragment (or postprocessed rows) on the policy's device; returns how many there are.
-
-        Environment steps are counted and running statistics updated here, not in `learn_on_loaded_batch`.
-        """
-        policy, fragment = self.policy, is_fragment(batch)
-        if self.counts_env_steps and (
-            fragment or not policy.off_policy
-        ):  # replayed rows were counted when they were collected
-            policy.env_steps += sum_over_ranks(env_steps(batch))
-        self._enter_training()
-        rows = self.rows_of(batch).to(policy.device)
-        if fragment:
-            policy.update_filters(rows)
-        policy.iterations += 1
-        self._loaded[buffer_index] = rows
-        return rows.count
-
-    def num_loaded_rows(self, buffer_index: int = 0) -> int:
-        """The number of rows that `load_batch` stored under this index."""
-        rows = self._loaded.get(buffer_index)
-        return 0 if rows is None else rows.count
-
-    def learn_on_loaded_batch(self, offset: int = 0, buffer_index: int = 0) -> dict[str, float]:
-        """One gradient step on loaded rows: one of `minibatches` equal parts of them, from row `offset` on.
-
-        All sequences are learned from at once.
-
-        Returns:
-            The step's metrics.
-
-        Raises:
-            ConfigError: no rows are loaded under this index, or the offset is out of range.
-            NonFiniteError: as `step`.
-        """
-        count = self.num_loaded_rows(buffer_index)
-        if not count:
-            raise ConfigError(f"buffer_index={buffer_index} holds no rows: call load_batch_into_buffer first")
-        rows = self._loaded[buffer_index]
-        last = 0 if "seq_lens" in rows else count - 1
-        if not 0 <= offset <= last:
-            raise ConfigError(
-                f"offset={offset} in {count} loaded rows{' of sequences' * (not last)}; expected ≤ {last}"
-            )
-        part = rows if "seq_lens" in rows else rows[offset : offset + -(-count // self.minibatch_count(rows))]
-        policy = self.policy
-        if "learn_on_batch" in policy.overridden:
-            return policy.learn_on_batch(part)
-        policy.train()
-        policy.log_extra = True
-        self.optimiser.set_lr(policy.env_steps)
-        return means([self.step(part)[0]])
 
 
 def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:

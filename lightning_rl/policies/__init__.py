@@ -7,7 +7,6 @@ from lightning_rl.policies.a3c import A3C
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.appo import APPO
 from lightning_rl.policies.ars import ARS
-from lightning_rl.policies.build_policy import build_policy
 from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
@@ -71,5 +70,4 @@ __all__ = [
     "ScratchPolicy",
     "ScriptedPolicy",
     "SimpleQ",
-    "build_policy",
 ]

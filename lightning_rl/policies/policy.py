@@ -163,7 +163,6 @@ class Policy(FastAttributes, LightningModule):
     passes: int
     minibatches: int | None
     _mode_modules: list[nn.Module] | None = None
-    with_updates: ClassVar[Callable[..., Any]]  # `build_policy.py` defines it
 
     # -- construction -------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -746,44 +745,6 @@ class Policy(FastAttributes, LightningModule):
     def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
         """One iteration on gradient updates of workers; see `Learner.learn_on_gradients`."""
         return self.learner.learn_on_gradients(updates)
-
-    def load_batch_into_buffer(self, batch: SampleBatch, buffer_index: int = 0) -> int:
-        """Keep the rows of a fragment (or postprocessed rows) on this policy's device; returns how many there are."""
-        return self.learner.load_batch(batch, buffer_index)
-
-    def get_num_samples_loaded_into_buffer(self, buffer_index: int = 0) -> int:
-        """Rows that `load_batch_into_buffer` keeps under this number."""
-        return self.learner.num_loaded_rows(buffer_index)
-
-    def learn_on_loaded_batch(self, offset: int = 0, buffer_index: int = 0) -> dict[str, float]:
-        """One gradient step on loaded rows, from row `offset` on; see `Learner.learn_on_loaded_batch`."""
-        return self.learner.learn_on_loaded_batch(offset, buffer_index)
-
-    def learn_on_batch_from_replay_buffer(self, replay_actor: Any, policy_id: str = "default_policy") -> dict[str, Any]:
-        """Learn from rows that a replay buffer samples, and update their priorities with the TD errors.
-
-        Args:
-            replay_actor: a `LocalReplayBuffer`, or the Ray actor of one.
-            policy_id: the policy whose rows are sampled.
-
-        Returns:
-            Metrics; empty while the buffer samples nothing.
-
-        Raises:
-            ConfigError: the buffer has no rows of that policy.
-        """
-        remote = hasattr(replay_actor.replay, "remote")
-        # The object reference's own method gives its value without an import of Ray.
-        batch = replay_actor.replay.remote(policy_id).future().result() if remote else replay_actor.replay(policy_id)
-        if batch is None:
-            return {}
-        batch = batch.to(self.device)
-        result = self.learn_on_batch(batch)
-        if "weights" in batch and "td_errors" in batch:
-            errors = {policy_id: (batch.batch_indexes.cpu(), torch.as_tensor(batch["td_errors"]).cpu())}
-            update = replay_actor.update_priorities
-            (update.remote if remote else update)(errors)
-        return result
 
     @property
     def in_trainer(self) -> bool:

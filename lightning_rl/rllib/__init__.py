@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from lightning_rl import policies
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
 from lightning_rl.config.groups import group_options
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
 from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
+from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.models import ClassicActionDistribution as ActionDistribution  # noqa: F401
 from lightning_rl.rllib.models import TorchModelV2  # noqa: F401
@@ -39,14 +39,14 @@ from lightning_rl.rllib.samples_optimizer import (  # noqa: F401
     AsyncSamplesOptimizer,
     SyncSamplesOptimizer,
 )
-from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of  # noqa: F401
+from lightning_rl.rllib.torch_policy import Policy, TorchPolicy  # noqa: F401
+from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy  # noqa: F401
 from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: F401
 
-Policy, TorchPolicy = policies.ScratchPolicy, policies.Policy  # the abstract class there has no model either
 PolicyEvaluator = RolloutWorker
 ReplayActor = LocalReplayBuffer
-build_torch_policy = policies.build_policy
+build_torch_policy = build_policy
 Algorithm = Trainer
 
 
@@ -83,6 +83,6 @@ def __getattr__(name: str) -> Any:
         raise ConfigError(f"{name}: no policy {spelled!r}.{near} There are: {', '.join(known.values())}")
     policy = known[spelled]
     if found[2] == "TorchPolicy":
-        return import_object(defaults_of(policy)["policy"]["_target_"])
+        return torch_policy(policy)
     globals()[name] = Trainer.with_updates(name, default_policy=policy)
     return globals()[name]

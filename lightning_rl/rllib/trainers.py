@@ -6,20 +6,23 @@ import inspect
 import math
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
 from lightning_rl.config import compose_config
+from lightning_rl.config.groups import is_path
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
+from lightning_rl.rllib.torch_policy import TorchPolicy
 from lightning_rl.runs import algorithm
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
-__all__ = ["Trainer", "build_trainer", "defaults_of"]
+__all__ = ["Trainer", "build_trainer", "defaults_of", "torch_policy"]
 
 
 class Trainer(algorithm.Algorithm):
@@ -49,6 +52,7 @@ class Trainer(algorithm.Algorithm):
         policy = self.get_default_policy_class(given)
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
+        policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
         self.evaluation_interval = given.get("evaluation_interval")
         own = keywords_of(policy).get("config") if isinstance(policy, type) else None
         defaults = defaults_of(policy)
@@ -170,6 +174,20 @@ UPDATES = ("default_policy", "get_policy_class", "default_config", "validate_con
 def build_trainer(name: str, **changes: Any) -> type[Trainer]:
     """A trainer class; keywords as `Trainer.with_updates`."""
     return Trainer.with_updates(name, **changes)
+
+
+@cache
+def torch_policy(option: str) -> type[TorchPolicy]:
+    """The class of that option of `conf/policy`, with RLlib's methods, as `lightning_rl.rllib.PPOTorchPolicy`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    base = object_at(defaults_of(option)["policy"]["_target_"])
+    spelled = option.replace("_", "")
+    name = base.__name__ if base.__name__.lower() == spelled else spelled.upper()
+    namespace = {"__module__": "lightning_rl.rllib", "__doc__": base.__doc__}
+    return type(f"{name}TorchPolicy", (TorchPolicy, base), namespace)
 
 
 def defaults_of(policy: Any) -> dict[str, Any]:

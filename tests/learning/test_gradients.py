@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl import ScratchPolicy
+from lightning_rl import ScratchPolicy, build_policy
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.models.filters import RunningMoments
@@ -249,7 +249,7 @@ def test_extra_grad_process_fn_is_called_for_gradient_updates_with_a_loss_of_non
         "extra_grad_process_fn": lambda policy, optimizer, loss: {"no loss": float(loss is None)},
         "optimizer_fn": lambda policy: torch.optim.SGD(policy.parameters(), lr=0.1),
     }
-    here, there = (A3C.with_updates("Reporting", **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
+    here, there = (build_policy("Reporting", base=A3C, **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
     (fragment,) = fragments(here, 1)
     assert there.learn_on_gradients([(0, here.learner.gradient_update(fragment), True)])["no loss"] == 1.0
 
@@ -311,6 +311,7 @@ def test_microbatches_call_keep_learning_and_report_extra_grad_process_fn_s_metr
     (fragment,) = fragments(policy, 1)
     assert "loss" in policy.learn_on_batch(fragment) and policy.gradient_steps == 0
     reporting = small_policy(
-        A2C.with_updates("Reporting", extra_grad_process_fn=lambda policy: {"reported": 2.0}), microbatches=microbatches
+        build_policy("Reporting", base=A2C, extra_grad_process_fn=lambda policy: {"reported": 2.0}),
+        microbatches=microbatches,
     )
     assert reporting.learn_on_batch(fragment)["reported"] == 2.0

@@ -158,12 +158,12 @@ def test_learn_on_batch_calls_every_callback_s_hooks_with_the_rows_then_with_the
 
 def test_the_learner_s_seed_follows_the_rank_inside_a_fit_only() -> None:
     policy, trainer = scripted(), SimpleNamespace(callbacks=[], training=False, global_rank=3)
-    alone = policy.learner._enter_training().initial_seed()
+    alone = policy.learner.enter_training().initial_seed()
     assert alone == derive_seed(1, "learner", 0, 0)
     policy._trainer = trainer
-    assert not policy.in_trainer and policy.learner._enter_training().initial_seed() == alone
+    assert not policy.in_trainer and policy.learner.enter_training().initial_seed() == alone
     trainer.training = True
-    assert policy.in_trainer and policy.learner._enter_training().initial_seed() == derive_seed(1, "learner", 0, 3)
+    assert policy.in_trainer and policy.learner.enter_training().initial_seed() == derive_seed(1, "learner", 0, 3)
 
 
 def test_rows_of_scales_rewards_of_buffer_rows_for_off_policy_algorithms_only() -> None:

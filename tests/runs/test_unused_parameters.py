@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl import build_policy
 from lightning_rl.policies import A2C, APPO, ARS, DQN, ES, IMPALA, PG, PPO, R2D2, SAC, Policy, Rainbow, SimpleQ
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts import RolloutWorker
@@ -44,7 +45,7 @@ def test_reaches_every_parameter_is_false_for_custom_models_and_loss_functions()
     spaces = CARTPOLE.spaces()
     assert reaches_every_parameter(PPO(*spaces), None) and reaches_every_parameter(APPO(*spaces), None)
     assert not reaches_every_parameter(PPO(*spaces), "my_pkg.nets:Net")
-    own = PPO.with_updates("WithoutValues", loss_fn=loss_without_values)
+    own = build_policy("WithoutValues", base=PPO, loss_fn=loss_without_values)
     assert not reaches_every_parameter(own(*spaces), None) and not reaches_every_parameter(PG(*spaces), None)
 
 

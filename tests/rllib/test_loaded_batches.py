@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl import ScratchPolicy
+from lightning_rl import rllib
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.learner import Learner
-from lightning_rl.policies import A2C, DQN, PPO, R2D2, SAC, Policy
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from tests.envs.classic_control import CARTPOLE
@@ -21,10 +20,13 @@ from tests.learning.recording import recording
 from tests.models.parameters import parameter_vector
 from tests.refusals import not_refused
 
+A2C, DQN, PPO = rllib.A2CTorchPolicy, rllib.DQNTorchPolicy, rllib.PPOTorchPolicy
+R2D2, SAC = rllib.R2D2TorchPolicy, rllib.SACTorchPolicy
+Kind = type[rllib.TorchPolicy]
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 
 
-def policy_and_worker(policy: type[Policy], env: str = "CartPole-v1", **keywords: Any) -> tuple[Any, RolloutWorker]:
+def policy_and_worker(policy: Kind, env: str = "CartPole-v1", **keywords: Any) -> tuple[Any, RolloutWorker]:
     creator = EnvCreator(env)
     one = policy(*creator.spaces(), **{**SMALL, **keywords})
     return one, RolloutWorker(creator, one, fragment_length=20, seed=1)
@@ -33,7 +35,7 @@ def policy_and_worker(policy: type[Policy], env: str = "CartPole-v1", **keywords
 @pytest.mark.parametrize(
     ("policy", "env"), [(A2C, "CartPole-v1"), (DQN, "CartPole-v1"), (R2D2, "CartPole-v1"), (SAC, "Pendulum-v1")]
 )
-def test_learn_on_loaded_batch_equals_learn_on_batch(policy: type[Policy], env: str) -> None:
+def test_learn_on_loaded_batch_equals_learn_on_batch(policy: Kind, env: str) -> None:
     keywords = {"model": {"use_lstm": True, "lstm_cell_size": 8}} if policy is R2D2 else {}
     (one, worker), (twin, _) = policy_and_worker(policy, env, **keywords), policy_and_worker(policy, env, **keywords)
     fragment = worker.sample()
@@ -57,14 +59,14 @@ def test_learn_on_loaded_batch_reads_the_rows_of_one_minibatch_only(
     for changed in (slice(0, 0), unread, read):
         policy, worker = policy_and_worker(PPO, minibatches=minibatches)
         policy.load_batch_into_buffer(worker.sample(), buffer_index=1)
-        policy.learner._loaded[1].obs[changed] = 0.0
+        policy._loaded[1].obs[changed] = 0.0
         policy.learn_on_loaded_batch(offset=offset, buffer_index=1)
         ends.append(parameter_vector(policy))
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
 
 
 @pytest.mark.parametrize(("kind", "counted"), [(PPO, 20), (DQN, 0)], ids=["on policy", "replayed"])
-def test_load_batch_into_buffer_counts_on_policy_rows_and_fragments(kind: type[Policy], counted: int) -> None:
+def test_load_batch_into_buffer_counts_on_policy_rows_and_fragments(kind: Kind, counted: int) -> None:
     """The observation filter's statistics take in fragments only, as rows come from fragments already counted."""
     policy, worker = policy_and_worker(kind, observation_filter="mean_std")
     twin, _ = policy_and_worker(kind, observation_filter="mean_std")
@@ -107,8 +109,8 @@ def test_learn_on_loaded_batch_refuses_empty_buffers_and_offsets_beyond_the_rows
     assert recurrent.learn_on_loaded_batch()["loss"] != 0 and recurrent.gradient_steps == 1
 
 
-class RowCounter(ScratchPolicy):
-    """A ScratchPolicy that counts rows."""
+class RowCounter(rllib.Policy):
+    """A policy without a model that counts rows."""
 
     rows = 0
 
@@ -124,7 +126,7 @@ def test_a_scratch_policy_s_learn_on_batch_is_called_and_loading_begins_an_itera
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[type[Any]] = []
-    monkeypatch.setattr(Learner, "_enter_training", lambda self: begun.append(type(self.policy)))
+    monkeypatch.setattr(Learner, "enter_training", lambda self: begun.append(type(self.policy)))
     for kind in (PPO, RowCounter):
         policy = kind(*CARTPOLE.spaces())
         count = policy.load_batch_into_buffer(RolloutWorker(CARTPOLE, policy, fragment_length=20).sample())
@@ -153,7 +155,7 @@ def test_learn_on_batch_from_replay_buffer_learns_and_updates_priorities(alpha: 
     ("kind", "weighted", "updated"), [(DQN, True, True), (DQN, False, False), (PPO, True, False)], ids=str
 )
 def test_learn_on_batch_from_replay_buffer_returns_td_errors_of_weighted_rows_only(
-    kind: type[Policy], weighted: bool, updated: bool
+    kind: Kind, weighted: bool, updated: bool
 ) -> None:
     policy, worker = policy_and_worker(kind)
     rows = policy.learner.rows_of(worker.sample())

@@ -1,4 +1,4 @@
-"""Policies made of functions: what RLlib calls `build_torch_policy` and `with_updates`.
+"""Policies made of functions: what RLlib calls `build_torch_policy`.
 
 A function is a method whose `self` is called `policy`. `build_policy` returns a real class, so `isinstance`,
 checkpoints, workers and `python train.py policy=my_pkg:Mine` work as with any other policy.
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.policies.function_policy import FunctionPolicy, settings_of
 from lightning_rl.policies.policy import Policy
+from lightning_rl.rllib.function_policy import FunctionPolicy, settings_of
 from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["HOOKS", "build_policy"]
@@ -86,21 +86,6 @@ def build_policy(
     }
     bases = (*mixins, base) if derived else (FunctionPolicy, *mixins, base)
     return cast("type[Policy]", type(name, bases, namespace))
-
-
-def with_updates(cls: type[Policy], name: str | None = None, **hooks: Any) -> type[Policy]:
-    """A subclass with some methods replaced by functions, as `PPO.with_updates("Mine", loss_fn=my_loss)`.
-
-    Args:
-        name: of the class, `None`: this one's. Assign the class to a variable of that name at a module's top level:
-            checkpoints import it.
-        hooks: those of `build_policy`.
-    """
-    return build_policy(name or cls.__name__, base=cls, module=sys._getframe(1).f_globals["__name__"], **hooks)
-
-
-# Here and not in policy.py, which this file derives from.
-Policy.with_updates = classmethod(with_updates)  # type: ignore[assignment]
 
 
 def _constructor(base: type[Policy], hooks: Mapping[str, Any]) -> Callable[..., None]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.learning.function_optimiser import FunctionOptimiser
 from lightning_rl.learning.metrics import Metrics, as_tensors
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.custom import is_model
@@ -19,6 +18,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.policies.policy import Policy
+from lightning_rl.rllib.function_optimiser import FunctionOptimiser
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 

@@ -1,4 +1,4 @@
-"""build_policy and with_updates: the class that they give, and when and how each hook is called."""
+"""build_policy: the class that they give, and when and how each hook is called."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, build_policy
+from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, build_policy, rllib
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, import_object
-from lightning_rl.learning.function_optimiser import FunctionOptimiser
 from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models import Model
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, DQN, PG, PPO
 from lightning_rl.policies.advantages import advantage_rows
-from lightning_rl.policies.build_policy import HOOKS
+from lightning_rl.rllib.build_policy import HOOKS
+from lightning_rl.rllib.function_optimiser import FunctionOptimiser
 from lightning_rl.schema.signatures import keywords_of
 from tests.envs.classic_control import CARTPOLE
 from tests.models.parameters import parameter_vector
@@ -90,7 +90,7 @@ def half_loss(policy: Any, model: Any, dist_class: Any, train_batch: SampleBatch
     return [loss / 4, loss / 4]
 
 
-HalfPPO = PPO.with_updates(name="AnotherName", loss_fn=half_loss)  # checkpoints name it by its variable
+HalfPPO = build_policy("AnotherName", base=PPO, loss_fn=half_loss)  # checkpoints name it by its variable
 
 
 def sampled(policy: Any = None, **keywords: Any) -> SampleBatch:
@@ -101,7 +101,7 @@ def sampled(policy: Any = None, **keywords: Any) -> SampleBatch:
 def built(base: Any, **hooks: Any) -> Any:
     """A policy of the base's class with these hooks."""
     keywords = {name: hooks.pop(name) for name in ("passes", "minibatches", "lr", "optimizer") if name in hooks}
-    return base.with_updates("Built", **hooks)(*CARTPOLE.spaces(), **keywords)
+    return build_policy("Built", base=base, **hooks)(*CARTPOLE.spaces(), **keywords)
 
 
 # -- the class --------------------------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ def test_build_policy_takes_keyword_defaults_from_get_default_config() -> None:
     assert set(keywords_of(HalfPPO)) == set(keywords_of(PPO)) and HalfPPO(*CARTPOLE.spaces(), clip=0.1).clip == 0.1
 
 
-def test_with_updates_adds_hooks_and_leaves_its_base_unchanged() -> None:
-    third: Any = HalfPPO.with_updates("Third", stats_fn=lambda policy, batch: {"one": 1})
+def test_a_derived_class_adds_hooks_and_leaves_its_base_unchanged() -> None:
+    third: Any = build_policy("Third", base=HalfPPO, stats_fn=lambda policy, batch: {"one": 1})
     assert issubclass(third, HalfPPO) and set(third.hooks) == {"loss_fn", "stats_fn"}
     assert set(HalfPPO.hooks) == {"loss_fn"}
     assert third(*CARTPOLE.spaces(), passes=1, minibatches=1).learn_on_batch(sampled())["one"] == 1.0
@@ -157,7 +157,7 @@ def test_loss_fn_learns_what_an_equal_loss_method_learns() -> None:
         return policy_loss + 0.5 * (values - batch.value_targets).square().mean(), {"policy_loss": policy_loss}
 
     ends = []
-    for cls in (A2C, A2C.with_updates("Same", loss_fn=loss)):
+    for cls in (A2C, build_policy("Same", base=A2C, loss_fn=loss)):
         policy = cls(*CARTPOLE.spaces(), model={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}, seed=1)
         source = small_worker(policy)
         for _ in range(2):
@@ -182,16 +182,16 @@ ACTING_AND_GRADIENTS = {"action_sampler_fn": adam, "compute_gradients_fn": adam}
 @pytest.mark.parametrize(
     ("base", "hooks", "overridden", "has_loss"),
     [
-        (build_policy, {"loss_fn": actor_critic_loss}, set(), True),
-        (build_policy, {"compute_gradients_fn": adam}, {"compute_gradients"}, False),
-        (PPO.with_updates, {"postprocess_fn": add_advantages}, set(), True),
-        (PPO.with_updates, {"loss_fn": actor_critic_loss}, set(), True),
-        (PPO.with_updates, {"apply_gradients_fn": adam}, {"apply_gradients"}, True),
-        (PPO.with_updates, ACTING_AND_GRADIENTS, {"compute_actions", "compute_gradients"}, True),
+        (Policy, {"loss_fn": actor_critic_loss}, set(), True),
+        (Policy, {"compute_gradients_fn": adam}, {"compute_gradients"}, False),
+        (PPO, {"postprocess_fn": add_advantages}, set(), True),
+        (PPO, {"loss_fn": actor_critic_loss}, set(), True),
+        (PPO, {"apply_gradients_fn": adam}, {"apply_gradients"}, True),
+        (PPO, ACTING_AND_GRADIENTS, {"compute_actions", "compute_gradients"}, True),
     ],
 )
 def test_a_class_says_which_methods_its_hooks_replace(base: Any, hooks: Any, overridden: Any, has_loss: bool) -> None:
-    found = base("Built", **hooks)
+    found = build_policy("Built", base=base, **hooks)
     assert found.overridden == overridden and found.has_loss == has_loss
 
 
@@ -295,27 +295,30 @@ def squares(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Ten
 
 
 def test_build_policy_gives_the_class_the_caller_s_module_or_the_named_one() -> None:
-    """And `with_updates` the base's name, unless one is given."""
+    """And `PPOTorchPolicy.with_updates` the base's name, unless one is given."""
     assert build_policy("Here", loss_fn=squares).__module__ == __name__
     assert build_policy("There", loss_fn=squares, module="my_pkg.mine").__module__ == "my_pkg.mine"
-    derived = PPO.with_updates(loss_fn=squares)
-    assert (derived.__name__, derived.__module__) == ("PPO", __name__) and derived is not PPO
-    assert PPO.with_updates("Other", loss_fn=squares).__name__ == "Other"
+    derived = rllib.PPOTorchPolicy.with_updates(loss_fn=squares)
+    assert (derived.__name__, derived.__module__) == (
+        "PPOTorchPolicy",
+        __name__,
+    ) and derived is not rllib.PPOTorchPolicy
+    assert build_policy("Other", base=PPO, loss_fn=squares).__name__ == "Other"
 
 
-def test_build_policy_and_with_updates_support_recurrent_models_as_their_base_does() -> None:
+def test_build_policy_supports_recurrent_models_as_its_base_does() -> None:
     """A class with its own loss_fn only supports them."""
     memory = {"use_lstm": True, "lstm_cell_size": 8}
-    for policy_class in (build_policy("Free", loss_fn=squares), A2C.with_updates("Theirs", loss_fn=squares)):
+    for policy_class in (build_policy("Free", loss_fn=squares), build_policy("Theirs", base=A2C, loss_fn=squares)):
         assert policy_class(*CARTPOLE.spaces(), model=memory).is_recurrent
     with pytest.raises(UnsupportedSpaceError, match="Feedforward"):
-        DQN.with_updates("Feedforward", stats_fn=len)(*CARTPOLE.spaces(), model=memory)
+        build_policy("Feedforward", base=DQN, stats_fn=len)(*CARTPOLE.spaces(), model=memory)
 
 
 @pytest.mark.parametrize("changed", [{"lr": 0.5, "mine": 3}, {"lr": 0.5}, {}])
-def test_with_updates_gives_the_base_s_signature_with_defaults_of_get_default_config(changed: dict[str, Any]) -> None:
+def test_the_class_has_the_base_s_signature_with_defaults_of_get_default_config(changed: dict[str, Any]) -> None:
     """Keys that the base does not have become the default of `config`."""
-    derived = A2C.with_updates("Changed", get_default_config=lambda: changed)
+    derived = build_policy("Changed", base=A2C, get_default_config=lambda: changed)
     before, after = keywords_of(A2C), inspect.signature(derived.__init__).parameters
     places = ["self", "observation_space", "action_space", "config"]
     assert list(after)[:4] == places and set(after) - {*places} == before.keys() - {*places}
@@ -505,7 +508,7 @@ def test_a_policy_derived_from_a2c_gets_a2c_s_config_groups() -> None:
     assert config["policy"]["_target_"] == f"{__name__}:Derived" and config["policy"]["microbatches"] == 1
 
 
-Derived = A2C.with_updates("Derived", stats_fn=lambda policy, batch: {})
+Derived = build_policy("Derived", base=A2C, stats_fn=lambda policy, batch: {})
 
 
 def of_local_functions(directory: Path, *overrides: str, **hooks: Any) -> Algorithm:
@@ -514,7 +517,7 @@ def of_local_functions(directory: Path, *overrides: str, **hooks: Any) -> Algori
     def stats(policy: Any, batch: SampleBatch) -> dict[str, Any]:
         return {"two": 2}
 
-    local = HalfPPO.with_updates("Local", stats_fn=stats, **hooks)
+    local = build_policy("Local", base=HalfPPO, stats_fn=stats, **hooks)
     keys = [f"run_dir={directory}", "workers.fragment_length=16", *overrides]
     algorithm = Algorithm(local, "CartPole-v1", overrides=keys)
     assert algorithm.train()["train/two"] == 2.0

@@ -68,6 +68,7 @@ class PPO(Policy):
 
     supports_recurrent = True
     uses_every_parameter = True
+    free_log_std = True
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class PPO(Policy):
         entropy_coef: CoefficientSchedule = 0.0,
         kl_coef: Coefficient = 0.0,
         kl_target: Positive = 0.01,
-        target_kl: Positive | None = None,
+        target_kl: Positive | None = 0.1,
         standardise_advantages: bool = True,
         central_critic: bool = False,
         central_obs_size: Whole = 0,
@@ -129,6 +130,7 @@ class PPO(Policy):
             loss = loss - entropy_coef * metrics["entropy"] if entropy_coef else loss
         if self.log_extra or self.target_kl is not None:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
+        if self.log_extra:
             metrics["clip_fraction"] = clip_fraction(logp, batch.action_logp, clip)
         if self.has_kl_penalty:
             kl = self.acting_distribution(batch).kl(dist).mean()
@@ -145,8 +147,10 @@ class PPO(Policy):
         return F.mse_loss(values, batch.value_targets)
 
     def keep_learning(self, metrics: Metrics) -> bool:
-        """False once approx_kl from the policy that acted exceeds 1.5 × `target_kl`."""
-        return self.target_kl is None or mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
+        """False once approx_kl from the policy that acted exceeds 1.5 × `target_kl`; a loss may do without it."""
+        if self.target_kl is None or "approx_kl" not in metrics:
+            return True
+        return mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Adapt `kl_coef`."""

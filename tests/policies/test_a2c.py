@@ -1,4 +1,4 @@
-"""A2C's Gaussian actions: what `model.free_log_std=null` means there."""
+"""Gaussian actions of A2C and PPO: what `model.free_log_std=null` means there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from lightning_rl import A2C, PPO
+from lightning_rl import A2C, APPO, PPO
 from lightning_rl.errors import ConfigError
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
@@ -26,9 +26,16 @@ def log_std_varies(policy: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("kind", "asked", "varies"),
-    [(A2C, None, False), (A2C, True, False), (A2C, False, True), (PPO, None, True), (PPO, True, False)],
+    [
+        (A2C, None, False),
+        (A2C, True, False),
+        (A2C, False, True),
+        (PPO, None, False),
+        (PPO, False, True),
+        (APPO, None, True),
+    ],
 )
-def test_deviations_are_parameters_by_default_with_a2c_and_functions_of_the_observation_with_ppo(kind, asked, varies):
+def test_deviations_are_parameters_by_default_with_a2c_and_ppo(kind, asked, varies):
     assert log_std_varies(kind(OBS, BOX, model={**SMALL, "free_log_std": asked})) is varies
     if asked is None:
         assert log_std_varies(kind(OBS, BOX, model=SMALL)) is varies

@@ -3,17 +3,20 @@
     python scripts/oracle.py record before.json --root ../before     # of another checkout
     python scripts/oracle.py record after.json                       # of this one
     python scripts/oracle.py compare before.json after.json
+    python scripts/oracle.py record before.json --cases config help   # configs of all runs, and what the commands say
 
 Each case trains straight through and once more from a checkpoint of the middle. Recorded are digests of the weights,
 of the optimizer, of everything else in the last checkpoint that is an array (replay, environments, filters), and of
 the metrics without times. Names in a checkpoint do not count: only which arrays there are. Digests hold on one machine
-and one version of PyTorch.
+and one version of PyTorch. The cases "config" and "help" are kept as texts: the configs that the other cases compose,
+and the help of all verbs, the lists of all choices and the descriptions of their keys.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import difflib
 import hashlib
 import json
 import os
@@ -21,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+LISTS = ("policies", "envs", "experiments", "models", "explorations", "data", "loggers", "metrics")
+DESCRIBED = {"policies": "policy", "models": "model", "explorations": "exploration", "data": "data"}
 TIMES = ("time/", "sys/", "eval/share")
 COMMON = """experiment=none evaluation.episodes=1 evaluation.max_share=null evaluation.every_env_steps=128
     checkpoint.keep=20 checkpoint.every_env_steps=128 total_env_steps=256 workers.logical_workers=2 seed=3
@@ -104,23 +109,57 @@ def digests(run_dir: Path) -> dict[str, str]:
     }
 
 
+def command(root: Path, folder: str, *words: str) -> str:
+    """What the command line of a checkout says."""
+    environ = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    whole = (sys.executable, "-m", "lightning_rl", *words)
+    return subprocess.run(whole, cwd=folder, env=environ, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def configs(root: Path) -> dict[str, str]:
+    """The config of each case, as YAML."""
+    program = "import sys, yaml; from lightning_rl.config import compose_config; "
+    program += "print(yaml.safe_dump(compose_config(sys.argv[1:])))"
+    found = {}
+    for case, overrides in CASES.items():
+        words = (sys.executable, "-c", program, *COMMON.split(), *overrides.split(), "run_dir=run")
+        environ = {**os.environ, "PYTHONPATH": str(root)}
+        done = subprocess.run(words, cwd=root, env=environ, check=True, stdout=subprocess.PIPE, text=True)
+        found[case] = done.stdout
+    return found
+
+
+def helps(root: Path) -> dict[str, str]:
+    """What the command line says of itself, of all choices and of all keys."""
+    with tempfile.TemporaryDirectory(prefix="oracle_") as folder:
+        found = {"--help": command(root, folder, "--help")}
+        for verb in (line.split()[0] for line in found["--help"].splitlines() if line.startswith("  ")):
+            found[f"{verb} --help"] = command(root, folder, verb, "--help")
+        for section in ("stop", "env", "workers", "evaluation", "checkpoint", "trainer"):
+            found[f"describe {section}"] = command(root, folder, "describe", section)
+        for kind in LISTS:
+            found[f"list {kind}"] = command(root, folder, "list", kind)
+            for line in found[f"list {kind}"].splitlines() if kind in DESCRIBED else ():
+                if line.startswith("  ") and line[2] != " ":
+                    choice = f"{DESCRIBED[kind]}={line.split()[0]}"
+                    found[f"describe {choice}"] = command(root, folder, "describe", choice)
+        return found
+
+
 def record(root: Path, overrides: str) -> dict[str, dict[str, str]]:
     """The digests of a run without a stop, and of its copy that went on from the middle."""
-    environ = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-
-    def command(*words: str) -> None:
-        words = (sys.executable, "-m", "lightning_rl", *words)
-        subprocess.run(words, cwd=folder, env=environ, check=True, stdout=subprocess.DEVNULL)
-
     with tempfile.TemporaryDirectory(prefix="oracle_") as folder:
         whole, again = Path(folder, "whole"), Path(folder, "again")
-        command("train", f"run_dir={whole}", "logger=csv", *COMMON.split(), *overrides.split())
+        command(root, folder, "train", f"run_dir={whole}", "logger=csv", *COMMON.split(), *overrides.split())
         shutil.copytree(whole, again, ignore=shutil.ignore_patterns("status.json", "last.ckpt", "best_*"))
         middle, *later = sorted((again / "checkpoints").glob("step_*.ckpt"))
         for file in later:
             file.unlink()
-        command("resume", str(again), "--checkpoint", str(middle))
+        command(root, folder, "resume", str(again), "--checkpoint", str(middle))
         return {"straight": digests(whole), "resumed": digests(again)}
+
+
+TEXTS: dict[str, Callable[[Path], dict[str, str]]] = {"config": configs, "help": helps}
 
 
 def main() -> int:
@@ -130,7 +169,8 @@ def main() -> int:
     recorder = verbs.add_parser("record")
     recorder.add_argument("file", type=Path)
     recorder.add_argument("--root", type=Path, default=ROOT, help="the checkout that trains")
-    recorder.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES), metavar="CASE")
+    every = [*CASES, *TEXTS]
+    recorder.add_argument("--cases", nargs="*", default=every, choices=every, metavar="CASE")
     comparer = verbs.add_parser("compare")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)
@@ -138,20 +178,29 @@ def main() -> int:
     if given.verb == "record":
         recorded = json.loads(given.file.read_text()) if given.file.exists() else {}
         for case in given.cases:
+            if case in TEXTS:
+                recorded[case] = TEXTS[case](given.root.resolve())
+                given.file.write_text(json.dumps(recorded, indent=1))
+                continue
             recorded[case] = record(given.root.resolve(), CASES[case])
             same = "" if recorded[case]["straight"] == recorded[case]["resumed"] else "  (its resume differs)"
             print(f"{case}{same}", flush=True)
             given.file.write_text(json.dumps(recorded, indent=1))
         return 0
     before, after = (json.loads(path.read_text()) for path in (given.before, given.after))
-    differ = [
+    differ = sorted(
         f"{case}, {way}: {part}"
-        for case in before.keys() | after.keys()
+        for case in (before.keys() | after.keys()) - TEXTS.keys()
         for way in ("straight", "resumed")
         for part in ("weights", "optimizer", "data", "metrics")
         if before.get(case, {}).get(way, {}).get(part) != after.get(case, {}).get(way, {}).get(part)
-    ]
-    print("\n".join(sorted(differ)) or f"{len(before)} cases, no difference")
+    )
+    for case in TEXTS:
+        old, new = before.get(case, {}), after.get(case, {})
+        for name in sorted(old.keys() | new.keys()):
+            lines = [text.get(name, "").splitlines() for text in (old, new)]
+            differ += difflib.unified_diff(*lines, f"{case}: {name}, before", "after", n=0, lineterm="")
+    print("\n".join(differ) or f"{len(before)} cases, no difference")
     return 1 if differ else 0
 
 

@@ -50,6 +50,7 @@ from lightning_rl.policies.checkpoints import (
     set_counters,
 )
 from lightning_rl.policies.export import export_policy
+from lightning_rl.policies.replayed_sequences import sequences_of
 from lightning_rl.run_directory.checkpoint_files import check_version, version_entry
 from lightning_rl.sample_batch import (
     STEP_INPUTS,
@@ -665,6 +666,8 @@ class Policy(FastAttributes, LightningModule):
             return transition_rows(batch)
         if not self.off_policy:
             return self.flatten_fragment(batch)
+        if self.is_recurrent:
+            return sequences_of(batch, self.max_seq_len, self.gamma)
         batch = batch.copy()
         for name in self.read_before():
             if name in batch:

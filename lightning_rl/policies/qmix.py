@@ -23,7 +23,6 @@ from lightning_rl.policies.replayed_sequences import (
     run_burn_in,
     select_rows,
     sequence_loss,
-    sequences_of,
 )
 from lightning_rl.policies.simple_q import SOFT_UPDATE_TAU, next_step
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
@@ -130,12 +129,6 @@ class QMIX(Policy):
         return size if self.group.state is None else size - group_model.members_size
 
     # -- learning -----------------------------------------------------------------------------------------------------
-    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """The fragment as transitions; with memory in sequences, each row with the model's inputs of the next step."""
-        if not self.is_recurrent:
-            return super().postprocess_trajectory(batch)
-        return sequences_of(batch, self.max_seq_len, self.gamma)
-
     def q_values(self, model: GroupQModel, batch: SampleBatch) -> Tensor:
         """The members' Q-values `[N, n, A]`, −∞ at forbidden actions; burn-in rows have no gradient."""
         if "burn_in" not in batch or not torch.is_grad_enabled() or not bool(batch["burn_in"].any()):

@@ -19,7 +19,6 @@ from lightning_rl.policies.replayed_sequences import (
     run_burn_in,
     select_rows,
     sequence_loss,
-    sequences_of,
 )
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import Positive, Probability
@@ -74,12 +73,6 @@ class R2D2(DQN):
                 f"policy.num_atoms={self.num_atoms}, policy.num_quantiles={self.num_quantiles}: R2D2 learns means; set "
                 "both to 1, or use dqn"
             )
-
-    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """The fragment as rows in sequences, each with the model's inputs of the next step."""
-        if not self.is_recurrent:
-            return super().postprocess_trajectory(batch)
-        return sequences_of(batch, self.max_seq_len, self.gamma)
 
     def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Q-values of all rows; the state after the burn-in rows carries no gradient."""

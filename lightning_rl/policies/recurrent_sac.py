@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.model import InputDict
-from lightning_rl.policies.replayed_sequences import sequence_index, sequence_priorities, sequences_of, trained_rows
+from lightning_rl.policies.replayed_sequences import sequence_index, sequence_priorities, trained_rows
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import LearningRate, Probability
@@ -52,12 +52,6 @@ class RecurrentSAC(SAC):
     ) -> None:
         self.priority_eta = priority_eta
         super().__init__(observation_space, action_space, lr=lr, **keywords)
-
-    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """The fragment as rows in sequences, each with the model's inputs of the next step."""
-        if not self.is_recurrent:
-            return super().postprocess_trajectory(batch)
-        return sequences_of(batch, self.max_seq_len, self.gamma)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """SAC's losses of the trained rows, with what actor and critics remember at each."""

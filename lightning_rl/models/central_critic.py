@@ -14,6 +14,7 @@ from lightning_rl.models.filters import MeanStdFilter, NoFilter
 from lightning_rl.models.layers import MLP, ValueHead
 from lightning_rl.models.model import InputDict, LastForward, Model
 from lightning_rl.models.model_wrapper import ModelWrapper
+from lightning_rl.models.simba import ResidualMLP
 
 __all__ = ["CentralCritic", "actor_options", "used_central_obs_size"]
 
@@ -80,14 +81,11 @@ class CentralCritic(ModelWrapper, Model):
         self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
         self.filter = MeanStdFilter(central_obs_size) if normalise else NoFilter()
         initializer = config["fcnet_weights_initializer"]
-        self.value_trunk = MLP(
-            central_obs_size + self.preprocessor.size,
-            config["fcnet_hiddens"],
-            config["fcnet_activation"] or "linear",
-            initializer,
-            layer_norm=config["layer_norm"],
-            batch_norm=config["batch_norm"],
-        )
+        size, activation = central_obs_size + self.preprocessor.size, config["fcnet_activation"] or "linear"
+        layers = size, config["fcnet_hiddens"], activation
+        norms = {key: config[key] for key in ("layer_norm", "batch_norm")}
+        residual = config["fcnet_residual"]
+        self.value_trunk = ResidualMLP(*layers) if residual else MLP(*layers, initializer, **norms)
         self.value_head = ValueHead(self.value_trunk.size, initializer)
         self._last = LastForward()
 

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from lightning_rl.losses.returns import gae
 from lightning_rl.models import Model
 from lightning_rl.models.central_critic import CentralCritic
+from lightning_rl.models.simba import ResidualMLP
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.policies.advantages import all_values
 from lightning_rl.rollouts import RolloutWorker
@@ -91,6 +92,13 @@ def test_the_value_is_an_mlp_of_central_and_own_observation() -> None:
     joined = torch.cat([fragment.central_obs, fragment.obs], dim=2)
     expected = policy.model.value_head.linear(policy.model.value_trunk.layers[0](joined).relu()).squeeze(2)
     assert_close(policy.values(fragment.obs, fragment), expected)
+
+
+def test_the_critic_has_residual_layers_where_the_actor_has() -> None:
+    policy = made(model={"fcnet_hiddens": [7, 7], "fcnet_residual": True})
+    fragment = fragment_of(policy)
+    assert type(policy.model.value_trunk) is type(policy.model.wrapped.trunk) is ResidualMLP
+    assert policy.values(fragment.obs, fragment).isfinite().all()
 
 
 def test_advantages_are_those_of_the_central_values() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -254,6 +255,13 @@ class Learner:
                 if stepped or taken == 0:
                     yield metrics
                 if not stepped:
+                    if taken == 0:
+                        warnings.warn(
+                            f"no gradient step was taken: {type(policy).__name__}.keep_learning refused the first. "
+                            "Rows whose action_logp is not that of the policy are too far from it for "
+                            "policy.target_kl; null learns from them",
+                            stacklevel=2,
+                        )
                     return
                 taken += 1
 

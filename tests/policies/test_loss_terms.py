@@ -78,6 +78,14 @@ def test_ppo_s_keep_learning_is_false_beyond_1_5_times_target_kl(approx_kl: floa
     assert policy.keep_learning({"approx_kl": torch.tensor(9.0)})
 
 
+def test_rows_too_far_from_the_policy_are_not_learned_from_and_that_is_said() -> None:
+    policy, batch = policy_and_older_rows(PPO)
+    batch["action_logp"] = batch.action_logp - 3.0
+    with pytest.warns(UserWarning, match="target_kl"):
+        policy.learn_on_batch(batch)
+    assert policy.gradient_steps == 0
+
+
 @pytest.mark.parametrize("policy_class", ON_POLICY)
 def test_value_coef_times_value_loss_is_added_to_the_loss(policy_class: type[Policy]) -> None:
     policy, batch = policy_and_older_rows(policy_class)

@@ -24,7 +24,7 @@ from lightning_rl.config.descriptions import REPLAY, argument_docs, choices, tar
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 
 ROOMS = {
-    "algorithm": "Training from Python",
+    "runs.algorithm": "Training from Python",
     "policies": "Policies",
     "sample_batch": "Batches of experience",
     "models": "Models",

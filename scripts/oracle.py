@@ -118,15 +118,17 @@ def command(root: Path, folder: str, *words: str) -> str:
 
 def configs(root: Path) -> dict[str, str]:
     """The config of each case, as YAML."""
-    program = "import sys, yaml; from lightning_rl.config import compose_config; "
-    program += "print(yaml.safe_dump(compose_config(sys.argv[1:])))"
-    found = {}
-    for case, overrides in CASES.items():
-        words = (sys.executable, "-c", program, *COMMON.split(), *overrides.split(), "run_dir=run")
-        environ = {**os.environ, "PYTHONPATH": str(root)}
-        done = subprocess.run(words, cwd=root, env=environ, check=True, stdout=subprocess.PIPE, text=True)
-        found[case] = done.stdout
-    return found
+    program = """if True:
+        import json, sys, yaml
+        from lightning_rl.config import compose_config
+        cases = json.loads(sys.argv[1])
+        print(json.dumps({case: yaml.safe_dump(compose_config(words)) for case, words in cases.items()}))"""
+    cases = {case: [*COMMON.split(), *overrides.split(), "run_dir=run"] for case, overrides in CASES.items()}
+    environ = {**os.environ, "PYTHONPATH": str(root)}
+    words = (sys.executable, "-c", program, json.dumps(cases))
+    return json.loads(
+        subprocess.run(words, cwd=root, env=environ, check=True, stdout=subprocess.PIPE, text=True).stdout
+    )
 
 
 def helps(root: Path) -> dict[str, str]:

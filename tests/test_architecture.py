@@ -27,6 +27,7 @@ APART = {
     "deploy",
     "version",
 }  # public names, and files that import nothing
+FOLDERS = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
 MOST_FLOORS, MOST_ROOMS = 10, 24
 # Arrows that point down and are forbidden all the same.
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}
@@ -54,7 +55,7 @@ MODULES = {module_of(file) for file in FILES}
 def room(module: str) -> str:
     """ "models" of "lightning_rl.models.catalog"; "root" of a file beside the rooms, "" of one that stands apart."""
     name = module.split(".")[1] if "." in module else ""
-    return name if (PACKAGE / name / "__init__.py").exists() and name else "" if name in APART else "root"
+    return name if name in FOLDERS else "" if name in APART else "root"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Files of a run directory beside checkpoints and curves: configuration, status, lock; and lists of runs.
+"""Files of a run directory: checkpoints, configuration, status, lock; and lists of runs.
 
-Nothing here imports torch or Lightning, so that `lightning-rl list runs` is fast.
+Only `checkpoint_files` imports torch, and nothing Lightning, so that `lightning-rl list runs` is fast.
 """

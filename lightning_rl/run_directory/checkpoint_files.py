@@ -323,7 +323,7 @@ def check_version(checkpoint: Mapping[str, Any], path: Any) -> None:
     Raises:
         CheckpointError: it was written in a format that cannot be read here; one without an entry is of today's.
     """
-    writer = checkpoint.get(WRITTEN_BY, {"version": __version__, "schema": SCHEMA})
+    writer = {**version_entry(), **checkpoint}[WRITTEN_BY]
     schema = writer.get("schema") if isinstance(writer, Mapping) else None
     version = writer.get("version") if isinstance(writer, Mapping) else writer
     ours = f"this is lightning_rl {__version__}, which reads schema {SCHEMA}"

@@ -6,12 +6,10 @@ A new algorithm overrides `postprocess_trajectory` (the columns that its loss ne
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,7 +20,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.envs.action_masks import flat_mask
-from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, did_you_mean
+from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
 from lightning_rl.fast_torch import FastAttributes, set_mode
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
@@ -50,6 +48,7 @@ from lightning_rl.policies.checkpoints import (
     set_counters,
 )
 from lightning_rl.policies.export import export_policy
+from lightning_rl.policies.policy_type import PolicyType
 from lightning_rl.policies.replayed_sequences import sequences_of
 from lightning_rl.run_directory.checkpoint_files import check_version, version_entry
 from lightning_rl.sample_batch import (
@@ -78,19 +77,7 @@ VERBS = ("compute_actions", "env_actions", "learn_on_batch", "compute_gradients"
 OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")
 
 
-def freeze_afterwards(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Let the constructor of a policy's own class freeze parameters, when all constructors have made theirs."""
-
-    @functools.wraps(constructor)
-    def construct(self: Policy, *args: Any, **keywords: Any) -> None:
-        constructor(self, *args, **keywords)
-        if type(self).__init__ is construct and self._frozen_names:
-            self._freeze_parameters()
-
-    return construct
-
-
-class Policy(FastAttributes, LightningModule):
+class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
@@ -151,8 +138,7 @@ class Policy(FastAttributes, LightningModule):
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
     free_log_std: ClassVar[bool] = False  # what `model.free_log_std=null` means for Gaussian actions
 
-    _frozen_names: tuple[str, ...] = ()  # `freeze`
-
+    freeze: tuple[str, ...] = ()  # names of parameters, or patterns of names
     policy_id: str | None = None  # among the policies of several agents
 
     observation_space: gym.Space[Any]
@@ -167,22 +153,13 @@ class Policy(FastAttributes, LightningModule):
 
     # -- construction -------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Set `overridden`, `reads_outputs` and `has_loss`; let the constructor check its keywords."""
+        """Set `overridden`, `reads_outputs` and `has_loss`."""
         super().__init_subclass__(**keywords)
-        if "__init__" in vars(cls):
-            cls.__init__ = freeze_afterwards(check_keywords("policy")(cls.__init__))
         cls.overridden = frozenset(verb for verb in VERBS if getattr(cls, verb) is not getattr(Policy, verb))
         cls.reads_outputs = any(getattr(cls, name) is not getattr(Policy, name) for name in OUTPUT_READERS)
         cls.has_loss = cls.loss is not Policy.loss
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Store the constructor's arguments, from which workers and checkpoints build the same policy again."""
-        policy = super().__new__(cls)
-        object.__setattr__(policy, "_constructor", (args, kwargs))
-        return policy
-
-    @freeze_afterwards
-    @check_keywords("policy")
+    @check_keywords("policy")  # the keywords that a subclass handed on
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -205,7 +182,7 @@ class Policy(FastAttributes, LightningModule):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        self._frozen_names = tuple(freeze)
+        self.freeze = tuple(freeze)
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
         self._set_basic_attributes(observation_space, action_space, gamma, seed)
@@ -257,25 +234,6 @@ class Policy(FastAttributes, LightningModule):
                 f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
                 "lightning_rl.ScratchPolicy, for which no model and no optimizer are built"
             )
-
-    def _freeze_parameters(self) -> None:
-        """Stop the gradients of the parameters that `freeze` names.
-
-        Raises:
-            ConfigError: a pattern matches no parameter, or none is left to train.
-        """
-        named = {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
-        for pattern in self._frozen_names:
-            found = [name for name in named if fnmatchcase(name, pattern)]
-            if not found:
-                raise ConfigError(
-                    f"policy.freeze: {pattern!r} matches no parameter.{did_you_mean(pattern, named)} They are "
-                    f"{', '.join(named)}"
-                )
-            for name in found:
-                named[name].requires_grad_(False)
-        if not any(parameter.requires_grad for parameter in named.values()):
-            raise ConfigError(f"policy.freeze={list(self._frozen_names)} leaves no parameter to train")
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The model of a model config, and the class of action distributions over its outputs."""

@@ -40,6 +40,7 @@ __all__ = [
     "OneOf",
     "Section",
     "call_with_accepted_args",
+    "check_arguments",
     "check_fields",
     "check_keywords",
     "coerce",
@@ -159,49 +160,48 @@ def constructor_arguments(
     return tuple(placed), named
 
 
-def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make a constructor check its arguments against its annotations; 1e5 is accepted where an integer belongs.
+def check_arguments(
+    section: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], owner: Any = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, checked against the target's annotations; 1e5 is accepted where an integer belongs.
 
     Arguments without an annotation, or with one that says nothing about plain values, are not checked.
 
     Args:
         section: the config section whose keys the keywords are, for messages.
+        target: a class, whose constructor may hand keywords on to its base class; or a constructor.
+        args, kwargs: that it is called with, without `self`.
+        owner: the class whose keywords a message suggests; `None`: the target.
 
-    Raises (the constructor):
+    Raises:
         ConfigError: a keyword is unknown, or a value does not fit.
     """
+    by_place, hints, takes_all = _arguments_of(target)
+    for name in () if takes_all else kwargs.keys() - hints.keys():
+        known = [each for each in keywords_of(owner or target) if each not in by_place]
+        raise ConfigError(unknown_key(section, name, known), key=f"{section}.{name}", value=kwargs[name])
+    placed = [coerce(f"{section}.{name}", value, hints[name]) for name, value in zip(by_place, args, strict=False)]
+    named = {name: coerce(f"{section}.{name}", value, hints.get(name, Any)) for name, value in kwargs.items()}
+    return (*placed, *args[len(placed) :]), named
+
+
+@functools.lru_cache(maxsize=256)
+def _arguments_of(target: Any) -> tuple[list[str], dict[str, Any], bool]:
+    """The names of arguments that may be passed by position; all names → type hints; whether it takes any keyword."""
+    parameters = inspect.signature(_constructors(target)[0]).parameters.values()
+    by_place = [p.name for p in parameters if p.kind in BY_PLACE and p.name != "self"]
+    hints = {**dict.fromkeys(by_place, Any), **hints_of(target)}
+    return by_place, hints, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Make a constructor check its arguments by `check_arguments`; `section` is the one whose keys they are."""
 
     def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
-        if not set(getattr(constructor, "__annotations__", ())) - {"return"}:
-            return constructor
-        hints: dict[str, Any] = {}
-        names: list[str] = []
-        placeable: list[str] = []  # names of arguments that may be passed by position
-        takes_all = False  # whether `**keywords` hand others on
-
         @functools.wraps(constructor)
         def check(*args: P.args, **kwargs: P.kwargs) -> None:
-            nonlocal takes_all
-            if not names:  # at first use: annotations may name what the module defines later
-                parameters = inspect.signature(constructor).parameters
-                names.extend(parameters)
-                placeable.extend(name for name in names if parameters[name].kind in BY_PLACE)
-                hints.update(_hints(constructor))
-                takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-            unknown = [] if takes_all else [name for name in kwargs if name not in names]
-            if unknown:
-                known = [name for name in keywords_of(type(args[0])) if name not in placeable]
-                key = f"{section}.{unknown[0]}"
-                raise ConfigError(unknown_key(section, unknown[0], known), key=key, value=kwargs[unknown[0]])
-            placed = [
-                coerce(f"{section}.{name}", value, hints[name]) if name in hints else value
-                for name, value in zip(placeable, args, strict=False)
-            ]
-            named = {
-                name: coerce(f"{section}.{name}", value, hints[name]) if name in hints and name in names else value
-                for name, value in kwargs.items()
-            }
-            constructor(*placed, *args[len(placed) :], **named)  # type: ignore[arg-type]  # pyright: ignore
+            placed, named = check_arguments(section, constructor, args[1:], kwargs, owner=type(args[0]))
+            constructor(args[0], *placed, **named)  # type: ignore[arg-type]  # pyright: ignore
 
         return check
 

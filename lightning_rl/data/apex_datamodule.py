@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from torch import Tensor
+
 from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.data.apex_hooks import ClipRewards, InitialPriorities
 from lightning_rl.data.datamodule import RolloutDataModule
@@ -210,9 +212,9 @@ class ApexDataModule(ReplayDataModule):
             self.ratio.record_steps()
         return batch
 
-    def update_priorities(self, batch: Any) -> None:
-        """Send the TD errors of a batch to its shard."""
-        self.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
+    def update_priorities(self, batch: SampleBatch, td_errors: Tensor) -> None:
+        """Send the TD errors `[N]` of a batch to its shard."""
+        self.replay.update_priorities(batch.batch_indexes, td_errors)
 
     def pop_iteration_metrics(self) -> dict[str, float]:
         """The metrics of replay, the largest staleness of a fragment, and the number of late priorities."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.kinds_of_data import kind_of_data
@@ -41,9 +42,9 @@ class FragmentDraws:
                 return
             yield draw if self.device.type == "cpu" else draw._replace(rows=to_device(draw.rows, self.device))
 
-    def update_priorities(self, batch: SampleBatch) -> None:
+    def update_priorities(self, batch: SampleBatch, td_errors: Tensor) -> None:
         """Set the priorities of a drawn batch's rows by its TD errors."""
-        self.replay.update_priorities(batch)
+        self.replay.update_priorities(batch, td_errors)
 
 
 class PolicyFeeds:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.device_transfer import to_device
@@ -86,9 +87,9 @@ class ReplayDraws:
             if left <= 0 and self.replay.due <= 0:
                 return
 
-    def update_priorities(self, batch: SampleBatch) -> None:
-        """Set the priorities of a drawn batch's rows by its TD errors."""
-        self.replay.update_priorities(batch)
+    def update_priorities(self, batch: SampleBatch, td_errors: Tensor) -> None:
+        """Set the priorities of a drawn batch's rows by their TD errors `[N]`."""
+        self.replay.update_priorities(batch, td_errors)
 
 
 class ReplayDataModule(RolloutDataModule):
@@ -305,10 +306,10 @@ class ReplayDataModule(RolloutDataModule):
             self.replay.env_steps = self._policy().env_steps
         return self.replay.sample(steps * self.batch_size // self.ranks, self._generator)
 
-    def update_priorities(self, batch: SampleBatch) -> None:
-        """Set the priorities of a drawn batch's rows by its TD errors."""
+    def update_priorities(self, batch: SampleBatch, td_errors: Tensor) -> None:
+        """Set the priorities of a drawn batch's rows by their TD errors `[N]`."""
         if isinstance(self.replay, PrioritizedReplayBuffer):
-            self.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
+            self.replay.update_priorities(batch.batch_indexes, td_errors)
 
     def pop_iteration_metrics(self) -> dict[str, float]:
         """The metrics of the rollouts, the rows in the buffer, and the gradient steps."""

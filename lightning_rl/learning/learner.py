@@ -70,6 +70,7 @@ class Learner:
         custom_losses: extra losses that are added to the policy's own.
 
     Attributes:
+        td_errors: of the last gradient step's rows `[N]`, if the loss gives them.
         counts_env_steps: whether the learner counts environment steps; False for one of several policies in the same
             environments, whose steps `MultiAgentLearner` counts.
         other_agent_batches: while one of several policies learns: policy id → (policy, its fragment in the same
@@ -84,6 +85,7 @@ class Learner:
         self._optimiser = optimiser
         self._iteration: Iteration | None = None  # the one that is under way
         self._by_halves = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
+        self.td_errors: Tensor | None = None
         self._hooks: dict[str, list[Callable[..., None]]] = {}  # of the Trainer's callbacks, by name
         self.counts_env_steps = True
         self.other_agent_batches: Mapping[str, tuple[Any, SampleBatch]] | None = None
@@ -114,6 +116,14 @@ class Learner:
     @optimiser.setter
     def optimiser(self, optimiser: Optimiser) -> None:
         self._optimiser = optimiser
+
+    def _priorities(self) -> Tensor:
+        if self.td_errors is None:
+            raise ConfigError(
+                f"{type(self.policy).__name__}.loss gives no metric td_errors, of which rows get their priorities: "
+                "return it among the metrics, or set data.prioritized=false and data.initial_priorities=false"
+            )
+        return self.td_errors
 
     # -- an iteration -------------------------------------------------------------------------------------------------
     def learn_on(self, batch: Any) -> dict[str, float]:
@@ -154,7 +164,7 @@ class Learner:
 
         Args:
             draws: an iterable of pairs (rows, number of gradient steps on them), with a method
-                `update_priorities(batch)`; a loss may set the column "td_errors" `[N]`, which become the priorities.
+                `update_priorities(rows, td_errors)`, which gets the metric "td_errors" `[N]` of rows drawn by priority.
 
         Returns:
             Means of the metrics over the gradient steps; only the learning rate if there were no steps.
@@ -238,8 +248,6 @@ class Learner:
             # After the last step, so that acting and learning use the same statistics and the first ratio of an
             # iteration is exactly 1.
             policy.update_filters(new_rows(rows))
-        elif "td_errors" in rows:
-            batch["td_errors"] = rows["td_errors"]  # the priorities of replayed rows
 
     def _steps_on_rows(
         self, iteration: Iteration, rows: SampleBatch, fragment: SampleBatch | None = None
@@ -271,14 +279,12 @@ class Learner:
             for rows, steps in _count_wait(iter(draws), iteration):
                 if not policy.training:  # acting has set eval mode
                     policy.train()
-                for batch in policy.batches_of(self.scale_rewards(rows), steps):
+                for batch in policy.prepare(self.scale_rewards(rows), steps):
                     policy.log_extra = len(iteration.steps) % LOG_EVERY == 0
                     yield self._learn_by_class(batch) if by_class else self.step(batch)[0]
                     iteration.batch = batch
-                if (
-                    iteration.batch is not None and "weights" in iteration.batch
-                ):  # drawn by priority, one batch at a time
-                    draws.update_priorities(iteration.batch)
+                if "weights" in rows:  # drawn by priority, one batch at a time
+                    draws.update_priorities(rows, self._priorities())
 
     def _steps_on_gradients(
         self, iteration: Iteration, updates: Iterable[tuple[int, GradientUpdate, bool]]
@@ -299,6 +305,9 @@ class Learner:
             ConfigError: it did not return a mapping of numbers.
         """
         stats: Any = self.policy.learn_on_batch(rows)
+        if isinstance(stats, Mapping) and "td_errors" in stats:
+            stats = dict(stats)
+            self.td_errors = torch.as_tensor(stats.pop("td_errors"))
         return as_tensors(_flat_numbers(type(self.policy).__name__, {} if stats is None else stats))
 
     # -- a gradient step ----------------------------------------------------------------------------------------------
@@ -361,7 +370,10 @@ class Learner:
                 loss = loss + explored[0]
                 extra_metrics |= {f"exploration/{name}": value for name, value in explored[1].items()}
             model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in policy.model.metrics().items()}
-            return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
+            metrics = {"loss": loss, **metrics, **extra_metrics, **model_metrics}
+            td_errors = metrics.pop("td_errors", None)
+            self.td_errors = None if td_errors is None else td_errors.detach()
+            return loss, metrics
 
     def minibatch_count(self, rows: SampleBatch) -> int:
         """Gradient steps of a sweep over these rows; the same number on every rank, whatever its number of rows.
@@ -481,18 +493,13 @@ class Learner:
         restored afterwards.
 
         Raises:
-            ConfigError: `loss` sets no "td_errors".
+            ConfigError: `loss` gives no "td_errors".
         """
         policy, rows = self.policy, self.scale_rewards(rows)
         with policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(policy.action_seed)
-            policy.loss(rows)
-        if "td_errors" not in rows:
-            raise ConfigError(
-                f"{type(policy).__name__}.loss does not set the column td_errors, of which rows get their first "
-                "priorities: set data.initial_priorities=false"
-            )
-        return rows["td_errors"].abs()
+            self.td_errors = policy.loss(rows)[1].get("td_errors")
+        return self._priorities().abs()
 
     # -- gradients between copies --------------------------------------------------------------------------------------
     def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:

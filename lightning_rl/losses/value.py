@@ -16,7 +16,6 @@ __all__ = [
     "expectile",
     "explained_variance",
     "huber",
-    "mean_huber",
     "quantile_huber",
     "td_targets",
     "value_change_clipped_error",
@@ -24,7 +23,7 @@ __all__ = [
     "value_rescale_inverse",
 ]
 
-ELEMENTWISE, MEAN = 0, 1  # reduction codes of torch's kernels
+ELEMENTWISE = 0  # of the reduction codes of torch's kernels
 
 
 @torch.no_grad()
@@ -85,11 +84,6 @@ def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
     """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35."""
     # Not F.huber_loss: for a batch of 64, its Python checks cost more than its kernel.
     return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), ELEMENTWISE, delta)
-
-
-def mean_huber(errors: Tensor, delta: float = 1.0) -> Tensor:
-    """The mean of `huber`, a scalar, in the same operation."""
-    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), MEAN, delta)
 
 
 def expectile(errors: Tensor, tau: float) -> Tensor:

@@ -98,23 +98,20 @@ class DQN(SimpleQ):
         return super().make_model_and_action_dist(model, **head)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """Mean over the rows of weight · loss; sets the column "td_errors", which become the rows' priorities."""
+        """Mean over the rows of weight · loss."""
         if self.noisy:
             resample_noise(self.model)
             resample_noise(self.target_model)
-        if "td_targets" in batch:
-            following = batch["td_targets"]
-        else:
-            with torch.no_grad():
-                following = self.bootstrap_values(batch) if self.distributional else self.targets(batch)
+        with torch.no_grad():
+            following = self.bootstrap_values(batch) if self.distributional else self.targets(batch)
         _, returns = self.q_values(self.model, batch)
         taken = self.gather_actions(returns, batch.actions)
         if self.distributional:
             errors, td_errors = self.distribution_losses(taken, following, batch)
-            loss, batch["td_errors"] = self.loss_and_priorities(errors, td_errors.detach(), batch)
         else:
-            loss, td_errors = self.td_loss(taken, following, batch)
-        metrics = self.metrics_of(self.model.expected_q_values(taken), td_errors)
+            td_errors = taken - following
+            errors = self.td_error_losses(td_errors)
+        loss, metrics = self.loss_of_rows(errors, td_errors, self.model.expected_q_values(taken), batch)
         if self.num_atoms > 1 and self.log_extra:
             metrics["support_clipped"] = self.support_clip_fraction(following, batch)
         return loss, metrics
@@ -155,17 +152,6 @@ class DQN(SimpleQ):
         if target_returns.dim() == 2:
             return double_q_values(q_online, target_returns)
         return self.gather_actions(target_returns, q_online.argmax(1))
-
-    def precompute_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
-        """TD targets; for double or distributional DQN the target network's outputs."""
-        if self.double_q or self.distributional:
-            return dict(zip(("target_q", "target_returns"), self.target_values(rows), strict=True))
-        return super().precompute_targets(rows)
-
-    @property
-    def target_is_constant(self) -> bool:
-        """As `SimpleQ`; False with noisy layers, whose noise is drawn for each gradient step."""
-        return super().target_is_constant and not self.noisy
 
     @staticmethod
     def gather_actions(returns: Tensor, actions: Any) -> Tensor:

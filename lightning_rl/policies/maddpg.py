@@ -150,8 +150,8 @@ class MADDPG(TD3):
         q_values = torch.cat([critic(inputs, actions) for critic in self.critic])  # [critics · M, N]
         targets = targets.repeat(self.num_critics, 1)
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
-        batch["td_errors"] = (q_values.detach() - targets).abs().mean(0)
-        metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean()}
+        td_errors = (q_values.detach() - targets).abs().mean(0)
+        metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
         policy_loss, penalty = self.policy_loss(batch, inputs, actions, present)

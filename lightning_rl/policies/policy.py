@@ -639,7 +639,10 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         return flatten_fragment(fragment, self.max_seq_len if self.is_recurrent else None)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """The loss of these rows, a scalar, and metrics, scalars to log."""
+        """The loss of these rows, a scalar, and metrics, scalars to log.
+
+        The metric "td_errors" `[N]` is not logged: it becomes the priorities of replayed rows.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define loss(batch) -> (scalar, metrics)")  # abstract
 
     def after_step(self) -> None:
@@ -659,7 +662,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         """The optimizer's parameter groups; `lr_scale` multiplies a group's `lr`, `every=n` steps it each n-th time."""
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
-    def batches_of(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
+    def prepare(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
         """Replayed rows as the batches of `steps` gradient steps; each is taken from the iterable after the last step.
 
         An algorithm may add columns that stay the same for several of them.

@@ -192,14 +192,15 @@ class QMIX(Policy):
         if errors.dim() == 2:
             errors, td_errors = mean_over_present(errors, present), mean_over_present(td_errors.abs(), present)
         if "seq_lens" in batch:
-            loss, batch["td_errors"] = sequence_loss(errors, td_errors.detach(), batch, self.priority_eta)
+            loss, priorities = sequence_loss(errors, td_errors.detach(), batch, self.priority_eta)
         else:
             weights = batch.get("weights")
-            loss, batch["td_errors"] = (errors if weights is None else weights * errors).mean(), td_errors.detach()
+            loss, priorities = (errors if weights is None else weights * errors).mean(), td_errors.detach()
         if not self.log_extra:
-            return loss, {}
+            return loss, {"td_errors": priorities}
         members = mean_over_present(chosen.detach(), present)
         return loss, {
+            "td_errors": priorities,
             "q_mean": members.mean(),
             "q_total": values.detach().mean(),
             "td_error": td_errors.detach().abs().mean(),

@@ -59,8 +59,8 @@ class RecurrentSAC(SAC):
             return super().loss(batch)
         rows, sequence = self.remembered(batch)
         loss, metrics = super().loss(rows)
-        batch["td_errors"] = sequence_priorities(rows["td_errors"], sequence, len(batch.seq_lens), self.priority_eta)
-        return loss, metrics
+        errors, count = metrics["td_errors"], len(batch.seq_lens)
+        return loss, {**metrics, "td_errors": sequence_priorities(errors, sequence, count, self.priority_eta)}
 
     def remembered(self, batch: SampleBatch) -> tuple[SampleBatch, Tensor]:
         """The trained rows with the actor's outputs and the critics' features, then and next; each row's sequence."""

@@ -164,8 +164,7 @@ class SAC(Policy):
         critic_loss, td_errors, q_values = self.loss_of_critics(
             batch, alpha if self.backup_entropy else torch.zeros_like(alpha)
         )
-        batch["td_errors"] = td_errors.detach()
-        metrics = {"value_loss": critic_loss}
+        metrics = {"value_loss": critic_loss, "td_errors": td_errors.detach()}
         if self.log_extra:
             metrics |= {"q_mean": q_values.detach().mean(), "alpha": alpha.detach()}
         if (self.gradient_steps + 1) % self.policy_delay:

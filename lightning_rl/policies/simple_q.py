@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.losses.value import huber, mean_huber, td_targets
+from lightning_rl.losses.value import huber, td_targets
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.policy import Policy
@@ -46,6 +46,7 @@ class SimpleQ(Policy):
     data = "replay"
     off_policy = True
     uses_every_parameter = True
+    noisy = False  # whether the target network draws noise for each gradient step
     model: QModel
 
     def __init__(
@@ -94,29 +95,18 @@ class SimpleQ(Policy):
             return batch["target_q"], batch["target_returns"]
         return self.q_values(self.target_model, next_step(batch))
 
-    def precompute_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
-        """Columns that do not change between two updates of the target network."""
-        return {"td_targets": self.targets(rows)}
-
-    def batches_of(self, rows: SampleBatch, steps: int) -> Iterator[SampleBatch]:
-        """The gradient steps' batches; targets are computed at once for all steps between two target updates."""
-        batches = list(super().batches_of(rows, steps))
-        size, done = batches[0].count, 0
-        while done < len(batches):
-            # The next group is built after the steps on this one, when the target network has been updated.
-            still = self.target_update_interval - self.gradient_steps % self.target_update_interval
-            group = batches[done : done + still]
-            if steps > 1 and self.target_is_constant:
-                for name, column in self.precompute_targets(rows[done * size : (done + still) * size]).items():
-                    for batch, part in zip(group, column.split(size), strict=True):
-                        batch[name] = part
-            yield from group
-            done += len(group)
-
-    @property
-    def target_is_constant(self) -> bool:
-        """Whether the target network's outputs stay the same in several gradient steps."""
-        return self.target_update_interval > 1
+    def prepare(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
+        """As `Policy`; the target network's outputs are computed at once for all steps between two of its updates."""
+        if steps == 1 or self.target_update_interval == 1 or self.noisy:
+            yield from super().prepare(rows, steps)
+            return
+        size = rows.count // steps
+        while rows.count:
+            # The next part is prepared after the steps on this one, when the target network has been updated.
+            still = size * (self.target_update_interval - self.gradient_steps % self.target_update_interval)
+            part, rows = rows[:still], rows[still:]
+            part["target_q"], part["target_returns"] = self.target_values(part)
+            yield from part.timeslices(size)
 
     def td_error_losses(self, td_errors: Tensor) -> Tensor:
         """The loss of each TD error, `[N]`: Huber or squared error."""
@@ -124,36 +114,32 @@ class SimpleQ(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
-        targets = batch["td_targets"] if "td_targets" in batch else self.targets(batch)
+        targets = self.targets(batch)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-        loss, td_errors = self.td_loss(values, targets, batch)
-        return loss, self.metrics_of(values, td_errors)
-
-    def td_loss(self, values: Tensor, targets: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """The loss of values `[N]` against targets `[N]`, and the TD errors `[N]`; sets the column "td_errors"."""
         td_errors = values - targets
-        own = (
-            type(self).td_error_losses is not SimpleQ.td_error_losses
-            or type(self).loss_and_priorities is not SimpleQ.loss_and_priorities
-        )
-        if own or self.huber_delta is None or "weights" in batch:
-            loss, batch["td_errors"] = self.loss_and_priorities(
-                self.td_error_losses(td_errors), td_errors.detach(), batch
-            )
-            return loss, td_errors
-        batch["td_errors"] = td_errors.detach()
-        return mean_huber(td_errors, self.huber_delta), td_errors
+        return self.loss_of_rows(self.td_error_losses(td_errors), td_errors, values, batch)
+
+    def loss_of_rows(
+        self, errors: Tensor, td_errors: Tensor, values: Tensor, batch: SampleBatch
+    ) -> tuple[Tensor, Metrics]:
+        """The loss of the rows, and the metrics.
+
+        Args:
+            errors: the loss of each row, `[N]`.
+            td_errors: `[N]`, from which rows get their priorities.
+            values: Q-values of the actions taken, `[N]`.
+            batch: the rows; those drawn by priority are weighted.
+        """
+        loss, priorities = self.loss_and_priorities(errors, td_errors.detach(), batch)
+        if not self.log_extra:
+            return loss, {"td_errors": priorities}
+        seen = {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
+        return loss, {"td_errors": priorities, **seen}
 
     def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """The mean of the rows' losses `errors [N]`, weighted if drawn by priority, and the column "td_errors"."""
+        """The mean of the rows' losses `errors [N]`, weighted if drawn by priority, and the metric "td_errors"."""
         weights = batch.get("weights")
         return (errors if weights is None else weights * errors).mean(), td_errors
-
-    def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
-        """Mean Q-value of the actions taken and mean |TD error|, in steps that report all metrics."""
-        if not self.log_extra:
-            return {}
-        return {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
 
     def after_step(self) -> None:
         """Update the target network every `target_update_interval` gradient steps."""

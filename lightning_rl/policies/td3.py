@@ -117,10 +117,8 @@ class TD3(Policy):
         inputs = self.inputs_of(batch)
         q_values = self.critic(inputs, batch.actions.reshape(len(batch.actions), -1))
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
-        batch["td_errors"] = (
-            (q_values.detach() - targets).abs().mean(0)
-        )  # signed errors of two critics would cancel out
-        metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean()}
+        td_errors = (q_values.detach() - targets).abs().mean(0)  # signed errors of two critics would cancel out
+        metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
         with frozen(self.critic):

@@ -180,9 +180,10 @@ class TrainOneStep:
         stats = metrics_by_policy(self.policy, self.policy.learner.learn_on(batch))
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
         for name, own in info.items():
-            rows = batch[name] if isinstance(batch, MultiAgentBatch) else batch
-            if not is_fragment(rows) and "td_errors" in rows:
-                own["td_error"] = rows["td_errors"].cpu().numpy()
+            several = isinstance(batch, MultiAgentBatch)
+            rows, policy = (batch[name], self.policy.get_policy(name)) if several else (batch, self.policy)
+            if not is_fragment(rows) and policy.learner.td_errors is not None:
+                own["td_error"] = policy.learner.td_errors.cpu().numpy()
         return batch, info
 
 

@@ -87,8 +87,9 @@ class SyncReplayOptimizer(SyncSamplesOptimizer):
             if batch is None:
                 break
             result = self.local_worker.learn_on_batch(batch)
-            if "weights" in batch and "td_errors" in batch:
-                self.replay_buffer.update_priorities(batch.batch_indexes, batch["td_errors"])
+            errors = policy.learner.td_errors
+            if "weights" in batch and errors is not None:
+                self.replay_buffer.update_priorities(batch.batch_indexes, errors)
             self.num_steps_trained += batch.count
         self.learn_seconds = time.perf_counter() - started
         return result

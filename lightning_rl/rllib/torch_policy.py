@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
-
 from lightning_rl import policies
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
@@ -90,8 +88,8 @@ class RLlibMethods:
             return {}
         batch = batch.to(self.device)
         result = self.learn_on_batch(batch)
-        if "weights" in batch and "td_errors" in batch:
-            errors = {policy_id: (batch.batch_indexes.cpu(), torch.as_tensor(batch["td_errors"]).cpu())}
+        if "weights" in batch and self.learner.td_errors is not None:
+            errors = {policy_id: (batch.batch_indexes.cpu(), self.learner.td_errors.cpu())}
             update = replay_actor.update_priorities
             (update.remote if remote else update)(errors)
         return result

@@ -150,9 +150,9 @@ def test_initial_priorities_scale_rewards_as_learning_does() -> None:
     scaled.reward_filter.update(fragment)
     by_learning = rows.copy()
     by_learning["rewards"] = scaled.reward_filter.filter_rewards(rows.rewards)
-    plain.loss(by_learning)
+    errors = plain.loss(by_learning)[1]["td_errors"]
     assert not torch.equal(by_learning.rewards, rows.rewards)
-    assert_close(scaled.learner.initial_priorities(rows.copy()), by_learning["td_errors"].abs())
+    assert_close(scaled.learner.initial_priorities(rows.copy()), errors.abs())
 
 
 class WithoutErrors(SimpleQ):
@@ -160,7 +160,7 @@ class WithoutErrors(SimpleQ):
 
     def loss(self, batch: SampleBatch) -> Any:
         loss, metrics = super().loss(batch)
-        del batch["td_errors"]
+        del metrics["td_errors"]
         return loss, metrics
 
 

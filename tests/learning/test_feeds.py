@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from lightning_rl.policies import A3C, DQN, Policy
 from lightning_rl.rollouts import RolloutWorker
@@ -22,15 +23,15 @@ class Draws:
 
     def __init__(self, policy: Policy, *pairs: tuple[SampleBatch, int]) -> None:
         self.policy, self.pairs = policy, pairs
-        self.reported: list[SampleBatch] = []
+        self.reported: list[Tensor] = []
 
     def __iter__(self) -> Any:
         for pair in self.pairs:
             self.policy.eval()
             yield pair
 
-    def update_priorities(self, batch: SampleBatch) -> None:
-        self.reported.append(batch)
+    def update_priorities(self, batch: SampleBatch, td_errors: Tensor) -> None:
+        self.reported.append(td_errors)
 
 
 def policy_and_fragment(kind: type[Policy]) -> tuple[Any, SampleBatch]:
@@ -128,4 +129,4 @@ def test_update_priorities_is_called_for_rows_with_importance_weights_only(weigh
     draws = Draws(policy, (rows, 1), (rows, 1))
     policy.training_step(draws)
     assert len(draws.reported) == (2 if weighted else 0)
-    assert all(batch["td_errors"].shape == (20,) for batch in draws.reported)
+    assert all(errors.shape == (20,) for errors in draws.reported)

@@ -113,7 +113,7 @@ def test_minibatch_count_is_equal_on_all_ranks_with_two_rows_or_more_per_minibat
     assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count
 
 
-def test_minibatch_count_of_null_gives_minibatches_of_about_64_rows_and_no_more_than_there_are_sequences() -> None:
+def test_minibatch_count_of_null_gives_miniprepare_about_64_rows_and_no_more_than_there_are_sequences() -> None:
     null, three = (PPO(*CARTPOLE.spaces(), minibatches=count).learner for count in (None, 3))
     for count, steps in ((1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16), (4160, 65)):
         rows = SampleBatch(rewards=torch.zeros(count))
@@ -121,11 +121,11 @@ def test_minibatch_count_of_null_gives_minibatches_of_about_64_rows_and_no_more_
     assert null.minibatch_count(SampleBatch(rewards=torch.zeros(400), seq_lens=torch.full((4,), 100))) == 4
 
 
-def test_batches_of_cuts_a_draw_into_consecutive_parts_one_per_step() -> None:
+def test_prepare_cuts_a_draw_into_consecutive_parts_one_per_step() -> None:
     policy, drawn = scripted(), transitions(count=6)
-    assert [part.rewards.tolist() for part in policy.batches_of(drawn, 2)] == drawn.rewards.view(2, 3).tolist()
-    assert [part.rewards.tolist() for part in policy.batches_of(drawn, 3)] == drawn.rewards.view(3, 2).tolist()
-    (whole,) = policy.batches_of(drawn, 1)
+    assert [part.rewards.tolist() for part in policy.prepare(drawn, 2)] == drawn.rewards.view(2, 3).tolist()
+    assert [part.rewards.tolist() for part in policy.prepare(drawn, 3)] == drawn.rewards.view(3, 2).tolist()
+    (whole,) = policy.prepare(drawn, 1)
     assert whole is drawn
 
 

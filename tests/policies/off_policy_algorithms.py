@@ -69,15 +69,14 @@ def transitions(name: str = "dqn", count: int = 6, **columns: Any) -> SampleBatc
 class Draws(list[Any]):
     """Draws from no buffer: priorities are dropped."""
 
-    def update_priorities(self, batch: SampleBatch) -> None:
+    def update_priorities(self, batch: SampleBatch, td_errors: Tensor) -> None:
         """Do nothing."""
 
 
 def td_errors(policy: Policy, batch: SampleBatch) -> Tensor:
     """TD errors of the rows under a fixed seed."""
     torch.manual_seed(0)
-    policy.loss(batch)
-    return batch["td_errors"]
+    return policy.loss(batch)[1]["td_errors"]
 
 
 def set_constant_q(model: Any, *values: float) -> None:

@@ -99,7 +99,7 @@ def test_sac_reports_alpha_and_entropy_only_with_log_extra() -> None:
     policy = small_policy("sac", initial_alpha=0.25)
     assert policy.loss(transitions("sac"))[1]["alpha"].item() == pytest.approx(0.25)
     policy.log_extra = False
-    assert set(policy.loss(transitions("sac"))[1]) == {"value_loss", "policy_loss"}
+    assert set(policy.loss(transitions("sac"))[1]) == {"value_loss", "policy_loss", "td_errors"}
 
 
 # -- TD3 and target networks ------------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def test_tqc_s_critic_loss_is_the_quantile_huber_loss() -> None:
         batch = transitions("tqc", rewards=torch.ones(6), terminated=torch.ones(6, dtype=torch.bool), **weights)
         metrics = policy.loss(batch)[1]
         assert (metrics["value_loss"].item(), metrics["q_mean"].item()) == pytest.approx((expected, 3.0))
-        assert_close(batch["td_errors"], torch.full((6,), 2.0))  # (|1 − 1| + |5 − 1|) / 2
+        assert_close(metrics["td_errors"], torch.full((6,), 2.0))  # (|1 − 1| + |5 − 1|) / 2
 
 
 def test_critic_dropout_is_active_in_train_mode_only() -> None:

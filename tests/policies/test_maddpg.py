@@ -195,8 +195,8 @@ def test_loss_and_gradients_equal_the_slow_reference(name: str, present: Tensor 
     given = torch.autograd.grad(loss, parameters, allow_unused=True)
     assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     assert_close(loss, metrics["value_loss"] + metrics["policy_loss"] + 0.1 * metrics["squared_outputs"])
-    assert_close(batch["td_errors"], td_errors, atol=1e-5, rtol=1e-5)
-    assert not batch["td_errors"].requires_grad
+    assert_close(metrics["td_errors"], td_errors, atol=1e-5, rtol=1e-5)
+    assert not metrics["td_errors"].requires_grad
     assert_close(metrics["q_mean"], q_mean, atol=1e-5, rtol=1e-5)
     for ours, theirs in zip(given, wanted, strict=True):
         assert (ours is None) == (theirs is None)

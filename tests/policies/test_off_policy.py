@@ -91,7 +91,8 @@ def test_quantile_fractions_are_the_midpoints_of_equal_shares(name: str) -> None
 def test_td_errors_and_target_networks_have_no_gradient(name: str) -> None:
     """And the parameters of these do not require one."""
     policy, batch = small_policy(name), transitions(name)
-    assert policy.loss(batch)[0].requires_grad and not batch["td_errors"].requires_grad
+    loss, metrics = policy.loss(batch)
+    assert loss.requires_grad and not metrics["td_errors"].requires_grad
     found = gradients(policy, batch)
     targets = [key for key in found if key.startswith("target_")]
     assert targets and not any(bool(found[key].any()) for key in targets)

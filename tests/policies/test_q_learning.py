@@ -63,8 +63,8 @@ def test_q_targets_bootstrap_from_the_best_allowed_action(policy_class: Any, key
 def test_noisy_dqn_computes_no_targets_ahead() -> None:
     """The target network draws its noise anew for each gradient step."""
     policy = small_policy("dqn", noisy=True, target_update_interval=8)
-    batches = list(policy.batches_of(transitions(count=15), steps=5))
-    assert len(batches) == 5 and not any("target_q" in batch or "td_targets" in batch for batch in batches)
+    batches = list(policy.prepare(transitions(count=15), steps=5))
+    assert len(batches) == 5 and not any("target_q" in batch for batch in batches)
 
 
 @pytest.mark.parametrize("name", ["simple_q", "dqn, plain"])
@@ -79,8 +79,9 @@ def test_q_loss_is_linear_beyond_huber_delta(name: str, huber_delta: float | Non
     set_constant_q(policy.target_model, 10.0, 3.0)
     for weights in ({}, {"weights": torch.ones(6)}):
         batch = transitions(rewards=torch.ones(6), **weights)
-        assert policy.loss(batch)[0].item() == pytest.approx(expected)
-        assert_close(batch["td_errors"], torch.tensor([-9.0, -8.0] * 3))
+        loss, metrics = policy.loss(batch)
+        assert loss.item() == pytest.approx(expected)
+        assert_close(metrics["td_errors"], torch.tensor([-9.0, -8.0] * 3))
 
 
 @pytest.mark.parametrize("name", Q_LEARNERS)
@@ -88,9 +89,9 @@ def test_targets_computed_for_several_steps_at_once_equal_those_of_each_step(nam
     """Five gradient steps with a target network that moves after the second and the fourth."""
     at_once, one_by_one = (small_policy(name, target_update_interval=2) for _ in range(2))
     row_counts = record_row_counts(at_once.target_model)
-    for number, batch in enumerate(at_once.batches_of(transitions(name, count=15), steps=5)):
+    for number, batch in enumerate(at_once.prepare(transitions(name, count=15), steps=5)):
         alone = transitions(name, count=15)[3 * number : 3 * number + 3]
-        assert ("td_targets" in batch or "target_q" in batch) and "td_targets" not in alone
+        assert "target_q" in batch and "target_q" not in alone
         found, expected = td_errors_of_a_step(at_once, batch), td_errors_of_a_step(one_by_one, alone)
         assert_close(found, expected, rtol=0, atol=1e-6)
     assert len(row_counts) == 3  # for 2, 2 and 1 steps
@@ -101,21 +102,21 @@ def test_targets_are_computed_ahead_up_to_the_next_target_update() -> None:
     policy = small_policy("simple_q", target_update_interval=3)
     policy.gradient_steps = 1
     row_counts = record_row_counts(policy.target_model)
-    for batch in policy.batches_of(transitions(count=15), steps=5):
+    for batch in policy.prepare(transitions(count=15), steps=5):
         td_errors_of_a_step(policy, batch)
     assert row_counts == [6, 9]
 
 
 @pytest.mark.parametrize(("interval", "steps", "ahead"), [(8, 1, False), (8, 2, True), (1, 5, False)])
 def test_targets_are_computed_ahead_where_steps_share_a_target_network(interval: int, steps: int, ahead: bool) -> None:
-    batches = list(small_policy("simple_q", target_update_interval=interval).batches_of(transitions(count=10), steps))
-    assert len(batches) == steps and all(("td_targets" in batch) is ahead for batch in batches)
+    batches = list(small_policy("simple_q", target_update_interval=interval).prepare(transitions(count=10), steps))
+    assert len(batches) == steps and all(("target_q" in batch) is ahead for batch in batches)
 
 
 def td_errors_of_a_step(policy: Any, batch: SampleBatch) -> Tensor:
     """TD errors of one gradient step."""
     policy.learner.step(batch)
-    return batch["td_errors"]
+    return policy.learner.td_errors
 
 
 def record_row_counts(module: nn.Module) -> list[int]:
@@ -143,14 +144,15 @@ def test_targets_computed_ahead_use_scaled_rewards(name: str) -> None:
 
 
 def test_dqn_scales_the_rewards_of_replayed_rows_outside_a_trainer_too() -> None:
-    """Deviation 10: a reward of 1 is 0.1 in the loss; the caller's batch gets the TD errors and keeps its rewards."""
+    """Deviation 10: a reward of 1 is 0.1 in the loss; the caller's batch keeps its rewards."""
     policy = small_policy("dqn", reward_filter="return_std", lr=0.0, target_update_interval=500)
     policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
     replayed, others = (transitions(rewards=torch.full((6,), reward)) for reward in (1.0, 0.1))
     replayed["batch_indexes"] = torch.arange(6)
     policy.learn_on_batch(replayed)
+    scaled = policy.learner.td_errors
     policy.learn_on_batch(others)  # not replayed, so not scaled
-    assert_close(replayed["td_errors"], others["td_errors"])
+    assert_close(scaled, policy.learner.td_errors)
     assert replayed.rewards.tolist() == [1.0] * 6
     gradients = [policy.learner.gradient_update(batch).gradients[0] for batch in (replayed, others)]
     np.testing.assert_allclose(*gradients, rtol=1e-5)
@@ -288,7 +290,7 @@ def test_c51_checks_its_number_of_atoms_and_the_ends_of_its_support() -> None:
     fewest.log_extra = True
     assert "support_clipped" in fewest.loss(transitions())[1]
     fewest.log_extra = False
-    assert fewest.loss(transitions())[1] == {}
+    assert fewest.loss(transitions())[1].keys() == {"td_errors"}
     assert small_policy("c51", v_min=0, v_max=2**70).model.support[-1] == 2.0**70
     with pytest.raises(ConfigError, match=r"v_min=1\.0, policy\.v_max=1\.0"):
         small_policy("c51", v_min=1.0, v_max=1.0)
@@ -303,9 +305,9 @@ def test_quantile_loss_is_huber_s_weighted_by_the_fractions(huber_delta: float |
     policy = small_policy("dqn, quantiles", num_quantiles=2, huber_delta=huber_delta)
     set_constant_q(policy.model, 0.0, 4.0, 0.0, 4.0)
     batch = transitions(rewards=torch.ones(6), terminated=torch.ones(6, dtype=torch.bool))
-    loss, _ = policy.loss(batch)
+    loss, metrics = policy.loss(batch)
     assert loss.item() == pytest.approx((0.25 * 0.5 + 0.25 * kappa * (3.0 - kappa / 2)) / kappa)
-    assert not batch["td_errors"].requires_grad and batch["td_errors"].tolist() == [1.0] * 6
+    assert not metrics["td_errors"].requires_grad and metrics["td_errors"].tolist() == [1.0] * 6
 
 
 def c51_of_three_atoms(*logits: float) -> tuple[Any, SampleBatch]:
@@ -344,9 +346,9 @@ def test_c51_td_errors_are_kl_to_the_target_not_cross_entropy() -> None:
     the cross entropy is log 2.
     """
     policy, batch = c51_of_three_atoms(*[0.0] * 3, -50.0, 0.0, 0.0)
-    policy.loss(batch)
-    assert_close(batch["td_errors"], torch.tensor([math.log(1.5), 0.0]).repeat(3), atol=1e-5, rtol=1e-5)
-    assert not batch["td_errors"].requires_grad and float(batch["td_errors"].min()) >= 0.0
+    errors = policy.loss(batch)[1]["td_errors"]
+    assert_close(errors, torch.tensor([math.log(1.5), 0.0]).repeat(3), atol=1e-5, rtol=1e-5)
+    assert not errors.requires_grad and float(errors.min()) >= 0.0
 
 
 def test_c51_td_errors_are_never_below_0() -> None:

@@ -231,7 +231,8 @@ def test_burn_in_rows_are_not_trained(policy_class: Any) -> None:
     batch, other = sequences(policy), sequences(policy)
     other["rewards"] = torch.where(other["burn_in"], 1e6, other.rewards)
     assert_close(gradients(policy, batch), gradients(policy, other), rtol=0, atol=0)
-    assert batch["td_errors"].shape == (2,) and not batch["td_errors"].requires_grad
+    priorities = policy.loss(batch)[1]["td_errors"]
+    assert priorities.shape == (2,) and not priorities.requires_grad
 
 
 def test_prioritized_sequences_weigh_their_rows() -> None:
@@ -277,8 +278,8 @@ def test_td_errors_and_metrics_have_no_gradient_and_those_of_independent_learner
     policy, batch = made(policy_class), rows_of()
     policy.log_extra = True
     _, metrics = policy.loss(batch)
-    assert not any(value.requires_grad for value in [batch["td_errors"], *metrics.values()])
-    assert policy_class is not IndependentQ or bool((batch["td_errors"] >= 0).all())
+    assert not any(value.requires_grad for value in metrics.values())
+    assert policy_class is not IndependentQ or bool((metrics["td_errors"] >= 0).all())
 
 
 def test_the_rate_of_target_networks_follows_from_their_interval() -> None:
@@ -317,10 +318,11 @@ def test_metrics_are_means_over_rows() -> None:
     policy, batch = made(), rows_of()
     policy.log_extra = True
     metrics = policy.loss(batch)[1]
+    td_errors = metrics.pop("td_errors")
     parts = [policy.loss(rows_of()[index : index + 1])[1] for index in range(8)]
     for name, value in metrics.items():
         assert_close(value, torch.stack([part[name] for part in parts]).mean(), msg=name)
-    assert_close(metrics["td_error"], batch["td_errors"].abs().mean())
+    assert_close(metrics["td_error"], td_errors.abs().mean())
 
 
 def test_n_step_targets_bootstrap_at_the_row_of_the_last_reward() -> None:

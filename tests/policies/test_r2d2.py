@@ -44,8 +44,8 @@ def test_burn_in_rows_add_nothing_to_the_loss_or_its_gradient() -> None:
     other = gradients(policy, sequences(rewards=torch.where(burn_in, 1e6, rewards)))
     assert_close(plain, other, rtol=0, atol=0)
     batch = sequences(rewards=torch.where(burn_in, torch.nan, rewards))
-    loss, _ = policy.loss(batch)
-    assert bool(torch.isfinite(loss)) and bool(torch.isfinite(batch["td_errors"]).all())
+    loss, metrics = policy.loss(batch)
+    assert bool(torch.isfinite(loss)) and bool(torch.isfinite(metrics["td_errors"]).all())
     trained = gradients(policy, sequences(rewards=torch.where(burn_in, rewards, 1e6)))
     assert any(not torch.equal(value, trained[key]) for key, value in plain.items())
 
@@ -60,7 +60,8 @@ def test_burn_in_rows_change_the_state_that_trained_rows_start_in() -> None:
 def test_r2d2_s_gradient_stops_at_the_end_of_the_burn_in() -> None:
     """Compared with a loop over the LSTM's steps that detaches the state in the burn-in rows."""
     policy, batch = recurrent_policy(rescale=False, double=False, dueling=False), sequences()
-    batch["td_targets"] = targets = torch.randn(8)
+    targets = torch.randn(8)
+    policy.targets = lambda rows: targets  # type: ignore[method-assign]
     network, lstm = policy.model.wrapped, policy.model.wrapped.rnn
     found = gradients(policy, batch)
     policy.zero_grad()

@@ -1,6 +1,6 @@
 """N steps, a stop, and N more end in the same state, bit for bit, as 2N without a stop.
 
-No save cuts an episode of one agent, and the run that resumes goes on with those that ran. What is compared is all
+No save cuts an episode, and the run that resumes goes on with those that ran. What is compared is all
 that the last checkpoint holds and all that metrics.csv does, times aside.
 """
 
@@ -97,6 +97,7 @@ def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path,
 SHORT_RUN = f"{UNCUT} env=cartpole model.fcnet_hiddens=[8] evaluation.every_env_steps=96 total_env_steps=256"
 FRAGMENTS = "workers.fragment_length=16"
 EXPLORES = f"policy=ppo {FRAGMENTS} workers.envs_per_worker=2 policy.minibatches=1 exploration"
+AGENTS = f"env.agents=3 env.max_episode_steps=20 {FRAGMENTS} workers.envs_per_worker=2"
 R2D2 = "policy=r2d2 data.capacity=100 data.batch_size=4 model.lstm_cell_size=8 data.learning_starts=40"
 EXPERIENCE = {
     "impala": f"policy=impala {FRAGMENTS} data.order=fixed data.replay_proportion=1.0 policy.minibatches=1",
@@ -111,10 +112,16 @@ EXPERIENCE = {
     "gsde": f"{EXPLORES}=gsde env=pendulum exploration.sample_freq=11",
     "epsilon greedy": f"{EXPLORES}=epsilon_greedy exploration.epsilon_timesteps=400",
     "parameter noise": f"{REPLAY} policy=dqn exploration=parameter_noise exploration.random_timesteps=50",
+    "agents": f"policy=ppo {AGENTS} policy.reward_filter=return_std policy.minibatches=1",
+    "agents, lstm": f"policy=ppo {AGENTS} {LSTM} policy.minibatches=1",
+    "agents, gradients": f"policy=a3c {AGENTS} data.gradients_per_iteration=2",
+    "agents, replay": f"policy=dqn {AGENTS} data.learning_starts=64 data.n_step=2",
+    "agents, two policies": f"{AGENTS} policies={{a:{{policy:ppo}},b:{{policy:dqn}}}} policy_mapping={{agent_0:a,*:b}}",
+    "agents, turns": f"policy=ppo {FRAGMENTS} env=connect_four model=default policy.minibatches=1",
 }
 
 
-@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es", "gsde")))
+@pytest.mark.parametrize("name", each(EXPERIENCE, default=("impala", "a3c", "es", "gsde", "agents", "agents, turns")))
 def test_a_resumed_run_equals_an_uninterrupted_run_for_every_kind_of_experience(tmp_path: Path, name: str) -> None:
     """With requests, populations, gradients, sequences, target networks, and networks that explore.
 

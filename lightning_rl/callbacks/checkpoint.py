@@ -58,9 +58,8 @@ class RLCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
 
     Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file if a new one cannot be written. A
-    file holds where the episodes of one agent stand, so that no save changes training, and a run resumed from any file
-    equals the run that went on, bit for bit (`RolloutDataModule.describe_loss` names the exceptions). Several agents
-    begin their episodes anew at a save by env steps, by a signal or at the end, as a run resumed from it does.
+    file holds where the episodes stand, so that no save changes training, and a run resumed from any file
+    equals the run that went on, bit for bit (`RolloutDataModule.describe_loss` names the exceptions).
 
     Args:
         dirpath: RUN_DIR/checkpoints.
@@ -220,9 +219,6 @@ class RLCheckpoint(Checkpoint):
 
     def _save_last(self, trainer: Trainer, policy: Any, final: bool = False) -> None:
         """Write last.ckpt and a second name for it; raises `SaveError` if a `final` one cannot be written."""
-        datamodule: Any = getattr(trainer, "datamodule", None)
-        if datamodule is not None:
-            datamodule.prepare_save(final)
         self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
         if final:

@@ -38,7 +38,6 @@ from lightning_rl.learning.protocols import check_callbacks
 from lightning_rl.models.filters import ReturnNormaliser
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
-from lightning_rl.rollouts.rollout_worker import has_several_policies
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
@@ -52,7 +51,6 @@ __all__ = ["EpisodeWindow", "RolloutDataModule"]
 log = logging.getLogger(__name__)
 
 ENOUGH = 2**30  # bytes; less is never refused, because free memory may be low for a moment
-MOST_CUT = 0.1  # share of the episodes of several agents that saves may cut without a warning
 
 
 class EpisodeWindow:
@@ -212,7 +210,6 @@ class RolloutDataModule(LightningDataModule):
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
         self._collected_at = 0
-        self._episodes_at_save, self._warned_of_cuts = 0, False
 
     def __repr__(self) -> str:
         workers = f"num_workers={self.num_workers}, envs_per_worker={self.worker_options['num_envs']}"
@@ -395,38 +392,10 @@ class RolloutDataModule(LightningDataModule):
             found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")
         return "; ".join(dict.fromkeys(found))
 
-    def prepare_save(self, final: bool = False) -> None:
-        """Let the episodes of several agents begin anew after a save, as they do in a run that resumes from it.
-
-        Those of one agent go on: `state_dict` holds them.
-
-        Args:
-            final: whether the run ends with this save, so that no training is missed.
-        """
-        if not has_several_policies(self._policy()) or self.workers is None:
-            return
-        if not final:
-            self._warn_of_cut_episodes()
-        self.force_reset()
-
     def _running_episodes(self) -> int:
         """How many environments run at a time, of all ranks."""
         ranks = 1 if self.trainer is None else self.trainer.world_size
         return logical_workers(self._logical, self.num_workers, ranks) * self.worker_options["num_envs"]
-
-    def _warn_of_cut_episodes(self) -> None:
-        running = self._running_episodes()
-        ended, self._episodes_at_save = self._episodes_at_save, self.episode_window.episodes_total
-        finished = self._episodes_at_save - ended
-        if running > MOST_CUT * (running + finished) and not self._warned_of_cuts:
-            self._warned_of_cuts = True
-            log.warning(
-                "this checkpoint cuts the %s episodes that run, and %s have ended since the last one: training with "
-                "several agents never sees the ends of those that are cut; raise checkpoint.every_env_steps, or set it "
-                "to null",
-                f"{running:,}",
-                f"{finished:,}",
-            )
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` once `stopping()`: in evaluations at once, in waits for processes after seconds."""

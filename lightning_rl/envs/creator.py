@@ -35,7 +35,7 @@ from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
 from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
-from lightning_rl.envs.replayable_env import ReplayableEnv
+from lightning_rl.envs.replayable_env import ReplayableEnv, SeededEpisodes
 from lightning_rl.envs.sync_vector_env import SyncEnv
 from lightning_rl.errors import (
     ConfigError,
@@ -253,7 +253,8 @@ class EnvCreator(LayoutSlot):
                 enough environments for it to be faster; else sync.
             mode: autoreset mode of sync and async environments; native ones have their own.
             worker_index, num_workers: for the `EnvContext` of creators that take one.
-            replayable: make each environment a `ReplayableEnv`, unless the form is native.
+            replayable: seed each reset of an environment, so that episodes can be replayed; a native one has a way of
+                its own.
 
         Raises:
             EnvError: as `make_single`; or `native` is chosen and the environment has none, or several agents have
@@ -289,7 +290,10 @@ class EnvCreator(LayoutSlot):
 
     def _make_replayable(self, context: EnvContext) -> gym.Env[Any, Any]:
         env = self.make_single(context)
-        return env if isinstance(env, PackedEnv) else ReplayableEnv(env)
+        if isinstance(env, PackedEnv):
+            env.episodes = SeededEpisodes()
+            return env
+        return ReplayableEnv(env)
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """Observation and action space of one environment, which is created, checked and closed again.

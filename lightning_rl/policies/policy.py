@@ -138,7 +138,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
     free_log_std: ClassVar[bool] = False  # what `model.free_log_std=null` means for Gaussian actions
 
-    freeze: tuple[str, ...] = ()  # names of parameters, or patterns of names
+    frozen_names: tuple[str, ...] = ()  # `freeze`: names of parameters, or patterns of names
     policy_id: str | None = None  # among the policies of several agents
 
     observation_space: gym.Space[Any]
@@ -182,7 +182,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        self.freeze = tuple(freeze)
+        self.frozen_names = tuple(freeze)
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
         self._set_basic_attributes(observation_space, action_space, gamma, seed)

@@ -30,8 +30,8 @@ class PolicyType(ABCMeta):
         args, keywords = check_arguments("policy", cls, args, keywords)
         policy = super().__call__(*args, **keywords)
         policy.__dict__["_constructor"] = args, keywords
-        if policy.freeze:
-            freeze_parameters(policy, policy.freeze)
+        if policy.frozen_names:
+            freeze_parameters(policy, policy.frozen_names)
         return policy
 
     @property

@@ -20,6 +20,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array, iterate
 from torch import Tensor
 
+from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
 from lightning_rl.envs.native_state import load_native_state, native_state
 from lightning_rl.sample_batch import map_leaves
 
@@ -145,8 +146,12 @@ class ReplayedPositions:
         seeds: Any = self.log.seeds  # one of each environment
         env.reset(seed=seeds)
         each: Any = env.unwrapped  # wrappers of vector environments have neither `set_attr` nor `call`
-        each.set_attr("replayed", self.log.of_each_env(env.action_space))
-        replayed = each.call("replay", time.monotonic() + LONGEST_REPLAY_S)
+        episodes, deadline = self.log.of_each_env(env.action_space), time.monotonic() + LONGEST_REPLAY_S
+        if isinstance(each, PackedVectorEnv):
+            replayed: Sequence[Any] = each.replay(episodes, deadline)
+        else:
+            each.set_attr("replayed", episodes)
+            replayed = each.call("replay", deadline)
         if any(episode is None for episode in replayed):
             return f"they do not repeat their episodes, or need more than {LONGEST_REPLAY_S:g} s for it"
         obs, _, _, _, info = env.step(create_empty_array(env.single_action_space, env.num_envs))

@@ -219,6 +219,19 @@ class AgentEpisodeTracker(EpisodeTracker):
         self._acted = np.zeros((self.num_envs, self.agents), dtype=bool)
         super().restart()
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """The running episodes, and what each agent has got in them."""
+        return {
+            **super().state_dict(),
+            "gains": torch.from_numpy(self._gains.copy()),
+            "acted": torch.from_numpy(self._acted.copy()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with the running episodes of `state`; no callback is called."""
+        super().load_state_dict(state)
+        self._gains, self._acted = state["gains"].numpy().copy(), state["acted"].numpy().copy()
+
     def count_agents(
         self,
         rewards: np.ndarray,

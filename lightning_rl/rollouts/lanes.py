@@ -14,12 +14,12 @@ from gymnasium import spaces
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import EnvError
-from lightning_rl.exploration import Actor, Exploration
-from lightning_rl.models.filters import RunningReturns
+from lightning_rl.exploration import Actor
+from lightning_rl.rollouts.acting_policy import ActingPolicy
 from lightning_rl.rollouts.fragments import concat_steps, describe_not_finite_obs, stack_steps, step_inputs
 from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
 from lightning_rl.rollouts.recurrent_state import LaneMemory
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, map_leaves
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, as_plain, map_leaves, to_nested_batch
 
 __all__ = ["AgentSteps", "PolicyLanes"]
 
@@ -61,7 +61,7 @@ class LaneRows:
     extra: dict[str, list[Any]] = field(default_factory=dict)
 
 
-class PolicyLanes:
+class PolicyLanes(ActingPolicy):
     """The agents for which one policy acts, in all environments of a worker.
 
     A lane is an agent of one environment; lanes are in order of the environments: lane `environment · n + j` is the
@@ -82,6 +82,8 @@ class PolicyLanes:
         kind: the key of the agents' kind in observations and actions.
     """
 
+    memory: LaneMemory
+
     def __init__(
         self,
         policy_id: str,
@@ -94,7 +96,7 @@ class PolicyLanes:
         actor: Actor,
         env_name: str,
     ) -> None:
-        self.policy_id, self.policy, self.index, self.fixed = policy_id, policy, index, fixed
+        self.policy_id, self.index, self.fixed = policy_id, index, fixed
         self.layout, self.slots = layout, slots
         self.num_envs, self.per_env = actor.num_envs, len(slots)
         self.size = self.num_envs * self.per_env
@@ -109,22 +111,16 @@ class PolicyLanes:
         self.masked = layout.masked and kind.has_masks
         self._masks = ActionMasks(kind.action_space, env_name)
         self.needs_acting = self.masked or (isinstance(self.space, spaces.Dict) and "action_mask" in self.space.spaces)
-        self.memory = LaneMemory(policy, self.size)
-        exploration = getattr(policy, "exploration", None)  # a policy from scratch has none
-        self.exploration = exploration if isinstance(exploration, Exploration) else None
-        self.rows_stand_alone = self.exploration is None or not self.exploration.follows_episodes
-        self.actor = Actor(actor.worker_index, actor.num_workers, self.size, actor.stream)
+        own_actor = Actor(actor.worker_index, actor.num_workers, self.size, actor.stream)
+        super().__init__(policy, LaneMemory(policy, self.size), own_actor)
         self.reads_central_obs = bool(getattr(policy, "central_obs_size", 0))
-        scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
-        self.returns = None if scales is None else RunningReturns(scales.gamma)
         self.restart_rows()
 
     # -- fragments and episodes ---------------------------------------------------------------------------------------
     def begin_fragment(self) -> None:
         """Let the exploration strategy switch to this worker, and record new rows."""
-        self._policy_acts = getattr(self.policy, "act", self.policy.compute_actions)
-        if self.exploration is not None:
-            self.exploration.begin_fragment(self.actor)
+        super().begin_fragment()
+        self.rows_stand_alone = self.exploration is None or not self.exploration.follows_episodes
         self.rows = LaneRows()
 
     def restart_rows(self) -> None:
@@ -136,17 +132,18 @@ class PolicyLanes:
     def restart(self) -> None:
         """Every environment starts an episode."""
         self.restart_rows()
-        self.memory.restart()
-        if self.exploration is not None:
-            self.exploration.on_episode_start(list(range(self.size)))
+        super().restart()
 
-    def start_episodes(self, starting: np.ndarray) -> None:
-        """The next step of the environments `starting [B]` is the first of an episode."""
-        lanes = np.repeat(starting, self.per_env)
-        if self.memory.active:
-            self.memory.reset(lanes)
-        if self.exploration is not None:
-            self.exploration.on_episode_start(np.flatnonzero(lanes).tolist())
+    def state_dict(self) -> dict[str, Any]:
+        """As `ActingPolicy`, with the actions that are no rows yet."""
+        held = None if self.held is None else as_plain(self.held)
+        return {**super().state_dict(), "held": held, "own_steps": torch.from_numpy(self._own_steps)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the episodes of `state`; comes after `begin_fragment`."""
+        super().load_state_dict(state)
+        self.held = None if state["held"] is None else to_nested_batch(state["held"])
+        self._own_steps = state["own_steps"].numpy().copy()
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def of_lanes(self, agents: np.ndarray) -> np.ndarray:
@@ -213,10 +210,10 @@ class PolicyLanes:
         """
         memory = self.memory
         if memory.active or not self.rows_stand_alone or not 0 < 2 * np.count_nonzero(turns) <= self.size:
-            return self._policy_acts(obs, memory.state, action_mask=mask, **memory.before, **how)
+            return self.act_of_policy(obs, memory.state, action_mask=mask, **memory.before, **how)
         rows = np.flatnonzero(turns)
         read = map_leaves(lambda values: values[rows], obs)
-        actions, state, extra = self._policy_acts(read, (), action_mask=None if mask is None else mask[rows], **how)
+        actions, state, extra = self.act_of_policy(read, (), action_mask=None if mask is None else mask[rows], **how)
         spread = partial(_spread, rows=rows, size=self.size)
         return map_leaves(spread, actions), state, {name: map_leaves(spread, each) for name, each in extra.items()}
 

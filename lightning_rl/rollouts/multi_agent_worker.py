@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space
 
@@ -59,7 +60,6 @@ class MultiAgentRolloutWorker(RolloutWorker):
             raise ConfigError(f"{type(self.policy).__name__} has no `policies` and `mapping`: use RolloutWorker")
         if self.same_step:
             raise EnvError(f"{self._where()} resets in the step that ends an episode; several agents need NEXT_STEP")
-        self._positions = self._log = None
         self.layout = layout_of(self.env, self._where())
         self._owners: np.ndarray | None = None  # the number of each agent's policy `[B, A]`; `None`: it is fixed
         self._actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
@@ -168,9 +168,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
 
     def _add_running_returns(self, fragment: MultiAgentBatch) -> None:
         for lanes in self.lanes:
-            if lanes.returns is not None:
-                own = fragment[lanes.policy_id]
-                own["running_returns"] = lanes.returns.update(own.rewards, own.valid, own.t).float()
+            lanes.add_running_returns(fragment[lanes.policy_id])
 
     def _postprocess(self, fragment: MultiAgentBatch) -> MultiAgentBatch:
         """The rows that each policy learns from."""
@@ -202,12 +200,6 @@ class MultiAgentRolloutWorker(RolloutWorker):
             "policy_returns": by_policy,
             "agent_returns": by_agent,
         }
-
-    def describe_loss(self) -> str:
-        """Say what a run that resumes from this worker's state loses: the running episodes."""
-        if self.batch_mode == "complete_episodes":
-            return ""
-        return "episodes of several agents begin anew, here too at saves by checkpoint.every_env_steps"
 
     # -- weights, gradients -------------------------------------------------------------------------------------------
     def get_policy(self, policy_id: str | None = None) -> Any:
@@ -259,17 +251,27 @@ class MultiAgentRolloutWorker(RolloutWorker):
         for lanes in self.lanes:
             lanes.begin_fragment()
         self._started = 0  # episodes in this fragment
-        if not self._needs_reset and self.batch_mode == "truncate_episodes":
-            return
-        self._obs, self._info = self._reset()
-        self._needs_reset = False
-        self.episodes.restart()
-        self._just_ended = np.zeros(self.num_envs, dtype=bool)
+        self._begin_or_continue_episodes()
+
+    def _restart_acting(self) -> None:
         self._owners = None if self._fixed else np.zeros((self.num_envs, len(self.layout.agents)), np.int64)
         self._eps_id = np.zeros(self.num_envs, dtype=np.int64)
         self._number_episodes(np.arange(self.num_envs))
         for lanes in self.lanes:
             lanes.restart()
+
+    def _acting_state(self) -> dict[str, Any]:
+        return {
+            "owners": None if self._owners is None else torch.from_numpy(self._owners),
+            "eps_id": torch.from_numpy(self._eps_id),
+            "lanes": {lanes.policy_id: lanes.state_dict() for lanes in self.lanes},
+        }
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        self._owners = None if state["owners"] is None else state["owners"].numpy().copy()
+        self._eps_id = state["eps_id"].numpy().copy()
+        for lanes in self.lanes:
+            lanes.load_state_dict(state["lanes"][lanes.policy_id])
 
     def _has_new_lanes(self) -> bool:
         """Whether policies were added, or may get other agents; takes over a mapping that only draws differently."""
@@ -286,13 +288,10 @@ class MultiAgentRolloutWorker(RolloutWorker):
         self._mapping = before
         return True
 
-    def _begin_episodes(self, ended: np.ndarray) -> None:
-        starting, self._just_ended = self._just_ended, ended
-        if not np.count_nonzero(starting):
-            return
+    def _start_episodes(self, starting: np.ndarray) -> None:
         self._number_episodes(np.flatnonzero(starting))
         for lanes in self.lanes:
-            lanes.start_episodes(starting)
+            lanes.start_episodes(np.repeat(starting, lanes.per_env))
 
     def _number_episodes(self, envs: np.ndarray) -> None:
         """Give the episodes that begin in these environments an id, and policies to their agents."""

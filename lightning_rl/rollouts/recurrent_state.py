@@ -108,6 +108,15 @@ class LaneMemory(PolicyMemory):
             gained = np.where(self._acted, rewards, 0.0)
             self.before["prev_rewards"] = self._add_rewards(self.before["prev_rewards"], gained)
 
+    def state_dict(self) -> dict[str, Any]:
+        """As `PolicyMemory`, with the lanes that have acted in the running episode."""
+        return {**super().state_dict(), "acted": torch.from_numpy(self._acted)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with `state`; comes after `restart`."""
+        super().load_state_dict(state)
+        self._acted = state["acted"].numpy().copy()
+
     def reset(self, starting: np.ndarray) -> None:
         """Reset the memory of the lanes `[L]` whose environment's next step is the first of an episode."""
         super().reset(starting)

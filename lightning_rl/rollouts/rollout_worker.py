@@ -21,8 +21,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError, place_of
-from lightning_rl.exploration import Actor, Exploration
-from lightning_rl.models.filters import RunningReturns
+from lightning_rl.exploration import Actor
+from lightning_rl.rollouts.acting_policy import ActingPolicy
 from lightning_rl.rollouts.env_positions import NativePositions, ReplayedPositions
 from lightning_rl.rollouts.env_restarts import EnvRestarts
 from lightning_rl.rollouts.episodes import CutEpisode, Episode, EpisodeTracker, episode_ends
@@ -156,13 +156,12 @@ class RolloutWorker:
         self._bounds_check = ObsBoundsCheck(
             self.env.single_observation_space, f"environment {self.env_creator.name!r} of worker {self.worker_index}"
         )
-        self._actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
+        actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
         self.episodes = EpisodeTracker(self.num_envs, self.same_step, self.hooks, self)
         self._memory = PolicyMemory(self.policy, self.num_envs)
+        self._acting = ActingPolicy(self.policy, self._memory, actor)
         self._action_masks = ActionMasks(self.env.single_action_space, self.env_creator.name)
         self._has_masks = False  # whether an info has held one: from then on fragments have the column "action_mask"
-        scales = getattr(getattr(self.policy, "reward_filter", None), "normaliser", None)
-        self._returns = None if scales is None else RunningReturns(scales.gamma)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> Any:
@@ -211,10 +210,7 @@ class RolloutWorker:
             self._bounds_check.check(self._obs, env_steps=self.env_steps)
 
     def _add_running_returns(self, fragment: Any) -> None:
-        """Add the column here, where fragments continue each other; learners get them in any order."""
-        if self._returns is not None:
-            returns = self._returns.update(fragment.rewards, fragment.valid, fragment.t)
-            fragment["running_returns"] = returns.float()
+        self._acting.add_running_returns(fragment)
 
     def _postprocess(self, fragment: Any) -> Any:
         """The rows that the policy learns from."""
@@ -396,22 +392,24 @@ class RolloutWorker:
         if getattr(self.policy, "training", True):
             self.policy.eval()
         self.policy.seed_exploration(self.restarts.seed())
-        self._policy_acts = getattr(self.policy, "act", self.policy.compute_actions)
-        exploration = getattr(self.policy, "exploration", None)  # a policy from scratch has none
-        self._exploration = exploration if isinstance(exploration, Exploration) else None
-        if self._exploration is not None:
-            self._exploration.begin_fragment(self._actor)
+        self._acting.begin_fragment()
+        self._begin_or_continue_episodes()
+
+    def _begin_or_continue_episodes(self) -> None:
+        """Reset all environments, unless their episodes go on or come back from a checkpoint."""
         self._bring_back_episodes()
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
         self._obs, self._info = self._reset()
-        self._has_masks = False
-        self._memory.restart()
         self._needs_reset = False
         self.episodes.restart()
         self._just_ended = np.zeros(self.num_envs, dtype=bool)
-        if self._exploration is not None:
-            self._exploration.on_episode_start(list(range(self.num_envs)))
+        self._restart_acting()
+
+    def _restart_acting(self) -> None:
+        """Every environment starts an episode."""
+        self._has_masks = False
+        self._acting.restart()
 
     def _running_episodes(self) -> dict[str, Any] | None:
         """What `_bring_back_episodes` reads; `None` if the environments cannot be brought back."""
@@ -422,11 +420,16 @@ class RolloutWorker:
             "envs": envs,
             "tracker": self.episodes.state_dict(),
             "just_ended": torch.from_numpy(self._just_ended),
-            "has_masks": self._has_masks,
-            "memory": self._memory.state_dict(),
-            "exploration": None if self._exploration is None else self._noise_state(self._exploration),
-            "running_returns": None if self._returns is None else self._returns.state_dict(),
+            **self._acting_state(),
         }
+
+    def _acting_state(self) -> dict[str, Any]:
+        """What the policies need to go on in the running episodes."""
+        return {"has_masks": self._has_masks, **self._acting.state_dict()}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        self._has_masks = bool(state["has_masks"])
+        self._acting.load_state_dict(state)
 
     def _bring_back_episodes(self) -> None:
         """Go on with the episodes of a checkpoint, if there are any and their environments come back."""
@@ -452,32 +455,8 @@ class RolloutWorker:
             )
             return
         self._needs_reset = False
-        self._just_ended, self._has_masks = saved["just_ended"].numpy().copy(), bool(saved["has_masks"])
-        self._memory.restart()
-        self._memory.load_state_dict(saved["memory"])
-        if self._returns is not None:
-            self._returns.load_state_dict(saved["running_returns"])
-        if self._exploration is not None:
-            self._bring_back_noise(self._exploration, saved["exploration"])
-
-    def _noise_state(self, exploration: Exploration) -> dict[str, Any] | None:
-        """What the strategy keeps for this worker's episodes; another worker or an evaluation may have acted since."""
-        acted = exploration.actor
-        exploration.begin_fragment(self._actor)
-        state = exploration.episode_state()
-        exploration.begin_fragment(acted)
-        return state
-
-    def _bring_back_noise(self, exploration: Exploration, state: Mapping[str, Any] | None) -> None:
-        if state is not None:
-            exploration.load_episode_state(state)
-            return
-        exploration.on_episode_start(list(range(self.num_envs)))
-        log.warning(
-            "%s has no episode_state: its noise begins anew, so that the resumed run is as good as the one that would "
-            "have gone on, but not the same",
-            type(exploration).__name__,
-        )
+        self._just_ended = saved["just_ended"].numpy().copy()
+        self._load_acting_state(saved)
 
     def _begin_episodes(self, ended: np.ndarray) -> None:
         """Reset memory and exploration noise of the environments whose next step is the first of an episode.
@@ -490,10 +469,11 @@ class RolloutWorker:
             return
         if self._log is not None:
             self._log.begin(starting)
-        if self._memory.active:
-            self._memory.reset(starting)
-        if self._exploration is not None:
-            self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
+        self._start_episodes(starting)
+
+    def _start_episodes(self, starting: np.ndarray) -> None:
+        """The next step of the environments `starting`, bool `[B]`, is the first of an episode."""
+        self._acting.start_episodes(starting)
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         seeds = [self.restarts.seed(env) % 2**31 for env in range(self.num_envs)]
@@ -524,7 +504,7 @@ class RolloutWorker:
 
     def _act(self, obs: Any, mask: np.ndarray | None) -> tuple[Any, Any, dict[str, Any]]:
         memory = self._memory
-        return self._policy_acts(
+        return self._acting.act_of_policy(
             obs,
             memory.state,
             explore=self.explore,

@@ -158,7 +158,6 @@ class Algorithm:
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.datamodule.workers is None:
             self._fit(iterations=0)  # attaches policy and data to the Trainer
-        self.datamodule.prepare_save()
         checkpoint_io: Any = self.trainer.strategy.checkpoint_io
         checkpoint_io.allow(path.parent)
         self.trainer.save_checkpoint(path)

@@ -73,7 +73,7 @@ class SmallData(LightningDataModule):
     ) -> None:
         super().__init__()
         self.epochs, self.evaluations = epochs or Epochs(every_env_steps), evaluations
-        self.fragment = self.phase = self.evaluation = self.cuts = 0
+        self.fragment = self.phase = self.evaluation = 0
         self.episode_window = SimpleNamespace(returns=deque(maxlen=100))
 
     def setup(self, stage: str) -> None:
@@ -102,15 +102,11 @@ class SmallData(LightningDataModule):
     def pop_iteration_metrics(self) -> dict[str, float]:
         return {"rollout/ep_rew_mean": float(self.fragment), "time/collect_s": 0.002}
 
-    def prepare_save(self, final: bool = False) -> None:
-        self.phase = 0
-        self.cuts += 1
-
     def state_dict(self) -> dict[str, Any]:
-        return {"fragment": self.fragment, "evaluation": self.evaluation}
+        return {"fragment": self.fragment, "evaluation": self.evaluation, "phase": self.phase}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.fragment, self.evaluation, self.phase = state_dict["fragment"], state_dict["evaluation"], 0
+        self.fragment, self.evaluation, self.phase = (state_dict[name] for name in ("fragment", "evaluation", "phase"))
 
 
 class Sized:

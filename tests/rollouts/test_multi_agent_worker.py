@@ -38,12 +38,8 @@ TOGETHER = [Moment("ab"), Moment("ab", {"a": 1.0}), Moment("ab", {"b": 2.0}), Mo
 
 # -- as one agent ------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def as_one_agent(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a worker of one agent, and one of several for the same environment with an equal policy.
-
-    Environments of one agent get a seed for their first episode only, as those of several agents do.
-    """
-    monkeypatch.setattr(EnvCreator, "reseeds", False)
+def as_one_agent() -> Any:
+    """Makes a worker of one agent, and one of several for the same environment with an equal policy."""
 
     def make(model: dict[str, Any] | None = None, **options: Any) -> tuple[RolloutWorker, RolloutWorker]:
         first, second = (PPO(*CARTPOLE.spaces(), model=model, seed=1, reward_filter="return_std") for _ in range(2))
@@ -186,8 +182,9 @@ def drawn_worker(**options: Any) -> MultiAgentRolloutWorker:
     return MultiAgentRolloutWorker(scripted([TOGETHER, TURNS]), policies, num_envs=2, **options)  # type: ignore[arg-type]
 
 
-def test_a_mapping_may_give_agents_other_policies_in_each_episode() -> None:
+def test_a_mapping_may_give_agents_other_policies_in_each_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row belongs to exactly one policy: 2 agents and 3 + 2 rows in 8 + 1 steps; x says 0, the others 1."""
+    monkeypatch.setattr(EnvCreator, "reseeds", False)  # a script begins with the first where it gets a seed
     source = drawn_worker(fragment_length=90)
     batch = source.sample()
     assert {name: part.valid.shape[1] for name, part in batch.items()} == {"x": 4, "y": 4, "z": 4}
@@ -315,10 +312,10 @@ class Central(ByObs):
 
 
 def test_the_central_observation_is_that_of_the_row_s_own_step() -> None:
-    """The state is 100 · episode + step: a acts at 0 and 2 and sees 4 at the end; b acts at 1 and 3."""
+    """The state is the step: a acts at 0 and 2 and sees 4 at the end; b acts at 1 and 3."""
     env, policies = scripted([TURNS], central=True), own(a=Central(), b=Central())
     batch = make_rollout_worker(env, policies, fragment_length=5).sample()
-    assert batch["a"].central_obs[:, 0, 0].tolist() == [0, 2, 4, 100]
+    assert batch["a"].central_obs[:, 0, 0].tolist() == [0, 2, 4, 0]
     assert batch["b"].central_obs[:, 0, 0].tolist()[:3] == [1, 3, 4]
 
 

@@ -17,9 +17,11 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.policies import DQN, PPO, SAC
+from lightning_rl.policies import DQN, PPO, SAC, MultiAgentPolicy
 from lightning_rl.rollouts import RolloutWorker, env_positions
 from lightning_rl.rollouts.env_positions import ActionLog
+from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 from tests.envs.broken_envs import Unseeded
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.envs.masked_envs import Masked
@@ -58,7 +60,11 @@ def go_on_equally(first: RolloutWorker, second: RolloutWorker, fragments: int = 
     """Raise unless both give the same fragments and the same episodes."""
     first.get_metrics()
     for _ in range(fragments):
-        assert_equal_fragments(first.sample(), second.sample())
+        here, there = first.sample(), second.sample()
+        for name in here.policy_batches if isinstance(here, MultiAgentBatch) else ():
+            assert_equal_fragments(here[name], there[name])
+        if isinstance(here, SampleBatch):
+            assert_equal_fragments(here, there)
     assert first.get_metrics() == second.get_metrics()
 
 
@@ -86,10 +92,37 @@ KINDS = {
 }
 
 
+def agents_maker(env: EnvCreator, mapping: Any = None, **options: Any) -> MakeWorker:
+    """Workers with two recurrent policies, which are mapped to the agents of the environment."""
+
+    def make() -> RolloutWorker:
+        entry = {"_target_": PPO, **LSTM, "reward_filter": "return_std"}
+        agents = [*env.spaces()[0]]  # type: ignore[misc]
+        given = {agents[0]: "a", "*": "b"} if mapping is None else mapping
+        policy = MultiAgentPolicy(*env.spaces(), policies={"a": entry, "b": entry}, policy_mapping=given)
+        return make_rollout_worker(env, policy, **{"num_envs": 3, "fragment_length": 7, **options})
+
+    return make
+
+
+def either(agent_id: str, rng: np.random.Generator) -> str:
+    """One of both policies for an episode."""
+    return "ab"[rng.integers(2)]
+
+
+COPIES = EnvCreator("CartPole-v1", agents=3)
+KINDS |= {
+    "agents": agents_maker(COPIES, vectorization="sync"),
+    "agents, async": agents_maker(COPIES, vectorization="async"),
+    "agents, mapped anew": agents_maker(COPIES, either, vectorization="sync"),
+    "agents, turns": agents_maker(EnvCreator("pettingzoo.classic.connect_four_v3"), vectorization="sync"),
+}
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_a_worker_built_again_continues_the_running_episodes(name: str) -> None:
     first = KINDS[name]()
-    for fragments in (3,) if name == "async" else (1, 1, 1, 3):  # in the first episode, and later
+    for fragments in (3,) if "async" in name else (1, 1, 1, 3):  # in the first episode, and later
         second = KINDS[name]()
         second.load_state_dict(saved_after(first, fragments))
         go_on_equally(first, second)
@@ -108,6 +141,11 @@ def test_a_state_is_handed_on_by_a_worker_that_has_not_sampled_since() -> None:
     ("name", "part", "key"),
     [
         ("recurrent", "memory now state_in", "0"),
+        ("agents", "lanes a memory now state_in", "0"),
+        ("agents", "lanes b running_returns", "running"),
+        ("agents", "tracker", "gains"),
+        ("agents, turns", "lanes b held", "held_rewards"),
+        ("agents, mapped anew", "", "eps_id"),
         ("ornstein uhlenbeck", "exploration", "x"),
         ("running returns", "running_returns", "running"),
         ("native", "tracker", "lengths"),

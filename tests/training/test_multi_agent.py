@@ -98,14 +98,6 @@ def test_an_evaluation_names_each_policys_return(two_algorithms: Path) -> None:
     assert json.loads(json.dumps(result))["policies"].keys() == {"a", "b"}
 
 
-@pytest.mark.parametrize(("every", "warns"), [("64", True), ("null", False)])
-def test_only_a_save_before_the_end_warns_of_episodes_that_it_cuts(
-    every: str, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run.train(config(tmp_path / "run", "policy=ppo", *CARTPOLES, f"checkpoint.every_env_steps={every}"))
-    assert ("this checkpoint cuts" in caplog.text) == warns
-
-
 def test_agents_with_equal_spaces_share_the_runs_policy(tmp_path: Path) -> None:
     """Others have a policy for each kind of spaces."""
     kinds = {"speaker_0": ["speaker_0"], "listener_0": ["listener_0"]}

@@ -15,6 +15,7 @@ from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
 from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.replayable_env import SeededEpisodes, answer_next
 from lightning_rl.errors import EnvApiError, short_repr
 
 __all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "is_packed", "plain_actions", "row_of"]
@@ -139,12 +140,12 @@ class PackedEnv(gym.Env[Any, Any]):
     """Writes what the agents of an environment see into arrays, and takes their actions from arrays.
 
     An observation is a dict: "obs" (kind → its agents' observations `[n, *]`; an agent that is not there keeps its last
-    one), "acts" (0 or 1 `[A]`, whose actions the next step takes), "rewards" (float64 `[A]`, of the last step),
-    "terminated" and "truncated" (0 or 1 `[A]`, which agents ended in the last step), "present" (0 or 1 `[A]`, agents
-    that have appeared in this episode and had not ended before the last step: their rows of "obs" count), "masks" (kind
-    → 0 or 1 `[n, alternatives]`, for actions that are choices; only if the environment gives masks in infos), "state"
-    (only if it has one). `A` counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", ….
-    Actions are a dict kind → `[n, *]`.
+    one of the episode, or zeros), "acts" (0 or 1 `[A]`, whose actions the next step takes), "rewards" (float64 `[A]`,
+    of the last step), "terminated" and "truncated" (0 or 1 `[A]`, which agents ended in the last step), "present" (0 or
+    1 `[A]`, agents that have appeared in this episode and had not ended before the last step: their rows of "obs"
+    count), "masks" (kind → 0 or 1 `[n, alternatives]`, for actions that are choices; only if the environment gives
+    masks in infos), "state" (only if it has one). `A` counts all agents, `n` those of a kind; kinds are named by their
+    index, "0", "1", …. Actions are a dict kind → `[n, *]`.
 
     At the end of the whole episode, every agent that is still there ends too.
 
@@ -157,6 +158,8 @@ class PackedEnv(gym.Env[Any, Any]):
         layout: where each agent lies in the arrays.
         arrays: the present observation; each step overwrites it.
         infos: of the last reset or step, by agent.
+        episodes: seeds each reset, so that an episode can be replayed; `None`: resets have the seeds that they get.
+        replayed: (episode, actions) for `replay`.
 
     Raises:
         EnvError: an agent has no space, or the first reset or steps fail.
@@ -189,8 +192,9 @@ class PackedEnv(gym.Env[Any, Any]):
         self.observation_space = spaces.Dict(parts)
         self.action_space = spaces.Dict({key: batch_space(kind.action_space, n) for key, kind, n in named})
         self.infos: dict[str, Any] = {}
+        self.episodes: SeededEpisodes | None = None
+        self.replayed: tuple[int, Sequence[Any]] = (0, ())
         self.bind(create_empty_array(self.observation_space, 1, fn=np.zeros), 0)
-        self.flags = AgentFlags(self.arrays, agents, self.name)
 
     def bind(self, arrays: Any, row: int) -> None:
         """Write observations into row `row` of these batched arrays from now on."""
@@ -199,6 +203,8 @@ class PackedEnv(gym.Env[Any, Any]):
         self._rewards, self._masks = self.arrays["rewards"], self.arrays.get("masks", {})
         kinds = [self.arrays["obs"][str(index)] for index in range(len(self.layout.kinds))]
         self._obs = [(kinds[kind], row, str(kind)) for kind, row in self.layout.places]
+        self._seen = [leaf for part in (*kinds, *self._masks.values()) for leaf in _leaves(part)]
+        self.flags = AgentFlags(self.arrays, self.layout.agents, self.name)
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the result is a copy of `arrays`."""
@@ -218,7 +224,11 @@ class PackedEnv(gym.Env[Any, Any]):
 
     def write_reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Begin an episode, and write it into `arrays`; their flags are cleared before and settled afterwards."""
+        if self.episodes is not None:
+            seed = self.episodes.seed_of_reset(seed)
         obs, self.infos = self.env.reset(seed=seed, options=options)
+        for leaf in self._seen:
+            leaf[...] = 0
         self._write(obs)
 
     def write_step(self, actions: dict[str, Any]) -> tuple[bool, bool]:
@@ -279,6 +289,12 @@ class PackedEnv(gym.Env[Any, Any]):
             )
         return slot
 
+    def replay(self, deadline: float) -> tuple[float, int] | None:
+        """As `ReplayableEnv.replay`, for vector environments with a process for each environment."""
+        assert self.episodes is not None
+        found = self.episodes.replay(self, *self.replayed, deadline)
+        return None if found is None else answer_next(self, *found)
+
     def render(self) -> Any:
         """As the environment renders."""
         return self.env.render()
@@ -294,6 +310,12 @@ def _views(arrays: Any, row: int) -> Any:
     if isinstance(arrays, tuple):
         return tuple(_views(child, row) for child in arrays)
     return arrays[row]
+
+
+def _leaves(arrays: Any) -> list[np.ndarray]:
+    if isinstance(arrays, np.ndarray):
+        return [arrays]
+    return [leaf for part in (arrays.values() if isinstance(arrays, Mapping) else arrays) for leaf in _leaves(part)]
 
 
 def _copy(arrays: Any) -> Any:

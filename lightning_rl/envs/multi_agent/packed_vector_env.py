@@ -44,7 +44,8 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         for row, env in enumerate(self.envs):
             env.bind(self._arrays, row)
         self._flags = AgentFlags(self._arrays, self.layout.agents, first.name)
-        self._ended = np.zeros(self.num_envs, dtype=bool)
+        self._ended: np.ndarray = np.zeros(self.num_envs, dtype=bool)
+        self._replayed: tuple[np.ndarray, np.ndarray] | None = None  # the ends of a replay's last step
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -61,8 +62,12 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step all environments, and reset those whose episode ended in the last step."""
-        terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
+        terminated: np.ndarray = np.zeros(self.num_envs, dtype=bool)
+        truncated = terminated.copy()
         flags, ended = self._flags, self._ended.tolist()
+        if self._replayed is not None:
+            (terminated, truncated), self._replayed = self._replayed, None
+            return self._arrays, flags.rewards.sum(axis=1), terminated, truncated, {}
         acting, given = flags.acts.tolist(), plain_actions(self.layout, actions)
         flags.clear()
         for row, env in enumerate(self.envs):
@@ -75,6 +80,27 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         flags.settle(terminated, truncated)
         self._ended = terminated | truncated
         return self._arrays, flags.rewards.sum(axis=1), terminated, truncated, {}
+
+    def replay(self, episodes: Sequence[tuple[int, Sequence[Any]]], deadline: float) -> list[tuple[float, int] | None]:
+        """Bring each environment to the end of (episode, its actions); the next `step` answers as their last did.
+
+        As `SeededEpisodes.replay`; [None] if that of an environment fails.
+        """
+        played: list[tuple[float, int] | None] = []
+        ends = np.zeros((2, self.num_envs), dtype=bool)
+        flags = self._flags
+        for row, (env, (number, actions)) in enumerate(zip(self.envs, episodes, strict=True)):
+            assert env.episodes is not None
+            found = env.episodes.replay(env, number, actions, deadline)
+            if found is None:
+                return [None]
+            answer, (gained, steps) = found
+            ends[:, row] = answer[2:4]
+            flags.there[row], flags.gone[row] = env.flags.there, env.flags.gone
+            played.append((gained, steps))
+        self._ended = ends[0] | ends[1]
+        self._replayed = ends[0], ends[1]
+        return played
 
     def render(self) -> tuple[Any, ...]:
         """What each environment renders."""

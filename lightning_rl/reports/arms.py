@@ -28,6 +28,7 @@ from lightning_rl.run_directory.config_file import relocate
 __all__ = [
     "ABSENT",
     "Arm",
+    "Axis",
     "Band",
     "Importance",
     "Target",
@@ -94,7 +95,7 @@ class Arm:
     def failures(self, metric: str) -> int:
         """How many runs failed, or ended with a value of a metric that is not finite."""
         ended = (run.curves[metric].last for run in self.runs if run.state == "ok" and metric in run.curves)
-        failed = sum(run.state in ("failed", "dead") for run in self.runs)
+        failed = sum(run.failed for run in self.runs)
         return failed + sum(not math.isfinite(value) for value in ended)
 
     def best(self, metric: str) -> NDArray[np.float64]:

@@ -115,7 +115,7 @@ def check_arm(old: Mapping[str, Any], summary: Summary | None, margin: float) ->
     if summary is None:
         return False, f"{named}: no new runs of this arm"
     scores = summary.arm.scores(old["metric"])
-    failed = [run.name for run in summary.arm.runs if run.state in ("failed", "dead")]
+    failed = [run.name for run in summary.arm.runs if run.failed]
     if failed:
         return False, f"{named}: {', '.join(failed)} failed"
     if not summary.arm.complete or not len(scores):

@@ -12,7 +12,16 @@ import numpy as np
 from lightning_rl.errors import ConfigError, printable
 from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, return_metric, text_of
 from lightning_rl.reports.run_records import RunRecord, read_runs
-from lightning_rl.reports.summaries import Difference, Interval, Summary, difference, metric_words, number, time_words
+from lightning_rl.reports.summaries import (
+    Difference,
+    Interval,
+    Summary,
+    difference,
+    metric_words,
+    number,
+    optional,
+    time_words,
+)
 
 __all__ = ["compare", "comparison_text"]
 
@@ -183,10 +192,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def words(interval: Sequence[float | None] | None) -> str:
     return ABSENT if interval is None or interval[0] is None else str(Interval(interval[0], *interval[1:]))
-
-
-def optional(value: float | None, show: Any) -> str:
-    return ABSENT if value is None else show(value)
 
 
 def verdict_words(found: Difference | None, same_env: bool) -> str:

@@ -1,7 +1,6 @@
-"""Figures as inline SVG: curves over seeds, intervals, shares of time, bars. Colours are the page's CSS variables.
+"""Figures as numbers that `report.html.j2` draws as SVG: where curves over seeds, intervals and ticks are, in pixels.
 
-Arm k is drawn in the colour `--arm-k` (Okabe & Ito 2008, safe for colour-blind readers; light and dark variants in
-`page.py`) and, from the ninth arm on, is not drawn in curves. Every number can be read in a tooltip.
+Arm k has colour k; from the ninth arm on, arms are not drawn in curves. Every number can be read in a tooltip.
 """
 
 from __future__ import annotations
@@ -9,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightning_rl.reports.arms import Band
-from lightning_rl.reports.markup import Markup, element, join
 from lightning_rl.reports.summaries import Interval, number, time_words
 
-__all__ = ["COLOURS", "Curve", "Row", "bars", "curves_chart", "intervals_chart", "share_bars", "short_number", "ticks"]
+__all__ = ["COLOURS", "Chart", "Curve", "Row", "curves_chart", "intervals_chart", "short_number", "ticks"]
+
+Chart = dict[str, Any]
 
 COLOURS = 8
 INSET = 2.0  # of figures without a y-axis
@@ -85,53 +86,22 @@ def time_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
-    """The plot area, and where values are in it."""
+class Scale:
+    """Where values are along an axis: `low` at the pixel `start`, `high` at `end`."""
 
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    height: float = HEIGHT
+    low: float
+    high: float
+    start: float
+    end: float
 
-    def x(self, value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (value - self.x_low) / ((self.x_high - self.x_low) or 1.0)
-
-    def y(self, value: float) -> float:
-        share = (value - self.y_low) / ((self.y_high - self.y_low) or 1.0)
-        return self.height - BOTTOM - (self.height - TOP - BOTTOM) * share
-
-    def path(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
-        """Points of a polyline."""
-        return " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
-
-    def frame(
-        self, x_label: str, y_label: str, time_axis: bool = False, y_format: Callable[[float], str] = short_number
-    ) -> Markup:
-        """Grid, ticks and labels."""
-        right, bottom = WIDTH - RIGHT, self.height - BOTTOM
-        parts = []
-        for tick in ticks(self.y_low, self.y_high):
-            parts.append(element("line", x1=LEFT, x2=right, y1=self.y(tick), y2=self.y(tick), class_="grid"))
-            parts.append(element("text", y_format(tick), x=LEFT - 6, y=self.y(tick) + 4, class_="tick end"))
-        for tick in (time_ticks if time_axis else ticks)(self.x_low, self.x_high):
-            x = self.x(tick)
-            parts.append(element("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="axis"))
-            text = short_time(tick) if time_axis else short_number(tick)
-            anchor = " end" if x > right - 16 else ""
-            parts.append(element("text", text, x=x, y=bottom + 17, class_=f"tick{anchor or ' middle'}"))
-        parts.append(element("line", x1=LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"))
-        parts.append(element("text", x_label, x=(LEFT + right) / 2, y=self.height - 8, class_="label middle"))
-        turned = f"rotate(-90 11 {(TOP + bottom) / 2:.0f})"
-        parts.append(element("text", y_label, x=11, y=(TOP + bottom) / 2, class_="label middle", transform=turned))
-        return join(*parts)
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        return self.start + (self.end - self.start) * (value - self.low) / ((self.high - self.low) or 1.0)
 
 
-def svg(content: Markup, label: str, height: float = HEIGHT) -> Markup:
-    """The figure's root; `label` says what it shows to readers who cannot see it."""
-    return element(
-        "svg", content, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=label, class_="figure"
-    )
+def path(x: Scale, y: Scale, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> str:
+    """Points of a polyline."""
+    return " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True))
 
 
 def thin(x: NDArray[np.float64], y: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -168,7 +138,7 @@ def curves_chart(
     time_axis: bool = False,
     shares: bool = False,
     most_points: int = MOST_POINTS,
-) -> Markup:
+) -> Chart:
     """Curves of arms: each run thin, the interquartile mean thick, its interval as an area.
 
     Args:
@@ -181,72 +151,58 @@ def curves_chart(
         shares: y is a share, from 0 % to 100 %.
         most_points: of a run's line.
     """
-    xs: list[float] = [0.0]
-    ys: list[float] = []
+    xs, ys = [] if shares else [0.0], []
     for _, curves, middle in arms:
         lines = [(curve.x, curve.y) for curve in curves]
-        lines += (
-            [(middle.x, line) for line in (middle.middle, middle.low, middle.high) if line is not None]
-            if middle
-            else []
-        )
-        for x, y in lines:
-            xs += [float(x.min()), float(x.max())]
-            ys += [float(y.min()), float(y.max())]
+        if middle is not None:
+            lines += [(middle.x, edge) for edge in (middle.middle, middle.low, middle.high) if edge is not None]
+        xs += [float(end) for x, _ in lines for end in (x.min(), x.max())]
+        ys += [float(end) for _, y in lines for end in (y.min(), y.max())]
     if threshold is not None and far_from(threshold, ys):
         threshold = None
     ys += [] if threshold is None else [threshold]
-    x_low, x_high = (min(xs[1:]), max(xs[1:])) if shares else (min(xs), max(xs))
-    axes = Axes(x_low, x_high, *((0.0, 1.0) if shares else extent(ys)))
-    layers: list[list[Markup]] = [[], [], [], []]  # areas below lines below means below tooltips
+    x = Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
+    y = Scale(*((0.0, 1.0) if shares else extent(ys)), HEIGHT - BOTTOM, TOP)
+    x_ticks, x_text = (time_ticks, short_time) if time_axis else (ticks, short_number)
+    y_text = "{:.0%}".format if shares else short_number
+
+    def tooltip(name: str, at: float, numbers: Sequence[float]) -> str:
+        middle, *ends = map("{:.0%}".format if shares else number, numbers)
+        text = f"{name}: {middle}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+        if shares:
+            return f"{text} of the runs above {number(at)}"
+        return f"{text} at {time_words(at) if time_axis else f'{number(at)} {x_label}'}"
+
+    drawn = []
     for colour, (name, curves, middle) in enumerate(arms):
-        css = f"arm-{colour % COLOURS}"
-        layers[1] += [run_line(axes, curve, css, most_points) for curve in curves]
-        if middle is None:
-            continue
-        if middle.low is not None and middle.high is not None:
-            edge = f"{axes.path(middle.x, middle.high)} {axes.path(middle.x[::-1], middle.low[::-1])}"
-            layers[0].append(element("polygon", points=edge, class_=f"band {css}"))
-        layers[2].append(element("polyline", points=axes.path(middle.x, middle.middle), class_=f"mean {css}"))
-        layers[3] += tooltips(axes, middle, f"{name}: ", x_label, time_axis, shares)
-    line = text = None
-    if threshold is not None:
-        y = axes.y(threshold)
-        line = element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="threshold")
-        text = element("text", f"threshold {number(threshold)}", x=LEFT + 5, y=y - 4, class_="tick limit")
-    frame = axes.frame(x_label, y_label, time_axis, (lambda share: f"{share:.0%}") if shares else short_number)
-    return svg(join(frame, line, *(part for layer in layers for part in layer), text), label)
+        arm: dict[str, Any] = {"colour": colour % COLOURS, "band": None, "mean": None, "tooltips": []}
+        arm["runs"] = [run_line(x, y, curve, most_points) for curve in curves]
+        if middle is not None:
+            arm["mean"] = path(x, y, middle.x, middle.middle)
+            lines = [middle.middle]
+            if middle.low is not None and middle.high is not None:
+                arm["band"] = f"{path(x, y, middle.x, middle.high)} {path(x, y, middle.x[::-1], middle.low[::-1])}"
+                lines += [middle.low, middle.high]
+            for place in np.unique(np.linspace(0, len(middle.x) - 1, TOOLTIPS).round().astype(int)):
+                at, numbers = float(middle.x[place]), [float(line[place]) for line in lines]
+                arm["tooltips"].append((x(at), y(numbers[0]), tooltip(name, at, numbers)))
+        drawn.append(arm)
+    return {
+        "label": label,
+        "x_label": x_label,
+        "y_label": y_label,
+        "x_ticks": [(x(tick), x_text(tick)) for tick in x_ticks(x.low, x.high)],
+        "y_ticks": [(y(tick), y_text(tick)) for tick in ticks(y.low, y.high)],
+        "threshold": None if threshold is None else {"at": y(threshold), "text": number(threshold)},
+        "arms": drawn,
+    }
 
 
-def run_line(axes: Axes, curve: Curve, css: str, most_points: int) -> Markup:
-    """The thin line of a run; a cross ends it if it failed, a ring if it is running."""
-    x, y = thin(curve.x, curve.y, most_points)
-    line = element(
-        "polyline", element("title", curve.title), points=axes.path(x, y), class_=f"run {css} {curve.end}".rstrip()
-    )
-    at_x, at_y = axes.x(float(x[-1])), axes.y(float(y[-1]))
-    if curve.end == "failed":
-        d = f"M{at_x - 4:.1f} {at_y - 4:.1f}l8 8m0 -8l-8 8"
-        return join(line, element("path", element("title", curve.title), d=d, class_=f"cross {css}"))
-    if curve.end == "running":
-        ring = element("circle", element("title", curve.title), cx=at_x, cy=at_y, r=3.5, class_=f"ring {css}")
-        return join(line, ring)
-    return line
-
-
-def tooltips(axes: Axes, middle: Band, name: str, x_label: str, time_axis: bool, shares: bool) -> list[Markup]:
-    """Invisible circles along a curve whose titles are its numbers."""
-    show = (lambda value: f"{value:.0%}") if shares else number
-    found = []
-    for place in np.unique(np.linspace(0, len(middle.x) - 1, TOOLTIPS).round().astype(int)):
-        x, y = float(middle.x[place]), float(middle.middle[place])
-        text = show(y)
-        if middle.low is not None and middle.high is not None:
-            text += f" [{show(float(middle.low[place]))}, {show(float(middle.high[place]))}]"
-        where = time_words(x) if time_axis else f"{number(x)} {x_label}" if not shares else f"above {number(x)}"
-        title = element("title", f"{name}{text} at {where}" if not shares else f"{name}{text} of the runs {where}")
-        found.append(element("circle", title, cx=axes.x(x), cy=axes.y(y), r=7, class_="hover"))
-    return found
+def run_line(x: Scale, y: Scale, curve: Curve, most_points: int) -> dict[str, Any]:
+    """The thin line of a run, and where it ends."""
+    xs, ys = thin(curve.x, curve.y, most_points)
+    ends = {"x": x(float(xs[-1])), "y": y(float(ys[-1])), "end": curve.end}
+    return {"points": path(x, y, xs, ys), "title": curve.title, **ends}
 
 
 def intervals_chart(
@@ -257,7 +213,7 @@ def intervals_chart(
     threshold: float | None = None,
     within: tuple[float, float] | None = None,
     show: Callable[[Interval], str] = str,
-) -> Markup:
+) -> Chart:
     """A row for each interval: its label and numbers, a bar from end to end, the middle, and dots of single runs.
 
     Args:
@@ -273,73 +229,22 @@ def intervals_chart(
     if threshold is not None and far_from(threshold, known):
         threshold = None
     known += [] if threshold is None else [threshold]
-    low, high = within or extent(known)
-    height, bottom = TOP + 42 * len(rows) + 40, TOP + 42 * len(rows) + 4
-    span = WIDTH - 2 * INSET - 8
-
-    def at(value: float) -> float:
-        return INSET + 4 + span * (value - low) / (high - low)
-
-    parts = []
-    for tick in ticks(low, high):
-        parts.append(element("line", x1=at(tick), x2=at(tick), y1=TOP, y2=bottom, class_="grid"))
-        anchor = "end" if at(tick) > WIDTH - 30 else "start" if at(tick) < 30 else "middle"
-        parts.append(element("text", short_number(tick), x=at(tick), y=bottom + 15, class_=f"tick {anchor}"))
-    if threshold is not None:
-        parts.append(element("line", x1=at(threshold), x2=at(threshold), y1=TOP, y2=bottom, class_="threshold"))
-    for place, row in enumerate(rows):
-        y, css = TOP + 42 * place + 30, f"arm-{row.colour % COLOURS}"
-        interval = row.interval
-        name = row.label if len(row.label) <= 42 else f"{row.label[:41]}…"
-        parts.append(element("text", name, x=INSET, y=y - 14, class_="row"))
-        parts.append(element("text", show(interval), x=WIDTH - INSET, y=y - 14, class_="row end"))
-        if interval.low is not None and interval.high is not None:
-            left = at(interval.low)
-            title = element("title", f"{row.label}: {show(interval)}")
-            bar = element("rect", title, x=left, y=y - 5, width=max(1.0, at(interval.high) - left), height=10, rx=3)
-            parts.append(element("g", bar, class_=f"bar {css}"))
-        for dot, title in row.dots:
-            parts.append(element("circle", element("title", title), cx=at(dot), cy=y, r=3, class_=f"dot {css}"))
-        middle = at(interval.middle)
-        parts.append(element("line", x1=middle, x2=middle, y1=y - 8, y2=y + 8, class_=f"middle-mark {css}"))
-    parts.append(element("text", x_label, x=WIDTH / 2, y=height - 6, class_="label middle"))
-    return svg(join(*parts), label, height)
-
-
-def share_bars(rows: Sequence[tuple[str, dict[str, float]]], *, label: str, words: dict[str, str]) -> Markup:
-    """A bar of seconds for each row, divided into parts.
-
-    Args:
-        rows: label, and part → seconds.
-        label: of the figure, for readers who cannot see it.
-        words: part → what it is, for tooltips; parts have the CSS class `part-NAME`.
-    """
-    height, span, parts = 46.0 * len(rows) + 4, WIDTH - 2 * INSET, []
-    for place, (name, seconds) in enumerate(rows):
-        y, x, total = 46.0 * place + 20, INSET, sum(seconds.values())
-        parts.append(element("text", name, x=INSET, y=y - 6, class_="row"))
-        parts.append(element("text", f"a run took {time_words(total)}", x=WIDTH - INSET, y=y - 6, class_="row end"))
-        for part, amount in seconds.items():
-            width = span * amount / total
-            title = element("title", f"{words[part]}: {time_words(amount)}, {amount / total:.0%}")
-            parts.append(element("rect", title, x=x, y=y, width=width, height=20, class_=f"part-{part}"))
-            if width > 60:
-                text = f"{part} {amount / total:.0%}"
-                parts.append(element("text", text, x=x + width / 2, y=y + 14, class_=f"in-part in-{part} middle"))
-            x += width
-    return svg(join(*parts), label, height)
-
-
-def bars(rows: Sequence[tuple[str, float]], *, label: str) -> Markup:
-    """A bar for each share in [0, 1], with its label above."""
-    height, span, parts = 36.0 * len(rows) + 4, WIDTH - 2 * INSET, []
-    for place, (name, share) in enumerate(rows):
-        y = 36.0 * place + 20
-        title = element("title", f"{name}: {share:.0%}")
-        parts.append(element("text", name if len(name) <= 58 else f"{name[:57]}…", x=INSET, y=y - 5, class_="row"))
-        parts.append(element("text", f"{share:.0%}", x=WIDTH - INSET, y=y - 5, class_="row end"))
-        parts.append(element("rect", x=INSET, y=y, width=span, height=8, rx=3, class_="empty"))
-        parts.append(
-            element("rect", title, x=INSET, y=y, width=max(1.0, span * share), height=8, rx=3, class_="arm-0 fill")
-        )
-    return svg(join(*parts), label, height)
+    x = Scale(*(within or extent(known)), INSET + 4, WIDTH - INSET - 4)
+    return {
+        "label": label,
+        "x_label": x_label,
+        "ticks": [(x(tick), short_number(tick)) for tick in ticks(x.low, x.high)],
+        "threshold": None if threshold is None else x(threshold),
+        "rows": [
+            {
+                "colour": row.colour % COLOURS,
+                "label": row.label,
+                "text": show(row.interval),
+                "middle": x(row.interval.middle),
+                "low": None if row.interval.low is None else x(row.interval.low),
+                "high": None if row.interval.high is None else x(row.interval.high),
+                "dots": [(x(dot), title) for dot, title in row.dots],
+            }
+            for row in rows
+        ],
+    }

@@ -93,6 +93,11 @@ class RunRecord:
         return re.split(r"[.:]", str(target))[-1]
 
     @property
+    def failed(self) -> bool:
+        """Whether the run ended with an error, or its process died."""
+        return self.state in ("failed", "dead")
+
+    @property
     def running(self) -> bool:
         """Whether the run's process lives."""
         return self.state in ("starting", "running", "silent")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN
 from lightning_rl.config.keys import value_at
-from lightning_rl.reports.arms import Arm, Target, alike, arms_of, return_metric, target_of
+from lightning_rl.reports.arms import ABSENT, Arm, Target, alike, arms_of, return_metric, target_of
 from lightning_rl.reports.run_records import RunRecord
 from lightning_rl.reports.statistics import (
     LEAST_FOR_INTERVAL,
@@ -33,10 +33,14 @@ __all__ = [
     "difference",
     "metric_words",
     "number",
+    "optional",
     "time_words",
     "too_few_words",
     "verdict",
 ]
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +280,17 @@ def number(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 
 
-def time_words(seconds: float | None) -> str:
+def time_words(seconds: float) -> str:
     """A duration: "0.4 s", "12 s", "3.5 min", "2.1 h"."""
-    if seconds is None:
-        return "unknown time"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def optional(value: T | None, words: Callable[[T], str]) -> str:
+    """A value in words; `ABSENT` for `None`."""
+    return ABSENT if value is None else words(value)
 
 
 def metric_words(summary: Summary) -> str:

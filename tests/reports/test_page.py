@@ -62,7 +62,7 @@ class Checker(HTMLParser):
 
 def missing(text: str, parts: Iterable[str]) -> list[str]:
     """The parts that the texts of a page do not hold."""
-    shown = " ".join(Checker(text).texts)
+    shown = " ".join(" ".join(Checker(text).texts).split())
     return [part for part in parts if part not in shown]
 
 

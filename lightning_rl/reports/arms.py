@@ -36,7 +36,9 @@ __all__ = [
     "arms_of",
     "band",
     "differences",
+    "differing",
     "importance",
+    "leaves",
     "return_metric",
     "target_of",
     "values_of",
@@ -158,7 +160,11 @@ def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Dotted key → its value in each config, for keys whose values are not all equal; `ABSENT` where it is not."""
-    flat = [values_of(config) for config in configs]
+    return differing([values_of(config) for config in configs])
+
+
+def differing(flat: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Key → its value in each mapping, for keys whose values are not all equal; `ABSENT` where it is not."""
     keys = dict.fromkeys(key for each in flat for key in each)
     rows = {key: [each.get(key, ABSENT) for each in flat] for key in keys}
     return {key: values for key, values in rows.items() if len({text_of(value) for value in values}) > 1}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError, printable
-from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, return_metric, text_of
+from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, differing, leaves, return_metric, text_of
 from lightning_rl.reports.run_records import RunRecord, read_runs
 from lightning_rl.reports.summaries import (
     Difference,
@@ -25,6 +25,7 @@ from lightning_rl.reports.summaries import (
 
 __all__ = ["compare", "comparison_text"]
 
+RECORDED = ("versions", "machine", "git")  # keys of a session
 UNREPEATABLE = ("time/", "sys/")  # metrics that differ between two runs of the same program
 
 
@@ -94,18 +95,8 @@ def numbers(interval: Interval) -> list[float | None]:
 def provenance_differences(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     """Versions, machine and commit that differ between the newest sessions of the first recorded run of each side."""
     found = [next((run.sessions[-1] for run in arm.runs if run.sessions), {}) for arm in arms]
-    flat = [
-        {
-            f"{part}.{name}": value
-            for part in ("versions", "machine", "git")
-            if isinstance(entries := session.get(part), Mapping)
-            for name, value in entries.items()
-        }
-        for session in found
-    ]
-    names = dict.fromkeys(name for each in flat for name in each)
-    pairs = {name: [each.get(name, ABSENT) for each in flat] for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    recorded = [{key: part for key in RECORDED if isinstance(part := session.get(key), Mapping)} for session in found]
+    return differing([dict(leaves(parts)) for parts in recorded])
 
 
 def parting(arms: Sequence[Arm]) -> list[dict[str, Any]]:

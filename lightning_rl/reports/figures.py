@@ -104,7 +104,7 @@ def path(x: Scale, y: Scale, xs: NDArray[np.float64], ys: NDArray[np.float64]) -
     return " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True))
 
 
-def thin(x: NDArray[np.float64], y: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def thin(x: NDArray[Any], y: NDArray[Any], most: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """At most `most` points of a curve, the first and the last among them."""
     if len(x) <= most:
         return x, y

@@ -102,31 +102,22 @@ def reading(light: Light, runs: Sequence[RunRecord]) -> Reading | None:
 # -- what lights measure -----------------------------------------------------------------------------------------------
 
 
-def late(metric: str, statistic: Callable[[NDArray[np.float64]], float]) -> Callable[[RunRecord], float | None]:
-    """A statistic of the second half of a run."""
+def statistic_of(
+    metric: str, statistic: Callable[[NDArray[np.float64]], float], since: float = WARM_UP
+) -> Callable[[RunRecord], float | None]:
+    """A statistic of a metric over a run, without the share `since` of its rows at the beginning."""
 
     def measure(run: RunRecord) -> float | None:
         series = run.curve(metric)
-        return None if series is None else float(statistic(series.values[len(series.values) // 2 :]))
+        return None if series is None else float(statistic(series.values[int(since * len(series.values)) :]))
 
     return measure
 
 
-def settled(series: Series) -> NDArray[np.float64]:
-    """The values after the warm-up."""
-    return series.values[int(WARM_UP * len(series.values)) :]
-
-
 def high_kl(run: RunRecord) -> float | None:
     """The KL divergence of an iteration that only one in twenty exceeds."""
-    series = run.curve("train/approx_kl") or run.curve("train/kl")
-    return None if series is None else float(np.quantile(settled(series), 0.95))
-
-
-def typical_explained_variance(run: RunRecord) -> float | None:
-    """The median of the explained variance over the run."""
-    series = run.curve("train/explained_variance")
-    return None if series is None else float(np.median(settled(series)))
+    metric = "train/approx_kl" if run.curve("train/approx_kl") else "train/kl"
+    return statistic_of(metric, lambda values: np.quantile(values, 0.95))(run)
 
 
 def early_entropy(run: RunRecord) -> float | None:
@@ -220,7 +211,7 @@ LIGHTS: Sequence[Light] = (
         0.3,
         0.5,
         "Most of a batch gives no gradient: lower policy.lr or policy.passes.",
-        late("train/clip_fraction", np.mean),
+        statistic_of("train/clip_fraction", np.mean, since=0.5),
         "{:.0%}",
     ),
     Light(
@@ -239,7 +230,7 @@ LIGHTS: Sequence[Light] = (
         0.0,
         -0.5,
         "Values are no better than a constant: raise policy.value_coef, widen the value network, check the rewards.",
-        typical_explained_variance,
+        statistic_of("train/explained_variance", np.median),
         "{:.2f}",
         above=False,
     ),
@@ -267,7 +258,7 @@ LIGHTS: Sequence[Light] = (
         4,
         16,
         "Workers act with old weights: use fewer workers, shorter fragments, or a lower data.max_policy_lag.",
-        late("rollout/staleness", np.median),
+        statistic_of("rollout/staleness", np.median, since=0.5),
         "{:.0f}",
     ),
     Light(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import SaveError
 from lightning_rl.reports import figures
 from lightning_rl.reports.arms import ABSENT, Axis, Band, band, differences, importance, points, text_of
-from lightning_rl.reports.figures import Chart, Curve, Row, curves_chart, intervals_chart
+from lightning_rl.reports.figures import Chart, Curve, Row, curves_chart, intervals_chart, thin
 from lightning_rl.reports.health import Level, findings
 from lightning_rl.reports.run_records import RunRecord
 from lightning_rl.reports.statistics import LEAST_FOR_INTERVAL, LEVEL, performance_profile, share_interval
@@ -89,7 +88,7 @@ def page(tasks: Sequence[Task], source: str) -> str:
         about=" · ".join([number_of_runs, source, moment(now()), f"lightning_rl {__version__}"]),
         several=len(tasks) > 1,
         tasks=[task_data(task) for task in tasks],
-        runs=[run_data(task, summary, run) for task in tasks for summary in task.summaries for run in summary.arm.runs],
+        arms=[(arm_data(task, summary), summary.arm.runs) for task in tasks for summary in task.summaries],
         **provenance(runs),
         data=curves_data(tasks),
     )
@@ -105,14 +104,16 @@ def template(name: str) -> Template:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters.update(duration=time_words, percent="{:.0%}".format)
+    environment.filters.update(duration=time_words, number=number, percent="{:.0%}".format)
     environment.globals.update(
         ABSENT=ABSENT,
+        EVAL_RETURN=EVAL_RETURN,
         ICONS=ICONS,
         LEAST_FOR_INTERVAL=LEAST_FOR_INTERVAL,
         LEVEL=LEVEL,
         MOST_ROWS_OPEN=MOST_ROWS_OPEN,
         PARTS=PARTS,
+        TRAIN_RETURN=TRAIN_RETURN,
         figures=figures,
     )
     environment.policies["truncate.leeway"] = 0
@@ -376,26 +377,6 @@ def episode_pictures(task: Task) -> Iterator[dict[str, Any]]:
 # -- all runs ----------------------------------------------------------------------------------------------------------
 
 
-def run_data(task: Task, summary: Summary, run: RunRecord) -> dict[str, Any]:
-    """The row of a run."""
-    train, evaluation = run.curve(TRAIN_RETURN), run.curve(EVAL_RETURN)
-    return {
-        "name": run.name,
-        "arm": arm_data(task, summary),
-        "seed": run.seed,
-        "state": run.state,
-        "css": "good" if run.state == "ok" else "bad" if run.failed else "fair",
-        "error": str(run.status.get("error") or "").strip().split("\n")[0],
-        "cells": [
-            f"{run.env_steps:,}",
-            optional(run.seconds, time_words),
-            optional(train, lambda series: number(series.last)),
-            optional(evaluation, lambda series: number(series.last)),
-            optional(evaluation, lambda series: number(float(series.values.max()))),
-        ],
-    }
-
-
 def provenance(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """How the runs were started, with which code, on which machine."""
     recorded = [run for run in runs if run.sessions]
@@ -466,19 +447,13 @@ def curves_csv(tasks: Sequence[Task]) -> str:
 
 def write_curves(writer: Any, owner: tuple[Any, ...], run: RunRecord, most: int) -> None:
     """The rows of a run; every evaluation is among them as long as there are fewer than `most`."""
-    found: dict[int, list[float | None]] = {}
+    found: dict[int, list[str]] = {}
     for column, metric in enumerate((TRAIN_RETURN, EVAL_RETURN)):
-        series = run.curve(metric)
-        if series is None:
-            continue
-        every = max(1, math.ceil(len(series.values) / most))
-        for step, value in zip(
-            series.steps[::-1][::every].tolist(), series.values[::-1][::every].tolist(), strict=True
-        ):
-            found.setdefault(step, [None, None])[column] = value
-    steps = np.array(sorted(found), dtype=np.int64)
-    seconds = run.seconds_at(steps)
-    for place, step in enumerate(steps.tolist()):
-        time = "" if seconds is None else f"{seconds[place]:.2f}"
-        values = ("" if value is None else f"{value:.6g}" for value in found[step])
-        writer.writerow([*owner, step, time, *values])
+        if (series := run.curve(metric)) is not None:
+            steps, values = thin(series.steps, series.values, most)
+            for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+                found.setdefault(step, ["", ""])[column] = f"{value:.6g}"
+    ordered = sorted(found)
+    seconds = run.seconds_at(np.array(ordered))
+    times = [""] * len(ordered) if seconds is None else [f"{second:.2f}" for second in seconds.tolist()]
+    writer.writerows([*owner, step, time, *found[step]] for step, time in zip(ordered, times, strict=True))

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.config_file import CONFIG_FILE, MOST_BYTES, read_config
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, read_overrides
 from lightning_rl.run_directory.listing import run_directories, state_of
 from lightning_rl.run_directory.metrics_file import METRICS_FILE, points_of_csv
 from lightning_rl.run_directory.provenance import read_provenance
-from lightning_rl.run_directory.regular_files import is_regular, read_text
+from lightning_rl.run_directory.regular_files import is_regular
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 
 __all__ = ["RunRecord", "Series", "read_run", "read_runs"]
@@ -168,24 +167,12 @@ def read_run(directory: Path) -> RunRecord:
     return RunRecord(
         directory=directory,
         config=read_config(directory) if os.path.lexists(directory / CONFIG_FILE) else {},
-        overrides=overrides_of(directory),
+        overrides=read_overrides(directory),
         status=status,
         state=state_of(directory, status),
         curves=read_curves(directory),
         sessions=read_provenance(directory),
     )
-
-
-def overrides_of(directory: Path) -> dict[str, str]:
-    """The overrides of a sweep's job, key → value as text; empty without a readable file."""
-    file = directory / ".hydra" / "overrides.yaml"
-    try:
-        entries = yaml.safe_load(read_text(file, directory, most=MOST_BYTES))
-    except (OSError, RecursionError, ValueError, yaml.YAMLError):
-        return {}
-    texts = [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
-    pairs = (text.lstrip("+").replace("\\", "").partition("=") for text in texts)
-    return {key: value for key, _, value in pairs}
 
 
 def read_curves(directory: Path) -> dict[str, Series]:

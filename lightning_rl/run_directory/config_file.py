@@ -24,6 +24,7 @@ __all__ = [
     "is_own_run",
     "read_config",
     "read_history",
+    "read_overrides",
     "relocate",
     "relocate_to_checkpoint",
     "trust_in_config",
@@ -193,6 +194,18 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) 
     old, new = dict(_leaves(relocate(before, run_dir))), dict(_leaves(relocate(after, run_dir)))
     pairs = {key: [old.get(key, ABSENT), new.get(key, ABSENT)] for key in dict.fromkeys([*old, *new])}
     return moved | {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def read_overrides(directory: Path) -> dict[str, str]:
+    """The overrides of a sweep's job, key → value as text; empty without a readable file."""
+    file = directory / ".hydra" / "overrides.yaml"
+    try:
+        entries = yaml.safe_load(read_text(file, directory, most=MOST_BYTES))
+    except (OSError, RecursionError, ValueError, yaml.YAMLError):
+        return {}
+    texts = [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
+    pairs = (text.lstrip("+").replace("\\", "").partition("=") for text in texts)
+    return {key: value for key, _, value in pairs}
 
 
 def read_history(file: Path) -> list[dict[str, Any]]:

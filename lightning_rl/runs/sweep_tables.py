@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lightning_rl.config.descriptions import cell
 from lightning_rl.errors import printable
 from lightning_rl.intervals import confidence_interval
-from lightning_rl.run_directory.regular_files import is_regular, read_text
+from lightning_rl.run_directory.config_file import read_overrides
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 
 __all__ = ["Job", "combinations", "failures", "sweep_jobs_of", "write_tables"]
@@ -34,13 +32,10 @@ def sweep_jobs_of(directory: Path) -> list[Job]:
 
 def job_of(folder: Path) -> Job:
     """One job; it has failed if it left no status."""
-    overrides = folder / ".hydra" / "overrides.yaml"
-    written = yaml.safe_load(read_text(overrides, folder)) if is_regular(overrides, folder) else []
-    pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
     status = read_status_or_empty(folder / STATUS_FILE)
     return {
         "number": int(folder.name.split("_")[0]),
-        "overrides": {key: value for key, _, value in pairs},
+        "overrides": read_overrides(folder),
         "state": status.get("state", "failed"),
         "error": status.get("error"),
         "env_steps": status.get("env_steps"),

@@ -58,7 +58,7 @@ def terminal(run_dir: str) -> None:
     for line, command in zip(typed, (train, evaluate), strict=True):
         console.print(Text(f"$ {line}", style="bold"))
         for text in screen_lines([sys.executable, *command]):
-            console.print(Text(text))
+            console.print(Text.from_ansi(text))
     picture = console.export_svg(title="lightning_rl", theme=MONOKAI)
     fonts = picture.split("@font-face")  # of a server elsewhere; any monospaced font will do
     kept = fonts[0] + "".join(part.split("}", 1)[1] for part in fonts[1:])

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import os
 import shutil
 import sys
 import time
+from datetime import timedelta
 from typing import Any, TextIO
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar as LightningProgressBar
+from rich.progress import BarColumn, Progress, Task, TextColumn
+from rich.table import Column
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.callbacks.metrics import MetricsCallback
+from lightning_rl.callbacks.progress_display import progress_display
 
 __all__ = ["ProgressBar"]
 
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 1.0
-RECENT_SECONDS = 20.0  # time constant of the pace for the time left
-ERASE = "\r\x1b[2K"
-
-# Parts that a narrow terminal leaves out, in this order; the share done, the return and the best return always remain.
-DISPENSABLE = ("eval", "total", "fps", "phase", "bar", "steps", "eta")
-WORTH_LESS_THAN_POLICIES = DISPENSABLE[:5]  # than the returns of several policies, if these fit in their place
-
-
-class Pace:
-    """Seconds per environment step, as an exponentially weighted mean over time."""
-
-    def __init__(self) -> None:
-        self._seconds = self._steps = 0.0
-
-    def add(self, seconds: float, steps: int) -> None:
-        """Add an iteration of `steps` environment steps."""
-        left = math.exp(-seconds / RECENT_SECONDS)
-        self._seconds, self._steps = left * self._seconds + seconds, left * self._steps + steps
-
-    @property
-    def seconds_per_step(self) -> float | None:
-        """The mean; `None` before the first step."""
-        return self._seconds / self._steps if self._steps else None
+BY_IMPORTANCE = ("percent", "return", "best", "eta", "policies", "steps", "phase", "fps", "eval")
 
 
 class ProgressBar(LightningProgressBar):
@@ -50,7 +30,8 @@ class ProgressBar(LightningProgressBar):
     The time left is computed from the recent pace and from the time that evaluation has taken per step. While a replay
     buffer warms up, without gradient steps, it is not shown: the pace of learning is not known yet.
 
-    Where several policies learn, their mean returns follow the sum over the agents.
+    Where several policies learn, their mean returns follow the time left. A terminal that is too narrow for the whole
+    line shows its beginning, where the most important parts are.
 
     Args:
         metrics: callback whose numbers are shown.
@@ -64,16 +45,14 @@ class ProgressBar(LightningProgressBar):
         super().__init__()
         self.metrics, self.total, self.stream = metrics, total_env_steps, stream
         self._enabled = True
+        self._display: Progress | None = None  # during training; it cannot be pickled
         self._policies: list[str] = []  # the ids of several policies in training
         self._phase = "collect"
-        self._env_steps = self._first_step = self._first_gradient_step = 0
+        self._first_step = self._first_gradient_step = 0
         self._warming_up = False
-        self._pace = Pace()
-        self._evaluation_seconds = 0.0
-        self._shown = False
-        self._line = ""
-        self._width = 0  # of the bar that is drawn
-        self._drawn_at = self._counted_at = self._evaluation_began = 0.0
+        self._evaluation_seconds = self._evaluation_began = 0.0
+        self._drawn_at = -LINE_SECONDS
+        self._line = ""  # the last one that was printed
 
     def enable(self) -> None:
         """Show progress."""
@@ -83,38 +62,52 @@ class ProgressBar(LightningProgressBar):
         """Show nothing (ranks other than the first)."""
         self._enabled = False
 
-    def print(self, *args: Any, sep: str = " ", **kwargs: Any) -> None:
+    def print(self, *args: Any, sep: str = " ", end: str = "\n", **kwargs: Any) -> None:
         """Print above the bar."""
-        self._erase()
-        print(*args, sep=sep, **{"file": self._out(), **kwargs})
+        display = self._display or progress_display(self._out())
+        display.console.print(*args, sep=sep, end=end, soft_wrap=True)
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start counting, in a resumed run from its env steps."""
-        self._env_steps = self._first_step = int(pl_module.env_steps)
+        self._first_step = int(pl_module.env_steps)
         self._first_gradient_step = int(pl_module.gradient_steps)
         self._policies = list(getattr(pl_module, "policies_to_train", ()))
         self._warming_up = hasattr(getattr(trainer, "datamodule", None), "ratio")  # of a replay DataModule
-        self._pace, self._evaluation_seconds, self._counted_at = Pace(), 0.0, time.monotonic()
-        self._phase = self._acting
-        if self._is_terminal():
-            self._draw(force=True)
+        self._evaluation_seconds, self._drawn_at, self._line = 0.0, -LINE_SECONDS, ""
+        bar = [BarColumn(shutil.get_terminal_size().columns // 10)] if self.total else []
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        display = progress_display(
+            self._out(),
+            *bar,
+            TextColumn("{task.fields[line]}", markup=False, table_column=rest),
+            expand=True,  # a notebook returns at \r, and does not erase the line
+            get_time=lambda: time.monotonic() - self._evaluation_seconds,  # so that the pace is that of training
+        )
+        display.disable |= not self._enabled
+        display.add_task("", total=self.total, completed=self._first_step, line="")
+        display.start()
+        display.console.show_cursor()  # a run that is killed would leave it hidden
+        self._display = display
+        self._enter(self._acting)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Switch from collecting to learning."""
         self._enter(self._acting if self._warming_up else "learn")
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Redraw after an iteration."""
+        """Count an iteration."""
+        if (display := self._display) is None:
+            return
+        task, steps = display.task_ids[0], int(pl_module.env_steps)
         if self._warming_up and pl_module.gradient_steps != self._first_gradient_step:
-            self._warming_up, self._pace = False, Pace()
-        now, steps = time.monotonic(), int(pl_module.env_steps)
-        self._pace.add(now - self._counted_at, steps - self._env_steps)
-        self._env_steps, self._counted_at = steps, now
+            self._warming_up = False
+            display.reset(task, completed=steps)  # forgets the pace
+        display.update(task, completed=steps)
         self._policies = list(getattr(pl_module, "policies_to_train", ()))
         self._enter(self._acting)
-        if not self._is_terminal():
-            self._draw(force=not self._shown)
+        if display.disable and time.monotonic() - self._drawn_at >= LINE_SECONDS:
+            self._print_line(display.tasks[0])
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Show that the evaluation runs."""
@@ -123,9 +116,7 @@ class ProgressBar(LightningProgressBar):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Return to training."""
-        now = time.monotonic()
-        self._evaluation_seconds += now - self._evaluation_began
-        self._counted_at += now - self._evaluation_began
+        self._evaluation_seconds += time.monotonic() - self._evaluation_began
         self._enter(self._acting)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -139,76 +130,47 @@ class ProgressBar(LightningProgressBar):
     # -- drawing -------------------------------------------------------------------------------------------------------
     def _enter(self, phase: str) -> None:
         self._phase = phase
-        if self._is_terminal():
-            self._draw()
+        display = self._display
+        if display is not None and not display.disable and time.monotonic() - self._drawn_at >= REDRAW_SECONDS:
+            self._redraw(display)
 
     def _finish(self, phase: str) -> None:
         self._phase = phase
-        if self._is_terminal():
-            self._draw(force=True)
-            self._write("\n" if self._line else "")
-        elif self._line != self._text():
-            self._draw(force=True)
-        self._line = ""
-
-    def _draw(self, force: bool = False) -> None:
-        now = time.monotonic()
-        terminal = self._is_terminal()
-        if not force and now - self._drawn_at < (REDRAW_SECONDS if terminal else LINE_SECONDS):
+        if (display := self._display) is None:
             return
-        self._drawn_at, self._shown, self._line = now, True, self._text()
-        if not terminal:
-            self._write(f"{self._line}\n")
-            return
-        columns = shutil.get_terminal_size().columns - 1
-        line, before = self._fitting(columns), self._width
-        self._width = len(line)
-        self._write(ERASE + line.ljust(min(before, columns)))  # a notebook returns at \r, and does not erase
+        if display.disable:
+            self._print_line(display.tasks[0])
+        else:
+            self._redraw(display)
+        display.stop()
+        self._display = None
 
-    def _text(self) -> str:
-        """The numbers as a line without a bar."""
-        parts = self._parts()
-        return "  ".join(text for name, text in parts.items() if name not in ("bar", "percent", "phase"))
+    def _redraw(self, display: Progress) -> None:
+        self._drawn_at = time.monotonic()
+        parts = self._parts(display.tasks[0])
+        line = " ".join(parts[name] for name in BY_IMPORTANCE if name in parts)
+        display.update(display.task_ids[0], line=line, refresh=True)
 
-    def _fitting(self, columns: int) -> str:
-        """The line, shortened to the width of the terminal by leaving out parts."""
-        line = "  ".join(self._parts().values())
-        if len(line) <= columns:
-            return line
-        parts = self._parts(short=True)
-        line = self._leave_out(WORTH_LESS_THAN_POLICIES, dict(parts), columns)
-        if len(line) > columns:
-            parts.pop("policies", None)
-            line = self._leave_out(DISPENSABLE, parts, columns)
-        return line[:columns]
+    def _print_line(self, task: Task) -> None:
+        self._drawn_at = time.monotonic()
+        parts = self._parts(task)
+        parts["steps"] += " env steps"
+        line = "  ".join(text for name, text in parts.items() if name not in ("percent", "phase"))
+        if self._enabled and line != self._line:
+            print(line, file=self._out(), flush=True)
+        self._line = line
 
-    def _leave_out(self, names: tuple[str, ...], parts: dict[str, str], columns: int) -> str:
-        """The parts as a line, without as many of those names, in their order, as it takes to fit."""
-        line = " ".join(parts.values())
-        for name in names:
-            if len(line) <= columns:
-                break
-            if name == "total":
-                parts["steps"] = f"{self._env_steps:,}"
-            else:
-                parts.pop(name, None)
-            line = " ".join(parts.values())
-        return line
-
-    def _parts(self, short: bool = False) -> dict[str, str]:
-        """The parts of the line by name, in order."""
+    def _parts(self, task: Task) -> dict[str, str]:
+        """The parts of the line by name."""
         latest, parts = self.metrics.latest, {}
         if self.total:
-            width, done = 8 if short else 20, min(1.0, self._env_steps / self.total)
-            full = int(width * done)
-            parts["bar"] = f"{'█' * full}{'░' * (width - full)}"
-            parts["percent"] = f"{int(100 * done)}%"
+            parts["percent"] = f"{int(task.percentage)}%"
         total = "" if self.total is None else f"/{self.total:,}"
-        parts["steps"] = f"{self._env_steps:,}{total}{'' if short else ' env steps'}"
+        parts["steps"] = f"{int(task.completed):,}{total}"
         if "time/fps" in latest:
             parts["fps"] = f"{latest['time/fps']:,.0f} fps"
-        if (left := self._seconds_left()) is not None:
-            parts["eta"] = f"ETA {_clock(left)}"
+        if (left := self._seconds_left(task)) is not None:
+            parts["eta"] = f"ETA {timedelta(seconds=round(left))}"
         if TRAIN_RETURN in latest:
             parts["return"] = f"return {latest[TRAIN_RETURN]:.1f}"
         returns = {name: latest.get(f"rollout/{name}/ep_rew_mean") for name in self._policies}
@@ -225,31 +187,12 @@ class ProgressBar(LightningProgressBar):
     def _acting(self) -> str:
         return "warm-up" if self._warming_up else "collect"
 
-    def _seconds_left(self) -> float | None:
-        """Time left at the recent pace; `None` during a warm-up and at the end."""
-        pace = self._pace.seconds_per_step
-        if self.total is None or pace is None or self._warming_up or self._env_steps >= self.total:
+    def _seconds_left(self, task: Task) -> float | None:
+        """Time left at the recent pace; `None` during a warm-up, at the end, and before the second iteration."""
+        if self.total is None or self._warming_up or task.finished or task.time_remaining is None:
             return None
-        evaluating = self._evaluation_seconds / max(self._env_steps - self._first_step, 1)
-        return (self.total - self._env_steps) * (pace + evaluating)
-
-    def _erase(self) -> None:
-        if self._line and self._is_terminal():
-            self._write(ERASE)
+        evaluating = self._evaluation_seconds / max(task.completed - self._first_step, 1)
+        return task.time_remaining + (self.total - task.completed) * evaluating
 
     def _out(self) -> TextIO:
         return self.stream if self.stream is not None else sys.stdout
-
-    def _is_terminal(self) -> bool:
-        return self._out().isatty() and os.environ.get("TERM") != "dumb"
-
-    def _write(self, text: str) -> None:
-        if self._enabled and text:
-            self._out().write(text)
-            self._out().flush()
-
-
-def _clock(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours = f"{minutes // 60}:{minutes % 60:02d}" if minutes >= 60 else f"{minutes}"
-    return f"{hours}:{second:02d}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,11 @@ LINE_SECONDS = 10.0  # between two lines of one job where there is no terminal
 class Shown:
     """What is known of a running job."""
 
-    label: str
+    name: str
     total: int
+    task: Any  # rich.progress.TaskID
     note: str = ""
     printed_at: float = field(default_factory=time.monotonic)
-    task: Any = None
 
 
 class JobProgress:
@@ -38,39 +37,34 @@ class JobProgress:
     """
 
     def __init__(self, jobs: int | None = None, word: str = "job", stream: TextIO | None = None) -> None:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # every verb imports this file
+
+        from lightning_rl.callbacks.progress_display import progress_display
+
         self.jobs, self.word, self.ended = jobs, word, 0
-        self.stream = sys.stdout if stream is None else stream
         self.running: dict[int, Shown] = {}
-        self.bars: Any = None
+        self.display = progress_display(
+            sys.stdout if stream is None else stream,
+            TextColumn("{task.description}", markup=False),
+            BarColumn(20),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            transient=True,
+        )
 
     def __enter__(self) -> Self:
-        if self.stream.isatty() and os.environ.get("TERM") != "dumb":
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = [BarColumn(20), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[note]}")]
-            self.bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                *columns,
-                TimeRemainingColumn(),
-                console=Console(file=self.stream),
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self.bars.start()
+        self.display.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.bars is not None:
-            self.bars.stop()
+        self.display.stop()
 
     def begin(self, number: int, label: str, total: int, run_dir: str) -> None:
         """A job begins."""
-        shown = self.running[number] = Shown(label, total)
-        if self.bars is not None:
-            shown.task = self.bars.add_task(self.name(number), total=total, note="starts")
-        else:
+        name = self.name(number, label)
+        self.running[number] = Shown(name, total, self.display.add_task(name, total=total, note="starts"))
+        if self.display.disable:
             label = f" ({label})" if label else ""
             self.print(f"{self.word} {number}{label} begins in {run_dir}")
 
@@ -96,43 +90,35 @@ class JobProgress:
         if value is not None:
             shown.note = f"{'evaluation' if is_evaluation else 'return'} {value:.1f}"
         of_several = f", run {index + 1} of {runs}" if runs > 1 else ""
-        if self.bars is not None:
-            done, total = index * shown.total + env_steps, runs * shown.total
-            self.bars.update(shown.task, completed=done, total=total, note=f"{shown.note}{of_several}")
-        elif time.monotonic() - shown.printed_at >= LINE_SECONDS:
+        done, total = index * shown.total + env_steps, runs * shown.total
+        self.display.update(shown.task, completed=done, total=total, note=f"{shown.note}{of_several}")
+        if self.display.disable and time.monotonic() - shown.printed_at >= LINE_SECONDS:
             shown.printed_at = time.monotonic()
             steps = f"{env_steps:,}/{shown.total:,} env steps{of_several}"
-            self.print(f"{self.name(number)}: {steps}  {shown.note}".rstrip())
+            self.print(f"{shown.name}: {steps}  {shown.note}".rstrip())
 
     def end(self, number: int, statuses: Sequence[Mapping[str, Any]]) -> None:
         """A job has ended; its runs left these statuses."""
         shown = self.running.pop(number)
         self.ended += 1
-        if self.bars is not None:
-            self.bars.remove_task(shown.task)
-        self.print(f"{self.name(number, shown.label)} {outcome(statuses)}  {self.count()}")
+        self.display.remove_task(shown.task)
+        self.print(f"{shown.name} {outcome(statuses)}  {self.count()}")
 
     def count(self) -> str:
         """How many jobs have ended: "[2 of 6]"."""
         return f"[{self.ended}]" if self.jobs is None else f"[{self.ended} of {self.jobs}]"
 
-    def name(self, number: int, label: str | None = None) -> str:
+    def name(self, number: int, label: str) -> str:
         """A job's number and, if that is short, what distinguishes it from the others."""
-        label = self.running[number].label if label is None else label
         return f"{self.word} {number} ({label})" if 0 < len(label) <= LONGEST_LABEL else f"{self.word} {number}"
 
     def refresh(self) -> None:
         """Redraw the bars."""
-        if self.bars is not None:
-            self.bars.refresh()
+        self.display.refresh()
 
     def print(self, line: str) -> None:
         """Print a line, above the bars; it may hold the text of an error."""
-        line = printable(line)
-        if self.bars is not None:
-            self.bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(line, file=self.stream, flush=True)
+        self.display.console.print(printable(line), soft_wrap=True)
 
 
 def outcome(statuses: Sequence[Mapping[str, Any]]) -> str:

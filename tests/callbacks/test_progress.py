@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,20 @@ from typing import Any
 import pytest
 
 from lightning_rl.callbacks import MetricsCallback, ProgressBar, StopCallback
-from lightning_rl.callbacks.progress import _clock
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+CODE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")  # of a terminal: colours, the cursor, erasing a line
+
+
+def frames_of(text: str) -> list[str]:
+    """The lines that a terminal shows one after another in the place of the bar, without colours."""
+    return [frame for frame in CODE.sub("", text).replace("\n", "").split("\r") if frame]
 
 
 def bar_output(tmp_path: Path, stream: io.StringIO, total: int = 6, **keywords: float) -> str:
@@ -45,7 +53,7 @@ def test_a_shorter_line_covers_the_one_before_where_only_the_carriage_return_is_
 ):
     """A notebook shows the output of a command so: it ignores the code that erases the line."""
     monkeypatch.setattr("lightning_rl.callbacks.progress.REDRAW_SECONDS", 0.0)
-    frames = bar_output(tmp_path, Terminal()).split("\n")[0].replace("\x1b[2K", "").split("\r")
+    frames = frames_of(bar_output(tmp_path, Terminal()))
     shown = ""
     for frame in frames:
         shown = frame + shown[len(frame) :]
@@ -61,68 +69,9 @@ def test_without_a_terminal_lines_come_as_iterations_last(tmp_path: Path, monkey
 
 def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
     text = bar_output(tmp_path, Terminal())
-    assert text.count("\n") == 1 and text.endswith("done\n")
-    last = text.split("\r")[-1]
-    assert last.startswith("\x1b[2K████████ 100% 600/600 ") and "return 6.0 eval 5.0 best eval 5.0 done" in last
-
-
-def test_a_wide_terminal_shows_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    last = bar_output(tmp_path, Terminal()).split("\r")[-1]
-    assert last.startswith("\x1b[2K████████████████████  100%  600/600 env steps  ")
-    assert "return 6.0  eval 5.0  best eval 5.0  done" in last
-
-
-def bar_of(latest: dict[str, float], best: dict[str, float], total: int = 100_000) -> ProgressBar:
-    metrics = MetricsCallback()
-    metrics.latest |= {"time/fps": 5_321.0, **latest}
-    metrics._best = best
-    bar = ProgressBar(metrics, total, stream=Terminal())
-    bar._env_steps = 45_056
-    bar._pace.add(1.0, 2_000)
-    return bar
-
-
-def test_a_narrow_terminal_drops_the_least_important_parts():
-    """Returns come last; 55,000 steps at 2,000 a second are 27.5 s."""
-    bar = bar_of({"rollout/ep_rew_mean": 203.1, "eval/ep_rew_mean": 470.0}, {"eval/ep_rew_mean": 475.0})
-    wide = "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
-    lines = {
-        130: f"{wide}return 203.1  eval 470.0  best eval 475.0  collect",
-        100: "███░░░░░ 45% 45,056/100,000 5,321 fps ETA 0:27 return 203.1 eval 470.0 best eval 475.0 collect",
-        80: "███░░░░░ 45% 45,056 5,321 fps ETA 0:27 return 203.1 best eval 475.0 collect",
-        40: "45% return 203.1 best eval 475.0",
-    }
-    assert {columns: bar._fitting(columns - 1) for columns in lines} == lines
-
-
-def test_the_returns_of_several_policies_in_training_take_the_place_of_less_important_parts():
-    """Where they do not fit even so, these parts are there as they are for one policy."""
-    policies = {"rollout/hunter/ep_rew_mean": 12.3, "rollout/prey/ep_rew_mean": -4.0, "rollout/old/ep_rew_mean": 1.0}
-    bar = bar_of({"rollout/ep_rew_mean": 8.3, **policies, "eval/ep_rew_mean": 9.0}, {"eval/ep_rew_mean": 9.5})
-    bar._policies = ["hunter", "prey"]
-    wide = "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
-    lines = {
-        150: f"{wide}return 8.3  hunter 12.3 prey -4.0  eval 9.0  best eval 9.5  collect",
-        80: "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5",
-        70: "45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5",
-        60: "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 best eval 9.5",
-        40: "45% ETA 0:27 return 8.3 best eval 9.5",
-    }
-    assert {columns: bar._fitting(columns - 1) for columns in lines} == lines
-    bar._policies = ["hunter"]
-    assert "hunter" not in bar._fitting(149)
-
-
-def test_returns_of_pendulum_fit_into_40_columns_too():
-    returns = {"rollout/ep_rew_mean": -1203.1, "eval/ep_rew_mean": -1170.0}
-    line = bar_of(returns, {"eval/ep_rew_mean": -1001.25}, total=10_000_000)._fitting(39)
-    assert line == "0% return -1203.1 best eval -1001.2"
-
-
-def test_the_best_return_is_that_of_training_until_the_first_evaluation():
-    line = bar_of({"rollout/ep_rew_mean": 20.0}, {"rollout/ep_rew_mean": 25.0})._fitting(39)
-    assert line == "45% return 20.0 best return 25.0"
+    assert text.count("\n") == 1 and CODE.sub("", text).endswith("\n")
+    last = frames_of(text)[-1].rstrip()
+    assert last.startswith("━━━━━━━━ 100% return 6.0 best eval 5.0 600/600 done ")
 
 
 @pytest.fixture
@@ -131,6 +80,70 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = SimpleNamespace(now=0.0)
     monkeypatch.setattr("lightning_rl.callbacks.progress.time.monotonic", lambda: found.now)
     return found
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> Callable[..., str]:
+    """Gives the line of a terminal of so many columns, 45,056 env steps into a run of 2,000 a second."""
+
+    def line(
+        columns: int,
+        latest: dict[str, float],
+        best: dict[str, float],
+        total: int = 100_000,
+        policies: Sequence[str] = (),
+    ) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        metrics, stream = MetricsCallback(), Terminal()
+        metrics.latest |= {"time/fps": 5_321.0, **latest}
+        metrics._best = best
+        bar, policy = ProgressBar(metrics, total, stream=stream), SmallPolicy()
+        policy.policies_to_train = policies
+        policy.env_steps = 41_056
+        bar.on_train_start(SimpleNamespace(), policy)  # type: ignore[arg-type]
+        for _ in range(2):
+            clock.now += 1.0
+            policy.env_steps += 2_000
+            bar.on_train_batch_end(SimpleNamespace(), policy, None, None, 0)  # type: ignore[arg-type]
+        return frames_of(stream.getvalue())[-1].rstrip()
+
+    return line
+
+
+def test_a_narrow_terminal_drops_the_least_important_parts(shown: Callable[..., str]):
+    """They come last; 54,944 steps at 2,000 a second are 27.5 s."""
+    returns, best = {"rollout/ep_rew_mean": 203.1, "eval/ep_rew_mean": 470.0}, {"eval/ep_rew_mean": 475.0}
+    important = "45% return 203.1 best eval 475.0 ETA 0:00:28"
+    lines = {
+        130: f"━━━━━╸━━━━━━━ {important} 45,056/100,000 collect 5,321 fps eval 470.0",
+        80: f"━━━╸━━━━ {important} 45,056/100,000 collect 5,…",
+        40: "━╸━━ 45% return 203.1 best eval 475.0 E…",
+    }
+    assert {columns: shown(columns, returns, best) for columns in lines} == lines
+
+
+def test_the_returns_of_several_policies_in_training_follow_the_time_left(shown: Callable[..., str]):
+    policies = {"rollout/hunter/ep_rew_mean": 12.3, "rollout/prey/ep_rew_mean": -4.0, "rollout/old/ep_rew_mean": 1.0}
+    returns = {"rollout/ep_rew_mean": 8.3, **policies, "eval/ep_rew_mean": 9.0}
+    trained = shown(150, returns, {"eval/ep_rew_mean": 9.5}, policies=["hunter", "prey"])
+    assert "return 8.3 best eval 9.5 ETA 0:00:28 hunter 12.3 prey -4.0 45,056/" in trained
+    assert "hunter" not in shown(150, returns, {}, policies=["hunter"])
+
+
+def test_returns_of_pendulum_fit_into_45_columns_too(shown: Callable[..., str]):
+    returns = {"rollout/ep_rew_mean": -1203.1, "eval/ep_rew_mean": -1170.0}
+    line = shown(45, returns, {"eval/ep_rew_mean": -1001.25}, total=10_000_000)
+    assert line.startswith("━━━━ 0% return -1203.1 best eval -1001.2 ")
+
+
+def test_the_best_return_is_that_of_training_until_the_first_evaluation(shown: Callable[..., str]):
+    line = shown(80, {"rollout/ep_rew_mean": 20.0}, {"rollout/ep_rew_mean": 25.0})
+    assert "45% return 20.0 best return 25.0 ETA" in line
+
+
+def seconds_left(bar: ProgressBar) -> float | None:
+    assert bar._display is not None
+    return bar._seconds_left(bar._display.tasks[0])
 
 
 def test_the_time_left_follows_learning_and_not_the_fast_warm_up(clock: SimpleNamespace):
@@ -143,8 +156,8 @@ def test_the_time_left_follows_learning_and_not_the_fast_warm_up(clock: SimpleNa
         policy.env_steps, policy.gradient_steps = step, max(0, step - 1_000)
         bar.on_train_batch_end(trainer, policy, None, None, 0)
         if step == 1_000:
-            assert bar._seconds_left() is None and bar._phase == "warm-up"
-    assert bar._seconds_left() == pytest.approx(1_706 * 14e-3, rel=0.01) and bar._phase == "collect"
+            assert seconds_left(bar) is None and bar._phase == "warm-up"
+    assert seconds_left(bar) == pytest.approx(1_706 * 14e-3, abs=1.0) and bar._phase == "collect"
 
 
 def test_the_time_left_counts_evaluations_and_forgets_an_old_pace(clock: SimpleNamespace):
@@ -164,20 +177,19 @@ def test_the_time_left_counts_evaluations_and_forgets_an_old_pace(clock: SimpleN
     clock.now += 10.0
     bar.on_validation_end(trainer, policy)
     iterate(60, 1.0)
-    left = bar._seconds_left()
-    assert left == pytest.approx(20_000 * (10e-3 + 10 / 20_000), rel=0.25) and left > 20_000 * 5e-3
+    left = seconds_left(bar)
+    assert left is not None and left == pytest.approx(20_000 * (10e-3 + 10 / 20_000), rel=0.25) and left > 20_000 * 5e-3
 
 
 def test_in_a_terminal_the_phases_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lightning_rl.callbacks.progress.REDRAW_SECONDS", 0.0)
-    text = bar_output(tmp_path, Terminal())
+    text = CODE.sub("", bar_output(tmp_path, Terminal()))
     assert {"collect", "learn", "evaluate", "done"} <= set(re.findall(r"[a-z]+", text))
 
 
 def test_a_line_is_never_wider_than_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
-    frames = bar_output(tmp_path, Terminal()).replace("\n", "").split("\r\x1b[2K")
-    assert max(map(len, frames)) <= 39
+    assert max(map(len, frames_of(bar_output(tmp_path, Terminal())))) <= 40
 
 
 def test_an_error_is_shown_below_the_bar(tmp_path: Path):
@@ -189,7 +201,8 @@ def test_an_error_is_shown_below_the_bar(tmp_path: Path):
     trainer = small_trainer(tmp_path, [metrics, At(2, breaks), ProgressBar(metrics, 600, stream=stream)])
     with pytest.raises(RuntimeError):
         trainer.fit(SmallPolicy(), SmallData())
-    assert stream.getvalue().endswith("stopped\n")
+    assert CODE.sub("", stream.getvalue()).endswith("\n")
+    assert "100/600 stopped" in frames_of(stream.getvalue())[-1]
 
 
 def test_the_progress_bar_is_silent_on_other_ranks(tmp_path: Path):
@@ -215,7 +228,3 @@ def test_the_real_stdout_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     piped = written(*os.pipe())
     assert b"400/400 env steps" in piped and b"\r" not in piped
     assert b"\r\x1b[2K" in written(*pty.openpty())
-
-
-def test_the_clock_has_hours_minutes_seconds():
-    assert (_clock(4.4), _clock(59.6), _clock(3661), _clock(360_000)) == ("0:04", "1:00", "1:01:01", "100:00:00")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from gymnasium import Space
@@ -25,8 +25,7 @@ class Curiosity(IntrinsicReward):
 
     φ is trained to predict the action between two observations (the inverse model), so it encodes what the agent can
     influence. The forward model predicts φ(s') from φ(s) and the action; its error is the reward. Only the inverse
-    model
-    trains φ, which is normalised to mean 0 and deviation 1: otherwise the forward model could reduce its error by
+    model trains φ, which is normalised to mean 0 and deviation 1: otherwise the forward model could reduce its error by
     making φ small, and errors would grow as the inverse model makes φ larger.
 
     Args:
@@ -40,11 +39,8 @@ class Curiosity(IntrinsicReward):
         inverse_net_activation: of these.
         forward_net_hiddens: widths of the forward model's hidden layers.
         forward_net_activation: of these.
-        normalize: divide by the running deviation of the discounted sum of these rewards (Burda et al. 2019,
-            arXiv:1808.04355, section 2.2); False keeps the paper's units.
-        observation_filter: filter of vectors before φ: "none", or "mean_std" (clipped to ±5).
-        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
-            action distribution.
+        normalize: as `IntrinsicReward`; False keeps the paper's units.
+        observation_filter, sub_exploration: as `IntrinsicReward`.
 
     Raises:
         ConfigError: η is negative, or a setting of the networks is unknown.
@@ -62,20 +58,10 @@ class Curiosity(IntrinsicReward):
         inverse_net_activation: Activation = "relu",
         forward_net_hiddens: Sequence[Width] = (256,),
         forward_net_activation: Activation = "relu",
-        normalize: bool = True,
-        observation_filter: Literal["none", "mean_std"] = "none",
-        sub_exploration: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> None:
         made = (observation_space, action_space, feature_dim, feature_net_config, "feature_net_config")
-        super().__init__(
-            action_space,
-            observation_space,
-            Features(*made, normalize=True),
-            coefficient=eta,
-            normalize=normalize,
-            observation_filter=observation_filter,
-            sub_exploration=sub_exploration,
-        )
+        super().__init__(action_space, observation_space, Features(*made, normalize=True), eta, **keywords)
         self.beta = beta
         self.actions = make_preprocessor(action_space)  # one-hot for discrete actions
         self.guesses = ActionGuess(action_space)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from lightning_rl.exploration.features import Features
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormaliser
 from lightning_rl.models.vision import VisionNetwork
-from lightning_rl.sample_batch import SampleBatch, from_nested_batch
+from lightning_rl.sample_batch import SampleBatch, from_nested_batch, map_leaves
 from lightning_rl.schedules import Schedule, schedule_value
 
 __all__ = ["IntrinsicReward"]
@@ -31,10 +31,12 @@ class IntrinsicReward(ExplorationWrapper):
         action_space, observation_space: as `Exploration`.
         encoder: reads observations; its preprocessor serves all networks of the strategy.
         coefficient: factor of the (normalised) rewards, a schedule over environment steps.
-        normalize: divide by the running deviation of the discounted sum of these rewards (γ = 0.99).
+        normalize: divide by the running deviation of the discounted sum of these rewards, γ = 0.99 (Burda et al. 2019,
+            arXiv:1808.04355, section 2.2).
         observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5). Images are not
             filtered.
-        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples.
+        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
+            action distribution.
     """
 
     def __init__(
@@ -42,11 +44,11 @@ class IntrinsicReward(ExplorationWrapper):
         action_space: Space[Any],
         observation_space: Space[Any],
         encoder: Features,
-        *,
         coefficient: Schedule,
-        normalize: bool,
-        observation_filter: Literal["none", "mean_std"],
-        sub_exploration: Mapping[str, Any] | None,
+        /,
+        normalize: bool = True,
+        observation_filter: Literal["none", "mean_std"] = "none",
+        sub_exploration: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(action_space, observation_space, sub_exploration)
         self.observation_space, self.encoder, self.coefficient = observation_space, encoder, coefficient
@@ -71,10 +73,10 @@ class IntrinsicReward(ExplorationWrapper):
         """Add "next_obs", which the loss needs, and "intrinsic_rewards" `[T, B]`, 0 on invalid rows."""
         batch = super().postprocess_trajectory(policy, batch).copy()
         valid = batch.valid
-        batch["next_obs"] = _each(lambda leaf: leaf[1:], batch.obs)
-        obs = _each(lambda leaf: leaf[:-1].flatten(0, 1), batch.obs)
-        next_obs = _each(lambda leaf: leaf.flatten(0, 1), batch.next_obs)
-        actions = _each(lambda leaf: leaf.flatten(0, 1), batch.actions)
+        batch["next_obs"] = map_leaves(lambda leaf: leaf[1:], batch.obs)
+        obs = map_leaves(lambda leaf: leaf[:-1].flatten(0, 1), batch.obs)
+        next_obs = map_leaves(lambda leaf: leaf.flatten(0, 1), batch.next_obs)
+        actions = map_leaves(lambda leaf: leaf.flatten(0, 1), batch.actions)
         if isinstance(self.observation_filter, MeanStdFilter):
             flat = self.preprocessor.transform_batch(from_nested_batch(self.observation_space, next_obs))
             self.observation_filter.update(flat, valid.flatten())
@@ -116,7 +118,3 @@ class IntrinsicReward(ExplorationWrapper):
         if self.reads_vectors:
             inputs["obs_flat"] = self.observation_filter(self.preprocessor.transform_batch(obs))
         return inputs
-
-
-def _each(fn: Callable[[Tensor], Tensor], value: Any) -> Any:
-    return value.map(fn) if isinstance(value, SampleBatch) else fn(value)

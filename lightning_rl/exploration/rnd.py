@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from gymnasium import Space
@@ -27,11 +26,9 @@ class RND(IntrinsicReward):
         intrinsic_reward_coeff: c, a number or a schedule over environment steps.
         embed_dim: d, width of the networks' outputs.
         distill_net_config: keys of the model config for both networks; `None`: its defaults for the space.
-        normalize: divide by the running deviation of the discounted sum of these rewards (section 2.4).
         observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5): as f never
             learns, all entries need the same scale.
-        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
-            action distribution.
+        normalize, sub_exploration: as `IntrinsicReward`.
 
     Raises:
         ConfigError: c is negative, or a setting of the networks is unknown.
@@ -44,20 +41,12 @@ class RND(IntrinsicReward):
         intrinsic_reward_coeff: NonNegativeSchedule = 0.1,
         embed_dim: Width = 128,
         distill_net_config: NetworkOptions | None = None,
-        normalize: bool = True,
         observation_filter: Literal["none", "mean_std"] = "mean_std",
-        sub_exploration: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> None:
         made = (observation_space, action_space, embed_dim, distill_net_config, "distill_net_config")
-        super().__init__(
-            action_space,
-            observation_space,
-            Features(*made),
-            coefficient=intrinsic_reward_coeff,
-            normalize=normalize,
-            observation_filter=observation_filter,
-            sub_exploration=sub_exploration,
-        )
+        keywords["observation_filter"] = observation_filter
+        super().__init__(action_space, observation_space, Features(*made), intrinsic_reward_coeff, **keywords)
         self.target = Features(*made).requires_grad_(False)
 
     def novelty(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> Tensor:

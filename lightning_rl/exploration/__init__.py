@@ -10,8 +10,7 @@ from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.noisy_network import NoisyNetwork, require_noisy_layers
 from lightning_rl.exploration.ornstein_uhlenbeck_noise import OrnsteinUhlenbeckNoise
 from lightning_rl.exploration.parameter_noise import ParameterNoise
-from lightning_rl.exploration.per_worker_epsilon_greedy import PerWorkerEpsilonGreedy
-from lightning_rl.exploration.per_worker_gaussian_noise import PerWorkerGaussianNoise
+from lightning_rl.exploration.per_worker import PerWorkerEpsilonGreedy, PerWorkerGaussianNoise
 from lightning_rl.exploration.random import Random
 from lightning_rl.exploration.rnd import RND
 from lightning_rl.exploration.soft_q import SoftQ

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from torch import Tensor
+from torch import Generator, Tensor
 
-from lightning_rl.exploration.exploration import Exploration, require_box_actions
-from lightning_rl.exploration.random import random_actions
+from lightning_rl.exploration.exploration import Choice, Exploration, require_box_actions
+from lightning_rl.exploration.falling import TENTH, falling
+from lightning_rl.exploration.random_actions import LOG_2PI
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.schedules import schedule_value, to_env_steps
-from lightning_rl.schema.ranges import NonNegativeSchedule, WholeEnvSteps
+from lightning_rl.schema.ranges import NonNegative, NonNegativeSchedule, WholeEnvSteps
 from lightning_rl.spaces import leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["AdditiveNoise", "normal_logp"]
-
-LOG_2PI = math.log(2 * math.pi)
 
 
 class AdditiveNoise(Exploration):
@@ -28,7 +26,11 @@ class AdditiveNoise(Exploration):
     Args:
         action_space: float Boxes, or nested of them.
         random_timesteps: before this many environment steps, actions are uniformly random instead.
-        scale: factor of the noise, a schedule over environment steps.
+        initial_scale: of the noise, at the beginning.
+        final_scale: after `scale_timesteps` environment steps and later; linear between.
+        scale_timesteps: environment steps over which it changes; a share such as "10%" is one of a run's
+            `total_env_steps`, or of 100,000 outside of a run.
+        scale_schedule: any schedule for the scale over environment steps, instead of these three.
 
     Attributes:
         low, high: bounds of all action entries, `[A]`, in the order of the space's leaves; infinite for unbounded
@@ -36,23 +38,32 @@ class AdditiveNoise(Exploration):
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.
-        ConfigError: the scale is negative.
+        ConfigError: a scale is negative.
     """
 
     low: Tensor
     high: Tensor
 
-    def __init__(self, action_space: Space[Any], random_timesteps: WholeEnvSteps, scale: NonNegativeSchedule) -> None:
+    def __init__(
+        self,
+        action_space: Space[Any],
+        random_timesteps: WholeEnvSteps = 1000,
+        initial_scale: NonNegative = 1.0,
+        final_scale: NonNegative = 0.02,
+        scale_timesteps: WholeEnvSteps = TENTH,
+        scale_schedule: NonNegativeSchedule | None = None,
+    ) -> None:
         super().__init__(action_space)
         require_box_actions(type(self).__name__, action_space)
-        self.random_timesteps, self.scale_schedule = to_env_steps(random_timesteps), scale
+        self.random_timesteps = to_env_steps(random_timesteps)
+        self.scale_schedule = falling(scale_schedule, initial_scale, final_scale, scale_timesteps)
         boxes = [leaf for _, leaf in leaf_spaces(action_space) if isinstance(leaf, spaces.Box)]
         for name, bounds in (("low", [box.low for box in boxes]), ("high", [box.high for box in boxes])):
             entries = np.concatenate([bound.ravel() for bound in bounds]).astype(np.float32)
             self.register_buffer(name, torch.from_numpy(entries), persistent=False)
         self._sizes = [int(np.prod(box.shape)) for box in boxes]
 
-    def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def noise(self, rows: int, scale: float, generator: Generator | None) -> tuple[Tensor, Tensor]:
         """Noise `[N, A]` for the next step in the policy's units, and its log density `[N]`."""
         raise NotImplementedError  # abstract
 
@@ -60,22 +71,15 @@ class AdditiveNoise(Exploration):
         """Factor of the noise after `timestep` environment steps."""
         return schedule_value(self.scale_schedule, timestep)
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
         """Noisy actions, with the log density of their noise before clipping; 0 if the scale is 0."""
-        best = dist.deterministic_sample()
-        if not explore:
-            return best, dist.sampled_action_logp()
-        if timestep < self.random_timesteps:
-            return random_actions(self.action_space, dist, generator)
-        leaves = leaf_values(self.action_space, best)
+        leaves = leaf_values(self.action_space, dist.deterministic_sample())
         rows = len(leaves[0])
-        noise, logp = self.noise(rows, self.scale(timestep), generator)
+        noise, density = self.noise(rows, self.scale(timestep), generator)
         flat = torch.cat([leaf.reshape(rows, -1) for leaf in leaves], dim=1) + noise
         parts = torch.minimum(torch.maximum(flat, self.low), self.high).split(self._sizes, dim=1)
         shaped = [part.view(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-        return pack_leaves(self.action_space, iter(shaped)), logp
+        return pack_leaves(self.action_space, iter(shaped)), density
 
     def info(self, timestep: int) -> dict[str, float]:
         """The scale, for logging."""

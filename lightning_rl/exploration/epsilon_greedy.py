@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from torch import Tensor
+from torch import Generator, Tensor
 
-from lightning_rl.exploration.exploration import Actor, Exploration, require_discrete_actions
-from lightning_rl.exploration.random import random_actions
+from lightning_rl.exploration.exploration import Actor, Choice, Exploration, require_discrete_actions
+from lightning_rl.exploration.falling import TENTH, falling
+from lightning_rl.exploration.random_actions import random_actions
 from lightning_rl.models.distributions import (
     ActionDistribution,
     Bernoulli,
@@ -20,14 +21,13 @@ from lightning_rl.models.distributions import (
     MultiCategorical,
 )
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
-from lightning_rl.schedules import Schedule, Share, schedule_value, to_env_steps
+from lightning_rl.schedules import schedule_value
 from lightning_rl.schema.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["EpsilonGreedy"]
 
 FEW = 64  # up to so many numbers, comparisons in Python are faster than in torch
-TENTH = Share("10%")
 BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # their random actions are uniform over the whole space
 
 
@@ -65,15 +65,10 @@ class EpsilonGreedy(Exploration):
     ) -> None:
         super().__init__(action_space)
         require_discrete_actions(type(self).__name__, action_space)
-        falling = {
-            "type": "linear",
-            "initial": initial_epsilon,
-            "final": final_epsilon,
-            "steps": max(1, to_env_steps(epsilon_timesteps)),
-            "start": to_env_steps(warmup_timesteps),
-        }
         self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
-        self.schedule: Schedule = falling if epsilon_schedule is None else epsilon_schedule
+        self.schedule = falling(
+            epsilon_schedule, initial_epsilon, final_epsilon, epsilon_timesteps, start=warmup_timesteps
+        )
         self.independent = independent
         self._drawn: Tensor | None = None
 
@@ -86,70 +81,62 @@ class EpsilonGreedy(Exploration):
         """ε after `timestep` environment steps."""
         return schedule_value(self.schedule, timestep)
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
         """The best actions, some replaced by random ones, and log(ε · uniform + (1 − ε) · [it is the best])."""
-        if not explore:
-            return dist.deterministic_sample(), dist.sampled_action_logp()
+        epsilon = self.epsilon(timestep)
         if self.independent and isinstance(dist, MultiActionDistribution):
-            return self._independent_components(dist, self.epsilon(timestep), generator)
-        epsilon, draws = self.epsilon(timestep), self._draws(dist, generator)
+            return self._independent_components(dist, epsilon, generator, logp)
+        draws = self._draws(dist, generator)
         if (few := self._few_choices(dist, draws, epsilon, generator)) is not None:
+            actions = torch.from_numpy(np.array(few[0]))
+            if not logp:
+                return actions, None
             greedy, chance = self._greedy_logp(epsilon), self._chance_logp(epsilon)
-            logp = [greedy if action == best else chance for action, best in zip(*few, strict=True)]
-            return torch.from_numpy(np.array(few[0])), torch.from_numpy(np.array(logp, np.float32))
+            each = [greedy if action == best else chance for action, best in zip(*few, strict=True)]
+            return actions, torch.from_numpy(np.array(each, np.float32))
         best = dist.deterministic_sample()
         free = isinstance(dist, Categorical) and type(dist) in BUILT_IN and not dist.restricted
         if free and draws.min().item() >= epsilon:
             # The usual case for a small ε; it costs no more than acting greedily.
             return best, torch.full_like(draws, self._greedy_logp(epsilon))
         chosen = draws < epsilon
-        if free and type(dist) is Categorical:
-            return self._one_choice(best, chosen, epsilon, generator)
+        if free and type(dist) is Categorical:  # a Discrete action, at a quarter of the cost
+            random = torch.randint(int(self.choices), best.shape, generator=generator, device=best.device)
+            actions = torch.where(chosen, random, best)
+            return actions, torch.where(actions == best, self._greedy_logp(epsilon), self._chance_logp(epsilon))
         random, uniform_logp = random_actions(self.action_space, dist, generator)
-        greedy = torch.ones_like(chosen)  # whether the action is the best one, by choice or by chance
-        leaves = []
         pairs = zip(*(leaf_values(self.action_space, each) for each in (best, random)), strict=True)
+        leaves, greedy = [], torch.ones_like(chosen)  # whether the action is the best one, by choice or by chance
         for ours, theirs in pairs:
-            leaf = torch.where(chosen.view(-1, *[1] * (ours.dim() - 1)), theirs.to(ours.dtype), ours)
-            greedy = greedy & (leaf == ours).view(len(greedy), -1).all(1)
+            leaf, is_best = _mix(ours, theirs, chosen)
+            greedy = greedy & is_best
             leaves.append(leaf)
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
         return pack_leaves(self.action_space, iter(leaves)), probability.log()
 
-    def get_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> Any:
-        """The actions of `get_exploration_action`."""
-        if explore and self.independent and (logits := _equal_choices(dist)) is not None:
-            actions = self._member_actions(logits, self.epsilon(timestep), generator)[0]
-            return pack_leaves(self.action_space, iter(actions.unbind(1)))
-        return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
-
     def _independent_components(
-        self, dist: MultiActionDistribution, epsilon: float, generator: torch.Generator | None
-    ) -> tuple[Any, Tensor]:
-        """`get_exploration_action` for each component of the action by itself."""
+        self, dist: MultiActionDistribution, epsilon: float, generator: Generator | None, logp: bool
+    ) -> Choice:
+        """`choose` for each component of the action by itself."""
         if (logits := _equal_choices(dist)) is not None:
             actions, best = self._member_actions(logits, epsilon, generator)
+            packed = pack_leaves(self.action_space, iter(actions.unbind(1)))
+            if not logp:
+                return packed, None
             chance = epsilon / (logits > IMPOSSIBLE).sum(-1)
-            logp = (chance + (1.0 - epsilon) * (actions == best)).log().sum(1)
-            return pack_leaves(self.action_space, iter(actions.unbind(1))), logp
+            return packed, (chance + (1.0 - epsilon) * (actions == best)).log().sum(1)
         draws = torch.rand(len(dist.inputs), len(dist.children), generator=generator, device=dist.inputs.device)
-        leaves, logp = [], torch.zeros(len(draws), device=draws.device)
-        for (_, leaf), child, draw in zip(leaf_spaces(self.action_space), dist.children, draws.unbind(1), strict=True):
+        leaves, total = [], torch.zeros(len(draws), device=draws.device)
+        for (_, space), child, draw in zip(leaf_spaces(self.action_space), dist.children, draws.unbind(1), strict=True):
             best = child.deterministic_sample()
-            random, uniform_logp = random_actions(leaf, child, generator)
-            chosen = (draw < epsilon).view(-1, *[1] * (best.dim() - 1))
-            actions = torch.where(chosen, random.to(best.dtype), best)
-            greedy = (actions == best).view(len(draws), -1).all(1)
-            logp = logp + (epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy).log()
-            leaves.append(actions)
-        return pack_leaves(self.action_space, iter(leaves)), logp
+            random, uniform_logp = random_actions(space, child, generator)
+            leaf, greedy = _mix(best, random, draw < epsilon)
+            total = total + (epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy).log()
+            leaves.append(leaf)
+        return pack_leaves(self.action_space, iter(leaves)), total
 
     @staticmethod
-    def _member_actions(logits: Tensor, epsilon: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _member_actions(logits: Tensor, epsilon: float, generator: Generator | None) -> tuple[Tensor, Tensor]:
         """ε-greedy and best actions `[N, n]` of n independent choices with logits `[N, n, A]`, all at once."""
         best = logits.argmax(-1)
         draws = torch.rand(best.shape, generator=generator, device=best.device)
@@ -159,9 +146,9 @@ class EpsilonGreedy(Exploration):
         random = scores.masked_fill(logits <= IMPOSSIBLE, -1.0).argmax(-1)
         return torch.where(draws < epsilon, random, best), best
 
-    def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
+    def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: Generator) -> Tensor | None:
         """Random actions if ε decides so for all rows, equal to those of `get_action`; else `None`."""
-        if not explore or not isinstance(self.action_space, spaces.Discrete):
+        if not (explore and self.uses_choose and isinstance(self.action_space, spaces.Discrete)):
             return None
         draws = torch.rand(rows, generator=generator, device=generator.device)
         if draws.max().item() < self.epsilon(timestep):
@@ -174,23 +161,15 @@ class EpsilonGreedy(Exploration):
         super().begin_fragment(actor)
         self._drawn = None  # drawn for a step that did not happen
 
-    def _draws(self, dist: ActionDistribution, generator: torch.Generator | None) -> Tensor:
+    def _draws(self, dist: ActionDistribution, generator: Generator | None) -> Tensor:
         """A number in [0, 1) per row; if they were drawn already for this step, the same ones."""
         drawn, self._drawn = self._drawn, None
         if drawn is not None and len(drawn) == len(dist.inputs):
             return drawn
         return torch.rand(len(dist.inputs), generator=generator, device=dist.inputs.device)
 
-    def _one_choice(
-        self, best: Tensor, chosen: Tensor, epsilon: float, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        """`get_exploration_action` for a Discrete action without a mask (the usual case), at a quarter of the cost."""
-        random = torch.randint(int(self.choices), best.shape, generator=generator, device=best.device)
-        actions = torch.where(chosen, random, best)
-        return actions, torch.where(actions == best, self._greedy_logp(epsilon), self._chance_logp(epsilon))
-
     def _few_choices(
-        self, dist: ActionDistribution, draws: Tensor, epsilon: float, generator: torch.Generator | None
+        self, dist: ActionDistribution, draws: Tensor, epsilon: float, generator: Generator | None
     ) -> tuple[list[int], list[int]] | None:
         """Actions and best actions, for few rows on a CPU, where Python numbers cost less than tensor operations."""
         if type(dist) is not Categorical or dist.mask is not None or dist.logits.numel() > FEW or not draws.is_cpu:
@@ -216,6 +195,12 @@ class EpsilonGreedy(Exploration):
     def info(self, timestep: int) -> dict[str, float]:
         """ε, for logging."""
         return {"epsilon": self.epsilon(timestep)}
+
+
+def _mix(best: Tensor, random: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The random actions `[N, *]` of the chosen rows, else the best ones; and which rows have the best, bool `[N]`."""
+    actions = torch.where(chosen.view(-1, *[1] * (best.dim() - 1)), random.to(best.dtype), best)
+    return actions, (actions == best).view(len(chosen), -1).all(1)
 
 
 def _equal_choices(dist: ActionDistribution) -> Tensor | None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from gymnasium import Space, spaces
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.exploration.random_actions import random_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.schema.signatures import check_keywords
 from lightning_rl.spaces import leaf_spaces
@@ -18,7 +18,10 @@ from lightning_rl.spaces import leaf_spaces
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["Actor", "Exploration", "require_box_actions", "require_discrete_actions"]
+__all__ = ["Actor", "Choice", "Exploration", "is_continuous", "require_box_actions", "require_discrete_actions"]
+
+Choice = tuple[Any, Any]
+"""Actions `[N, …]` in the policy's space, and their log-probabilities (densities) `[N]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ OUTPUT_READERS = ("extra_action_out", "model_outputs")
 
 
 class Exploration(nn.Module):
-    """Chooses actions from a distribution; a subclass defines `get_exploration_action`, the rest has defaults.
+    """Chooses actions from a distribution; a subclass defines `get_exploration_action` or `choose`.
 
     All randomness comes from the generator that is passed in, which is seeded for every fragment. Schedules follow
     `timestep`; learned or adapted state is parameters and buffers, so checkpoints hold it; noise that is correlated
@@ -56,19 +59,17 @@ class Exploration(nn.Module):
 
     Attributes:
         actor: the worker that acts now.
+        random_timesteps: before this many environment steps, exploring actions are uniformly random.
     """
+
+    random_timesteps: int = 0
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("exploration")(cls.__init__)
         cls.reads_outputs = any(getattr(cls, name) is not getattr(Exploration, name) for name in OUTPUT_READERS)
-        # Short cuts belong to the class that defines `get_exploration_action`; a subclass that overrides it must not
-        # inherit them.
-        if "get_exploration_action" in vars(cls):
-            for name in ("get_action", "blind_action"):
-                if name not in vars(cls):
-                    setattr(cls, name, vars(Exploration)[name])
+        cls.uses_choose = cls.get_exploration_action is Exploration.get_exploration_action
 
     def __init__(self, action_space: Space[Any]) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class Exploration(nn.Module):
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: Generator | None = None
     ) -> tuple[Any, Tensor]:
         """Choose actions `[N, …]` in the policy's space; returns them with their log-probability (density) `[N]`.
 
@@ -90,21 +91,41 @@ class Exploration(nn.Module):
             explore: False takes the best action, with its log-probability under `dist`.
             generator: on the distribution's device.
         """
-        raise NotImplementedError  # abstract
+        if not explore:
+            return dist.deterministic_sample(), dist.sampled_action_logp()
+        if timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)
+        return self.choose(dist, timestep, generator, logp=True)
 
     def get_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: Generator | None = None
     ) -> Any:
         """The actions of `get_exploration_action`, without log-probabilities, which may be cheaper."""
-        return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
+        if not self.uses_choose:
+            return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
+        if not explore:
+            return dist.deterministic_sample()
+        if timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)[0]
+        return self.choose(dist, timestep, generator, logp=False)[0]
 
-    def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Any:
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
+        """Exploring actions after the random steps; with `logp=False`, `None` may stand for the log-probabilities.
+
+        Called only if `get_exploration_action` is not overridden.
+        """
+        raise NotImplementedError  # abstract
+
+    def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: Generator) -> Any:
         """Actions `[N, …]` of a step that needs no outputs of the model; `None`: this step needs them.
 
         Called before the model, if no action is masked and nothing else of the model's outputs is needed. `get_action`
         is called only if this returned `None`.
         """
         return None
+
+    uses_choose: ClassVar[bool] = True
+    """Whether actions come from `choose`: `get_exploration_action` is not overridden; each class sets this itself."""
 
     reads_outputs: ClassVar[bool] = False
     """Whether acting uses the model's outputs for more than the distribution; each class sets this itself."""
@@ -124,7 +145,7 @@ class Exploration(nn.Module):
         *,
         timestep: int,
         explore: bool,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run `model(inputs, state, None)` while acting; strategies that perturb the network override this."""
         return model(inputs, state, None)
@@ -188,7 +209,7 @@ def require_discrete_actions(strategy: str, action_space: Space[Any]) -> None:
         UnsupportedSpaceError: names the part, and strategies that would work.
     """
     for path, leaf in leaf_spaces(action_space):
-        if _is_continuous(leaf):
+        if is_continuous(leaf):
             raise UnsupportedSpaceError(
                 f"{strategy} needs discrete actions; {_where(path)}{leaf} is continuous: use gaussian_noise, "
                 "ornstein_uhlenbeck_noise or stochastic_sampling"
@@ -202,14 +223,15 @@ def require_box_actions(strategy: str, action_space: Space[Any]) -> None:
         UnsupportedSpaceError: names the part, and strategies that would work.
     """
     for path, leaf in leaf_spaces(action_space):
-        if not _is_continuous(leaf):
+        if not is_continuous(leaf):
             raise UnsupportedSpaceError(
                 f"{strategy} adds noise to float Box actions; {_where(path)}{leaf} is discrete: use epsilon_greedy, "
                 "soft_q or stochastic_sampling"
             )
 
 
-def _is_continuous(leaf: Space[Any]) -> bool:
+def is_continuous(leaf: Space[Any]) -> bool:
+    """Whether a part of the actions is a float Box."""
     return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
 
 

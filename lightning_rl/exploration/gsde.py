@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from torch import Tensor
+from torch import Generator, Tensor
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.exploration.exploration import Exploration, require_box_actions
-from lightning_rl.exploration.random import random_actions
+from lightning_rl.exploration.exploration import Actor, Choice, Exploration, require_box_actions
 from lightning_rl.models.distributions import ActionDistribution, DiagGaussian
 from lightning_rl.models.gsde_head import StateDependentHead
 from lightning_rl.models.layers import ActionHead
@@ -67,7 +66,7 @@ class GSDE(Exploration):
         self.sample_freq, self.random_timesteps = sample_freq, to_env_steps(random_timesteps)
         self.log_std_init, self.full_std, self.use_expln = log_std_init, full_std, use_expln
         self.learn_features = learn_features
-        self._held: dict[tuple[str, int], HeldNoise] = {}  # noise of each actor
+        self._held: dict[Actor, HeldNoise] = {}  # noise of each actor
         self._heads: tuple[StateDependentHead, ...] = ()  # the policy's heads; the policy saves and trains them
 
     def prepare_policy(self, policy: Any) -> None:
@@ -111,13 +110,13 @@ class GSDE(Exploration):
     # -- acting -------------------------------------------------------------------------------------------------------
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
         """Draw new matrices for these environments."""
-        held = self._held.get((self.actor.stream, self.actor.worker_index))
+        held = self._held.get(self.actor)
         if held is not None:
             held.steps_left[list(env_indices)] = 0
 
     def episode_state(self) -> dict[str, Any]:
         """The actor's matrices, and how long they are used."""
-        held = self._held.get((self.actor.stream, self.actor.worker_index))
+        held = self._held.get(self.actor)
         if held is None:
             return {}
         return {"standard": held.standard.cpu().clone(), "steps_left": torch.from_numpy(held.steps_left.copy())}
@@ -126,40 +125,24 @@ class GSDE(Exploration):
         """Go on with these matrices."""
         if state:
             standard = state["standard"].to(self._heads[0].log_std.device, copy=True)
-            held = HeldNoise(standard, state["steps_left"].numpy().copy())
-            self._held[self.actor.stream, self.actor.worker_index] = held
+            self._held[self.actor] = HeldNoise(standard, state["steps_left"].numpy().copy())
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
         """The noisy action, with its log density over draws of θ, which learning computes again."""
-        if explore and timestep < self.random_timesteps:
-            return random_actions(self.action_space, dist, generator)
-        actions = self.get_action(dist, timestep=timestep, explore=explore, generator=generator)
-        return actions, dist.logp(actions) if explore else dist.sampled_action_logp()
-
-    def get_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> Any:
-        """The noisy action without its density."""
-        if not explore:
-            return dist.deterministic_sample()
-        if timestep < self.random_timesteps:
-            return random_actions(self.action_space, dist, generator)[0]
         assert isinstance(dist, DiagGaussian)
         head: StateDependentHead = dist.model.head
         noise = head.noise(self._matrices(head, len(dist.inputs), generator))
         # The distribution clips log σ, and its density is that of the clipped noise.
         clipped = dist.log_std - dist.inputs.chunk(2, dim=1)[1]
-        return dist.sample_with(noise * clipped.exp())
+        actions = dist.sample_with(noise * clipped.exp())
+        return actions, dist.logp(actions) if logp else None
 
-    def _matrices(self, head: StateDependentHead, rows: int, generator: torch.Generator | None) -> Tensor:
+    def _matrices(self, head: StateDependentHead, rows: int, generator: Generator | None) -> Tensor:
         """Standard normal matrices `[N, L, A]` for the next step of the actor's environments."""
-        key, device = (self.actor.stream, self.actor.worker_index), head.log_std.device
-        held = self._held.get(key)
+        held, device = self._held.get(self.actor), head.log_std.device
         if held is None or len(held.standard) != rows or held.standard.device != device:
             empty = torch.empty(rows, head.size, head.actions, device=device)
-            held = self._held[key] = HeldNoise(empty, np.zeros(rows, np.int64))
+            held = self._held[self.actor] = HeldNoise(empty, np.zeros(rows, np.int64))
         due = np.flatnonzero(held.steps_left == 0)
         if len(due):
             fresh = held.standard.new_empty(len(due), head.size, head.actions).normal_(generator=generator)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.exploration.exploration import Exploration
+from lightning_rl.exploration.exploration import Choice, Exploration
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.noisy import NoisyLinear, resample_noise, with_noise
 
@@ -35,7 +34,7 @@ class NoisyNetwork(Exploration):
         *,
         timestep: int,
         explore: bool,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run the model with new noise; without noise if `explore` is False."""
         if not explore:
@@ -44,9 +43,7 @@ class NoisyNetwork(Exploration):
         with with_noise(model):
             return model(inputs, state, None)
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
         """The best action for the noisy outputs."""
         return dist.deterministic_sample(), dist.sampled_action_logp()
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from gymnasium import Space
-from torch import Tensor
+from torch import Generator, Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.exploration.exploration import Actor
-from lightning_rl.exploration.gaussian_noise import TENTH, falling
-from lightning_rl.schema.ranges import NonNegative, NonNegativeSchedule, Probability, WholeEnvSteps
+from lightning_rl.schema.ranges import NonNegative, Probability, WholeEnvSteps
 
 __all__ = ["OrnsteinUhlenbeckNoise"]
 
@@ -30,10 +29,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         ou_theta: θ, how fast x returns to 0, in [0, 1].
         ou_sigma: σ, deviation of the noise added per step.
         ou_base_noise: factor of x, as a share of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
-        initial_scale: of the noise, at the beginning.
-        final_scale: after `scale_timesteps` environment steps and later; linear between.
-        scale_timesteps: environment steps over which it changes, or a share as in `GaussianNoise`.
-        scale_schedule: any schedule for the scale over environment steps, instead of these three.
+        final_scale, keywords: as `AdditiveNoise`.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.
@@ -47,15 +43,12 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         ou_theta: Probability = 0.15,
         ou_sigma: NonNegative = 0.2,
         ou_base_noise: NonNegative = 0.5,
-        initial_scale: NonNegative = 1.0,
         final_scale: NonNegative = 1.0,
-        scale_timesteps: WholeEnvSteps = TENTH,
-        scale_schedule: NonNegativeSchedule | None = None,
+        **keywords: Any,
     ) -> None:
-        scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule
-        super().__init__(action_space, random_timesteps, scale)
+        super().__init__(action_space, random_timesteps, final_scale=final_scale, **keywords)
         self.ou_theta, self.ou_sigma, self.ou_base_noise = ou_theta, ou_sigma, ou_base_noise
-        self._states: dict[tuple[str, int], Tensor] = {}  # x of each actor's environments, [B, A]
+        self._states: dict[Actor, Tensor] = {}  # x of each actor's environments, [B, A]
 
     def begin_fragment(self, actor: Actor) -> None:
         """Switch to this actor's noise."""
@@ -64,7 +57,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
         """Reset x to 0 in these environments."""
-        state = self._states.get((self.actor.stream, self.actor.worker_index))
+        state = self._states.get(self.actor)
         if state is not None:
             state[torch.as_tensor(list(env_indices), dtype=torch.int64, device=state.device)] = 0.0
 
@@ -76,7 +69,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         """Go on from x."""
         self._state(self.actor.num_envs).copy_(state["x"])
 
-    def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def noise(self, rows: int, scale: float, generator: Generator | None) -> tuple[Tensor, Tensor]:
         """The next x of every environment, scaled, and its density given the x before."""
         state = self._state(rows)
         drawn = torch.empty_like(state).normal_(generator=generator)
@@ -87,8 +80,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
 
     def _state(self, rows: int) -> Tensor:
         """State x of the actor's environments; zeros at first, or if the number of rows changed."""
-        key = (self.actor.stream, self.actor.worker_index)
-        state = self._states.get(key)
+        state = self._states.get(self.actor)
         if state is None or len(state) != rows or state.device != self.low.device:
-            state = self._states[key] = torch.zeros(rows, len(self.low), device=self.low.device)
+            state = self._states[self.actor] = torch.zeros(rows, len(self.low), device=self.low.device)
         return state

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from gymnasium import Space, spaces
-from torch import Tensor, nn
+from gymnasium import Space
+from torch import Generator, Tensor, nn
 
 from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.errors import ConfigError
-from lightning_rl.exploration.exploration import Actor
+from lightning_rl.exploration.exploration import Actor, is_continuous
 from lightning_rl.exploration.gsde import GSDE
-from lightning_rl.exploration.random import random_actions
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.batch_norm import BatchNorm
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.sample_batch import SampleBatch, map_leaves, row_count
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Positive, WholeEnvSteps
-
-if TYPE_CHECKING:
-    from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["ParameterNoise", "row_distances"]
 
@@ -68,9 +65,9 @@ class ParameterNoise(ExplorationWrapper):
         self.distance, self.random_timesteps = distance, to_env_steps(random_timesteps)
         self.register_buffer("stddev", torch.tensor(float(initial_stddev)))
         self.register_buffer("measured", torch.zeros(2))
-        self._real = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"
+        self._real = is_continuous(action_space)
         # For each actor and environment: standard normal numbers for every weight; `None`: the next step draws them.
-        self._noise: dict[tuple[str, int], list[dict[str, Tensor] | None]] = {}
+        self._noise: dict[Actor, list[dict[str, Tensor] | None]] = {}
 
     def prepare_policy(self, policy: Any) -> None:
         """Prepare the policy for the wrapped strategy.
@@ -94,7 +91,7 @@ class ParameterNoise(ExplorationWrapper):
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
         """Draw new noise for these environments."""
         super().on_episode_start(env_indices)
-        noise = self._noise.get((self.actor.stream, self.actor.worker_index))
+        noise = self._noise.get(self.actor)
         if noise is not None:
             for index in env_indices:
                 noise[index] = None
@@ -124,12 +121,12 @@ class ParameterNoise(ExplorationWrapper):
         *,
         timestep: int,
         explore: bool,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """Run the model row by row with the perturbed weights of its environment; unperturbed if `explore` is False."""
         if not explore or timestep < self.random_timesteps:
             return super().model_outputs(model, inputs, state, timestep=timestep, explore=explore, generator=generator)
-        rows = _row_count(inputs["obs"])
+        rows = row_count(inputs["obs"])
         weights = _disturbable(model)
         noise = self._actor_noise(rows)
         outputs, states = [], []
@@ -146,23 +143,14 @@ class ParameterNoise(ExplorationWrapper):
             states.append(after)
         return torch.cat(outputs), [torch.cat(parts) for parts in zip(*states, strict=True)]
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
-        """Random actions in the first steps, then those of the wrapped strategy."""
-        if explore and timestep < self.random_timesteps:
-            return random_actions(self.action_space, dist, generator)
-        return super().get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)
-
     def extra_action_out(self, outputs: Tensor) -> dict[str, Tensor]:
         """Record the outputs of the perturbed network."""
         return {**super().extra_action_out(outputs), "action_dist_inputs": outputs}
 
     def _actor_noise(self, rows: int) -> list[dict[str, Tensor] | None]:
-        key = (self.actor.stream, self.actor.worker_index)
-        noise = self._noise.get(key)
+        noise = self._noise.get(self.actor)
         if noise is None or len(noise) != rows:
-            noise = self._noise[key] = [None] * rows
+            noise = self._noise[self.actor] = [None] * rows
         return noise
 
     # -- learning -----------------------------------------------------------------------------------------------------
@@ -222,23 +210,12 @@ class _Row(dict[str, Any]):
     """One row of a model's inputs; "obs_flat" is computed on first access, as in the model's inputs."""
 
     def __init__(self, inputs: Mapping[str, Any], row: int) -> None:
-        super().__init__({name: _take_row(value, row) for name, value in inputs.items()})
-        self._inputs, self._index = inputs, row
+        self._inputs, self._row = inputs, slice(row, row + 1)
+        super().__init__({name: self._take(value) for name, value in inputs.items()})
 
     def __missing__(self, key: str) -> Any:
-        self[key] = _take_row(self._inputs[key], self._index)
+        self[key] = self._take(self._inputs[key])
         return self[key]
 
-
-def _take_row(value: Any, row: int) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _take_row(child, row) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_take_row(child, row) for child in value)
-    return value if value is None or isinstance(value, bool) else value[row : row + 1]
-
-
-def _row_count(value: Any) -> int:
-    while isinstance(value, Mapping | tuple):
-        value = value[0] if isinstance(value, tuple) else next(iter(value.values()))
-    return len(value)
+    def _take(self, value: Any) -> Any:
+        return map_leaves(lambda leaf: leaf if leaf is None or isinstance(leaf, bool) else leaf[self._row], value)

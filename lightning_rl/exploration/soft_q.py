@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from gymnasium import Space
-from torch import Tensor
+from torch import Generator
 
-from lightning_rl.exploration.exploration import Exploration, require_discrete_actions
+from lightning_rl.exploration.exploration import Choice, Exploration, require_discrete_actions
 from lightning_rl.models.distributions import ActionDistribution, distribution_class
 from lightning_rl.schedules import schedule_value
 from lightning_rl.schema.ranges import PositiveSchedule
@@ -35,12 +34,8 @@ class SoftQ(Exploration):
         self.temperature = temperature
         self._distribution = distribution_class(action_space).for_space(action_space)
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
-        """A sample at the current temperature; the best action with `explore=False`."""
-        if not explore:
-            return dist.deterministic_sample(), dist.sampled_action_logp()
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
+        """A sample at the current temperature."""
         # A new tensor: the caller's Q-values must not change.
         soft = self._distribution(dist.inputs / schedule_value(self.temperature, timestep), dist.model, dist.mask)
         return soft.sample(generator), soft.sampled_action_logp()

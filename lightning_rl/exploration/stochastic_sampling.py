@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from gymnasium import Space
-from torch import Tensor
+from torch import Generator
 
-from lightning_rl.exploration.exploration import Exploration
-from lightning_rl.exploration.random import random_actions
+from lightning_rl.exploration.exploration import Choice, Exploration
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import WholeEnvSteps
@@ -30,19 +28,6 @@ class StochasticSampling(Exploration):
         super().__init__(action_space)
         self.random_timesteps = to_env_steps(random_timesteps)
 
-    def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> tuple[Any, Tensor]:
-        """A sample; the likeliest action with `explore=False`."""
-        if explore and timestep < self.random_timesteps:
-            return random_actions(self.action_space, dist, generator)
-        actions = dist.sample(generator) if explore else dist.deterministic_sample()
-        return actions, dist.sampled_action_logp()
-
-    def get_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> Any:
-        """The same without log-probabilities; a density after tanh costs more than the sample itself."""
-        if explore and timestep < self.random_timesteps:
-            return random_actions(self.action_space, dist, generator)[0]
-        return dist.sample(generator) if explore else dist.deterministic_sample()
+    def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
+        """A sample; its log-probability is left out if it is not needed: a density after tanh costs more."""
+        return dist.sample(generator), dist.sampled_action_logp() if logp else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from gymnasium import Space
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from lightning_rl.exploration.catalog import make_exploration
 from lightning_rl.exploration.exploration import Actor, Exploration
+from lightning_rl.exploration.random_actions import random_actions
 from lightning_rl.models.distributions import ActionDistribution
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ class ExplorationWrapper(Exploration):
         self.sub_exploration.prepare_policy(policy)
 
     def get_exploration_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """The actions of the wrapped strategy."""
+        """The actions of the wrapped strategy, after the random steps."""
+        if explore and timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)
         return self.sub_exploration.get_exploration_action(
             dist, timestep=timestep, explore=explore, generator=generator
         )
@@ -60,7 +62,7 @@ class ExplorationWrapper(Exploration):
         *,
         timestep: int,
         explore: bool,
-        generator: torch.Generator | None = None,
+        generator: Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """The outputs of the model under the wrapped strategy."""
         return self.sub_exploration.model_outputs(
@@ -98,6 +100,12 @@ class ExplorationWrapper(Exploration):
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
         """The fragment as the wrapped strategy changes it."""
         return self.sub_exploration.postprocess_trajectory(policy, batch)
+
+    @property
+    def reads_fragments(self) -> bool:
+        """Whether this strategy or the wrapped one does."""
+        own = type(self).postprocess_trajectory is not ExplorationWrapper.postprocess_trajectory
+        return own or self.sub_exploration.reads_fragments
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]] | None:
         """The loss of the wrapped strategy."""

@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from torch.testing import assert_close
 
 from lightning_rl.exploration import Actor, EpsilonGreedy, PerWorkerEpsilonGreedy, SoftQ
-from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
+from lightning_rl.exploration.per_worker import per_worker_scale
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.exploration.spaces import DISCRETE, build_strategy, choose_actions, distribution, flat_actions

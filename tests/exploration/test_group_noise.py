@@ -64,7 +64,7 @@ def test_noise_that_lasts_restarts_with_the_episodes_of_its_environment() -> Non
     exploration: Any = make_exploration({"type": "group_noise", "sub_exploration": noise}, SPACE)
     exploration.begin_fragment(Actor(num_envs=ROWS))
     first = choose(exploration)[0][0]
-    exploration.noise.ou_sigma = 0.0
+    exploration.sub_exploration.ou_sigma = 0.0
     exploration.on_episode_start([0])
     second = choose(exploration)[0][0]
     best = torch.tensor([0.2, 0.3])

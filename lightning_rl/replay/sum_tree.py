@@ -16,13 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["LARGEST", "SumTree"]
+__all__ = ["SumTree"]
 
 Floats = NDArray[np.floating[Any]]  # always float64
 Ints = NDArray[np.int64]
 
-LARGEST = float(np.finfo(np.float64).max) / 2.0**64
-"""The largest allowed leaf: even 2⁶⁴ of them have a finite sum."""
 TOP = 4096  # number of sums that is as fast to add up as one more level is to search
 WIDEST, LEAST = 32, 8  # bounds for the children of a node: more cost more than another level, fewer do not cost less
 MANY = 1024  # number of updates from which deduplicating nodes pays off
@@ -37,14 +35,9 @@ class SumTree:
     Args:
         size: number of leaves, ≥ 1.
         fanout: children of a node, ≥ 2; `None`: chosen for few levels.
-
-    Raises:
-        ValueError: a number is out of range.
     """
 
     def __init__(self, size: int, fanout: int | None = None) -> None:
-        if size < 1 or (fanout is not None and fanout < 2):
-            raise ValueError(f"SumTree(size={size}, fanout={fanout}); expected size ≥ 1 and fanout ≥ 2")
         self.size, self.fanout = size, fanout or good_fanout(size)
         # Levels bottom up, each padded with zeros to whole rows: entry j of a level is the sum of row j below it.
         self.levels: list[Floats] = []
@@ -74,22 +67,8 @@ class SumTree:
         """Leaves `indexes`, `[N]`."""
         return self._flat[0].take(indexes)
 
-    def set(self, indexes: Ints, values: Floats) -> None:
-        """Set leaves `indexes [N]` to `values [N]`; if an index repeats, its last value counts.
-
-        Raises:
-            ValueError: a value is NaN, negative or above `LARGEST`. The tree is unchanged then.
-            IndexError: an index is not in `[0, size)`. The tree is unchanged then.
-        """
-        if not len(indexes):
-            return
-        check_leaves(values)
-        if indexes.min() < 0 or indexes.max() >= self.size:
-            raise IndexError(f"leaves {indexes.min()} to {indexes.max()}; the tree has 0 to {self.size - 1}")
-        self.put(indexes, values)
-
     def put(self, indexes: Ints, values: Floats | float) -> None:
-        """`set` without checks, for checked values; `values` may be one number for all."""
+        """Set leaves `indexes [N]` to `values [N]`, or to one number; if an index repeats, its last value counts."""
         self._flat[0][indexes] = values
         self._changed.append(indexes // self.fanout)
         self._waiting += len(indexes)
@@ -115,14 +94,8 @@ class SumTree:
         Args:
             masses: `[N]`, in `[0, total)`; values outside find the first or the last leaf above 0. Fastest if
                 ascending, because memory is then read in order.
-
-        Raises:
-            ValueError: all leaves are 0.
         """
-        total = self.total
-        if not total > 0.0:
-            raise ValueError("every leaf of the tree is 0, so there is none to find: set some first")
-        masses = np.minimum(masses, math.nextafter(total, 0.0))
+        masses = np.minimum(masses, math.nextafter(self.total, 0.0))
         np.maximum(masses, 0.0, out=masses)
         found = self._sums_before[1:].searchsorted(masses, side="right")
         masses -= self._sums_before.take(found)
@@ -154,16 +127,8 @@ class SumTree:
         return {"leaves": torch.from_numpy(self.leaves.copy())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the tree from `state`.
-
-        Raises:
-            ValueError: `state` has another number of leaves, or an invalid leaf.
-        """
-        leaves = state["leaves"].numpy()
-        if leaves.shape != (self.size,):
-            raise ValueError(f"the state has {len(leaves)} leaves and this tree {self.size}: make one of that size")
-        check_leaves(leaves)
-        self.leaves[:] = leaves
+        """Restore the tree from `state`, which has as many leaves."""
+        self.leaves[:] = state["leaves"].numpy()
         self.rebuild()
 
     def _sum_top(self) -> None:
@@ -187,15 +152,3 @@ def row_sums(rows: Floats) -> Floats:
 def cumulative(rows: Floats) -> Floats:
     """Cumulative sums along each row `[n, fanout]`, from left to right; they never decrease, even by rounding."""
     return torch.from_numpy(rows).cumsum(1).numpy()  # equals np.cumsum, in a tenth of the time
-
-
-def check_leaves(values: Floats) -> None:
-    """Raise an error for values that cannot be leaves.
-
-    Raises:
-        ValueError: a value is NaN, negative or above `LARGEST`; names the first one.
-    """
-    if values.min() >= 0.0 and values.max() <= LARGEST:  # false for NaN
-        return
-    wrong = np.flatnonzero(~((values >= 0.0) & (values <= LARGEST)))[0]
-    raise ValueError(f"value {wrong} for the tree is {values[wrong]}; expected a number from 0 to {LARGEST:.1e}")

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from lightning_rl.envs.goals import GOAL_PARTS
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.ring import ENDED, SAMPLEABLE, Ring
-from lightning_rl.replay.transitions import runs
+from lightning_rl.replay.transitions import discounted_sums, runs
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["STRATEGIES", "HindsightReplayBuffer", "check_strategy"]
+__all__ = ["STRATEGIES", "HindsightReplayBuffer"]
 
 STRATEGIES = ("future", "final", "episode")
 
@@ -54,7 +54,8 @@ class HindsightReplayBuffer(ReplayBuffer):
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, **keywords)
-        check_strategy("strategy", strategy)
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"strategy={strategy!r}; expected {', '.join(map(repr, STRATEGIES))}")
         if not 0 <= relabelled <= 1:
             raise ConfigError(f"relabelled={relabelled}; expected a share of the rows, in [0, 1]")
         self.compute_reward: ComputeReward = (
@@ -136,9 +137,9 @@ class HindsightReplayBuffer(ReplayBuffer):
             batch.terminated[rows] = torch.from_numpy((over & inside).any(1))
             if "intrinsic_rewards" in batch:
                 paid = ring.columns.array("intrinsic_rewards").take(window, mode="wrap") * inside
-                batch["intrinsic_rewards"][rows] = torch.from_numpy((paid @ self._powers[:-1]).astype(np.float32))
+                batch["intrinsic_rewards"][rows] = discounted_sums(paid, self._powers)
         each = np.where(inside, rewards.reshape(inside.shape), 0)
-        batch.rewards[rows] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
+        batch.rewards[rows] = discounted_sums(each, self._powers)
         if "step_rewards" in batch:
             batch["step_rewards"][rows] = torch.from_numpy(each.astype(np.float32))
 
@@ -151,19 +152,6 @@ def check_each_row(name: str, values: np.ndarray, rows: int, what: str) -> None:
     """
     if values.size != rows:
         raise ConfigError(f"{name} gave {list(values.shape)} for {rows} rows; expected one {what} for each row")
-
-
-def check_strategy(name: str, strategy: str) -> None:
-    """Raise an error if a strategy is not one of `STRATEGIES`.
-
-    Raises:
-        ConfigError: the strategy is unknown; the message calls the argument `name`.
-    """
-    if strategy not in STRATEGIES:
-        raise ConfigError(
-            f"{name}={strategy!r} is unknown; choose one of {', '.join(STRATEGIES)}."
-            f"{did_you_mean(strategy, STRATEGIES)}"
-        )
 
 
 class Episodes:

@@ -11,9 +11,9 @@ import torch
 from lightning_rl.errors import ConfigError
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
-from lightning_rl.replay.ring import SAMPLEABLE, TERMINATED, Ring
-from lightning_rl.replay.transitions import OF_STEPS, Windows, next_masks, run_lengths
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
+from lightning_rl.replay.ring import SAMPLEABLE, Ring
+from lightning_rl.replay.transitions import OF_STEPS, Windows, add_columns, run_lengths
+from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
 
@@ -114,33 +114,19 @@ class SequenceReplayBuffer(ReplayBuffer):
         rows = (np.repeat(slots - burnt * ring.num_envs, lens) + within * ring.num_envs) % ring.slots
         sums = Windows(ring, rows, self._powers, np.repeat(lens, lens) - within)
         obs, next_obs = columns.read_pair("obs", rows)
-        first = rows[within == 0]
-        batch = SampleBatch(
-            obs=obs,
-            actions=columns.read("actions", rows),
-            rewards=sums.sums("rewards"),
-            next_obs=next_obs,
-            terminated=torch.from_numpy((sums.flags & TERMINATED).view(np.bool_)),
-            discounts=torch.from_numpy(sums.discounts.astype(np.float32)),
-            bootstrap_rows=torch.from_numpy(np.arange(len(rows)) + sums.more),
-            burn_in=torch.from_numpy(within < np.repeat(burnt, lens)),
-            batch_indexes=torch.from_numpy(ring.ids(slots)),
-            seq_lens=torch.from_numpy(lens),
-        )
-        if "intrinsic_rewards" in columns:
-            batch["intrinsic_rewards"] = sums.sums("intrinsic_rewards")
-        if "step_rewards" in self._of_steps:
-            batch["step_rewards"] = sums.each("rewards")
-        for name in columns:
-            if name == "state_in":
-                batch["state_in"], batch["next_state_in"] = columns.read_pair(name, first)
-            elif name not in batch and name != "priorities":
-                batch[name] = columns.read(name, rows)
-                if name in STEP_INPUTS:
-                    batch[f"next_{name}"] = columns.read(name, ring.after(rows))
-        if ring.masked:
-            batch["next_action_mask"] = torch.from_numpy(next_masks(ring, ring.after(rows)))
-        return batch
+        batch = {
+            "obs": obs,
+            "next_obs": next_obs,
+            **sums.returns(self._of_steps),
+            "bootstrap_rows": torch.from_numpy(np.arange(len(rows)) + sums.more),
+            "burn_in": torch.from_numpy(within < np.repeat(burnt, lens)),
+            "batch_indexes": torch.from_numpy(ring.ids(slots)),
+            "seq_lens": torch.from_numpy(lens),
+        }
+        if "state_in" in columns:
+            batch["state_in"], batch["next_state_in"] = columns.read_pair("state_in", rows[within == 0])
+        add_columns(batch, ring, rows, rows)
+        return SampleBatch(batch)
 
 
 class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):

@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.replay.ring import ENDED, MASKED, SAMPLEABLE, TERMINATED, Ring
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["OF_STEPS", "Windows", "next_masks", "run_lengths", "runs", "transitions"]
+__all__ = ["OF_STEPS", "Windows", "add_columns", "discounted_sums", "run_lengths", "runs", "transitions"]
 
 OF_STEPS = ("step_rewards", "step_next_obs")
 """Columns of rows with n-step returns: the single rewards `[N, n]`, 0 after the last one; and the observation one step
@@ -29,42 +29,40 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Col
         of_steps: columns of `OF_STEPS` to add, if n > 1.
     """
     columns = ring.columns
-    batch: dict[str, Any] = {}
     if len(powers) == 2:
         last, flags = slots, ring.flags.take(slots)
-        rewards = torch.from_numpy(columns.array("rewards").take(slots))
-        discounts = torch.from_numpy(np.full(len(slots), powers[1], np.float32))
         obs, next_obs = columns.read_pair("obs", slots)
+        returns = {
+            "rewards": torch.from_numpy(columns.array("rewards").take(slots)),
+            "discounts": torch.from_numpy(np.full(len(slots), powers[1], np.float32)),
+            "terminated": _terminated(flags),
+        }
     else:
         windows = Windows(ring, slots, powers)
-        last, flags = ring.after(slots, windows.more), windows.flags
-        rewards, discounts = windows.sums("rewards"), torch.from_numpy(windows.discounts.astype(np.float32))
+        last, returns = ring.after(slots, windows.more), windows.returns(of_steps)
         next_obs = columns.read("obs", ring.after(last))
         if "step_next_obs" in of_steps:
-            obs, batch["step_next_obs"] = columns.read_pair("obs", slots)
+            obs, returns["step_next_obs"] = columns.read_pair("obs", slots)
         else:
             obs = columns.read("obs", slots)
-        if "step_rewards" in of_steps:
-            batch["step_rewards"] = windows.each("rewards")
-        if "intrinsic_rewards" in columns:
-            batch["intrinsic_rewards"] = windows.sums("intrinsic_rewards")
-    batch |= {
-        "obs": obs,
-        "actions": columns.read("actions", slots),
-        "rewards": rewards,
-        "next_obs": next_obs,
-        "terminated": torch.from_numpy((flags & TERMINATED).view(np.bool_)),  # the flag is bit 0
-        "discounts": discounts,
-        "batch_indexes": torch.from_numpy(ring.ids(slots)),
-    }
+    batch = {"obs": obs, "next_obs": next_obs, **returns, "batch_indexes": torch.from_numpy(ring.ids(slots))}
+    add_columns(batch, ring, slots, last)
+    return SampleBatch(batch)
+
+
+def add_columns(batch: dict[str, Any], ring: Ring, slots: np.ndarray, last: np.ndarray) -> None:
+    """Add the other stored columns of `slots [N]`; `STEP_INPUTS` and masks also of the rows after `last [N]`."""
+    columns = ring.columns
     for name in columns:
         if name not in batch and name != "priorities":
             batch[name] = columns.read(name, slots)
             if name in STEP_INPUTS:
                 batch[f"next_{name}"] = columns.read(name, ring.after(last))
     if ring.masked:
-        batch["next_action_mask"] = torch.from_numpy(next_masks(ring, ring.after(last)))
-    return SampleBatch(batch)
+        following = ring.after(last)
+        masks = columns.array("action_mask").take(following, axis=0)
+        masks[(ring.flags.take(following) & MASKED) == 0] = True  # after a terminated step, which has no next mask
+        batch["next_action_mask"] = torch.from_numpy(masks)
 
 
 class Windows:
@@ -76,11 +74,9 @@ class Windows:
 
     Attributes:
         more: `[N]`, number of rows summed, less one.
-        flags: `[N]`, flags of the last row summed.
-        discounts: `[N]`, γ to the number of rows summed, float64.
     """
 
-    __slots__ = ("_inside", "_powers", "_ring", "_slots", "discounts", "flags", "more")
+    __slots__ = ("_flags", "_inside", "_powers", "_ring", "_slots", "more")
 
     def __init__(self, ring: Ring, slots: np.ndarray, powers: np.ndarray, most: np.ndarray | None = None) -> None:
         self._ring, self._powers = ring, powers
@@ -88,25 +84,30 @@ class Windows:
         if most is not None:
             self._inside &= np.arange(len(powers) - 1) < most[:, None]
         self.more = self._inside.sum(1) - 1
-        self.flags, self.discounts = _at(flags, self.more), powers.take(self.more + 1)
+        self._flags = _at(flags, self.more)
 
-    def sums(self, name: str) -> Tensor:
-        """Σ γⁱ xᵢ of a column of numbers, float32 `[N]`."""
-        return torch.from_numpy((self._of(name) @ self._powers[:-1]).astype(np.float32))
+    def returns(self, of_steps: Collection[str] = ()) -> dict[str, Any]:
+        """The columns that n-step returns replace or add; "discounts" are γ to the number of rows summed."""
+        rewards = self._each("rewards")
+        batch = {
+            "rewards": discounted_sums(rewards, self._powers),
+            "discounts": torch.from_numpy(self._powers.take(self.more + 1).astype(np.float32)),
+            "terminated": _terminated(self._flags),
+        }
+        if "step_rewards" in of_steps:
+            batch["step_rewards"] = torch.from_numpy(rewards)
+        if "intrinsic_rewards" in self._ring.columns:
+            batch["intrinsic_rewards"] = discounted_sums(self._each("intrinsic_rewards"), self._powers)
+        return batch
 
-    def each(self, name: str) -> Tensor:
-        """The single numbers of a column that are summed, float32 `[N, n]`; 0 after the last."""
-        return torch.from_numpy(self._of(name))
-
-    def _of(self, name: str) -> np.ndarray:
+    def _each(self, name: str) -> np.ndarray:
+        """The single numbers that are summed, float32 `[N, n]`; 0 after the last."""
         return self._ring.columns.array(name).take(self._slots, mode="wrap") * self._inside
 
 
-def next_masks(ring: Ring, slots: np.ndarray) -> np.ndarray:
-    """Masks of the next rows; after a terminated step, which has none, everything is allowed."""
-    masks = ring.columns.array("action_mask").take(slots, axis=0)
-    masks[(ring.flags.take(slots) & MASKED) == 0] = True
-    return masks
+def discounted_sums(each: np.ndarray, powers: np.ndarray) -> Tensor:
+    """Σ γⁱ xᵢ of numbers `[N, n]`, float32 `[N]`; `powers` as for `transitions`."""
+    return torch.from_numpy((each @ powers[:-1]).astype(np.float32))
 
 
 def run_lengths(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -132,6 +133,11 @@ def runs(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarr
     np.greater_equal(flags[:, 1:], SAMPLEABLE, out=inside[:, 1:])
     np.logical_and.accumulate(inside, axis=1, out=inside)
     return window, flags, inside
+
+
+def _terminated(flags: np.ndarray) -> Tensor:
+    """Whether steps with these flags terminated; the flag is bit 0."""
+    return torch.from_numpy((flags & TERMINATED).view(np.bool_))
 
 
 def _at(table: np.ndarray, column: np.ndarray) -> np.ndarray:

@@ -17,7 +17,6 @@ from torch import Tensor
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.replay.fragment_arrays import NEEDED, FragmentArrays
 from lightning_rl.replay.ring import SAMPLEABLE, Ring
-from lightning_rl.replay.ring_state import check_same, restore_ring, ring_for, ring_state, with_masks
 from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import OF_STEPS, transitions
 from lightning_rl.sample_batch import SampleBatch
@@ -108,8 +107,7 @@ class ReplayBuffer:
         if self.ring is None:
             self.ring = self._new_ring(steps)
         ring = self.ring
-        steps = with_masks(ring, steps)
-        check_same(ring, steps)
+        steps = ring.accept(steps)
         for start in range(0, len(steps.valid), ring.longest):
             vanished, appeared = self._drawable_changes(*ring.add(steps.slice(start, start + ring.longest)))
             if len(vanished):
@@ -124,7 +122,7 @@ class ReplayBuffer:
             self.ring.mark_discontinuity()
 
     def _new_ring(self, steps: FragmentArrays) -> Ring:
-        return ring_for(steps, self.capacity, self.allocate, self.obs_frames)
+        return Ring.for_fragment(steps, self.capacity, self.allocate, self.obs_frames)
 
     def _drawable_changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hook: slots that can no longer be drawn, and slots that can be from now on, given the rows that changed."""
@@ -195,7 +193,7 @@ class ReplayBuffer:
 
         As with a module's, the state has to be written to a file before the buffer changes again.
         """
-        ring = None if self.ring is None else ring_state(self.ring)
+        ring = None if self.ring is None else self.ring.state_dict()
         generator = json.dumps(self._generator.bit_generator.state)
         return {"capacity": self.capacity, "added": self.added, "generator": generator, "ring": ring}
 
@@ -213,7 +211,7 @@ class ReplayBuffer:
         if state["ring"] is not None:
             # Without `parts`: other buffers may have taken their share already.
             allocate = Allocator(self.allocate.storage, self.capacity)
-            self.ring = restore_ring(state["ring"], allocate, self.ring)
+            self.ring = Ring.from_state(state["ring"], allocate, self.ring)
         self.added = int(state["added"])
         self._generator.bit_generator.state = json.loads(state["generator"])
 

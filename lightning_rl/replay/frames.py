@@ -8,15 +8,12 @@ uses `K − 1` more slots before the row for its older frames, so no padding rul
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from lightning_rl.replay.storage import Allocate
+__all__ = ["MOST_FRAMES", "Stack", "find_stack"]
 
-__all__ = ["FramesColumn", "Stack", "find_stack"]
-
-MOST_FRAMES = 16
+MOST_FRAMES = 16  # an image of more channels is no stack of frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,51 +60,6 @@ class Stack:
         lead = obs.shape[: obs.ndim - len(self.shape)]
         frames = self.split(obs).reshape(*lead, self.frames, -1)
         return (frames != frames[(..., slice(1), slice(None))]).any((-1, -2))
-
-
-class FramesColumn:
-    """A column of stacked images in a ring of `slots = length · num_envs` (row `r` of environment `b` in `r·B + b`).
-
-    Attributes:
-        proven: whether a stack of differing frames was ever shifted, which proves that these are stacks.
-    """
-
-    def __init__(self, slots: int, num_envs: int, stack: Stack, dtype: Any, allocate: Allocate) -> None:
-        self.array = allocate((slots, *stack.frame_shape), dtype)
-        self.stack, self.num_envs, self.proven = stack, num_envs, False
-        self.shape, self.dtype = stack.shape, np.dtype(dtype)
-        self._back = np.arange(1 - stack.frames, 2) * num_envs  # from the oldest frame to that of the next row
-
-    @property
-    def history(self) -> int:
-        """Number of slots before its own that a row needs."""
-        return self.stack.frames - 1
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the frames."""
-        return self.array.nbytes
-
-    def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
-        """Copy the newest frames of rows `source` of `values [M, *shape]` into `slots`."""
-        self.array[slots] = self.stack.split(values)[:, -1][source]
-
-    def write_history(self, slots: np.ndarray, values: np.ndarray, source: np.ndarray) -> None:
-        """Copy the older frames of rows `source` of `values [M, *shape]` into the slots before `slots`."""
-        before = (slots[:, None] + self._back[:-2]) % len(self.array)
-        self.array[before] = self.stack.split(values)[source, :-1]
-
-    def read(self, slots: np.ndarray) -> np.ndarray:
-        """Stacks of `slots [N]`, `[N, *shape]`."""
-        return self.stack.join(self._frames(slots, self._back[:-1]))
-
-    def read_pair(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Stacks of `slots` and of the rows after them; views of one array, as they share all frames but two."""
-        frames = self._frames(slots, self._back)
-        return self.stack.join(frames[:, :-1]), self.stack.join(frames[:, 1:])
-
-    def _frames(self, slots: np.ndarray, back: np.ndarray) -> np.ndarray:
-        return self.array.take(slots[:, None] + back, axis=0, mode="wrap")
 
 
 def find_stack(obs: np.ndarray, valid: np.ndarray, frames: int | str) -> Stack | None:

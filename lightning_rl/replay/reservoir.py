@@ -13,8 +13,6 @@ from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.columns import Columns, Layout, leaves_of
 from lightning_rl.replay.fragment_arrays import FragmentArrays
 from lightning_rl.replay.ring import Ring
-from lightning_rl.replay.ring_state import ring_for
-from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import run_lengths
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
@@ -35,18 +33,16 @@ class ReservoirReplayBuffer(ReplayBuffer):
 
     Args:
         capacity: rows.
-        storage, seed: as `ReplayBuffer`.
-        keywords: as `ReplayBuffer`.
+        seed, keywords: as `ReplayBuffer`.
     """
 
-    def __init__(self, capacity: int, *, storage: str = "memory", seed: int = 0, **keywords: Any) -> None:
+    def __init__(self, capacity: int, *, seed: int = 0, **keywords: Any) -> None:
         super().__init__(capacity, seed=seed, **{**keywords, "obs_frames": 0})
         self.seed = seed
         self.seen = 0  # number of rows offered so far
         self._kept: Columns | None = None
         self._numbers = np.zeros(capacity, np.int64)  # numbers of the kept rows
         self._waiting = np.zeros(0, np.int64)  # slots of the ring whose n-step return may grow
-        self._allocate_kept = Allocator(storage)
 
     def __len__(self) -> int:
         """Number of kept rows."""
@@ -73,7 +69,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
 
     # -- from the ring into the reservoir -----------------------------------------------------------------------------
     def _new_ring(self, steps: FragmentArrays) -> Ring:
-        return ring_for(steps, 2 * (STAGE + self.n_step) * steps.num_envs, self.allocate, 0)
+        return Ring.for_fragment(steps, 2 * (STAGE + self.n_step) * steps.num_envs, self.allocate, 0)
 
     def _on_undrawable(self, slots: np.ndarray) -> None:
         self._waiting = self._waiting[~np.isin(self._waiting, slots)]
@@ -90,10 +86,10 @@ class ReservoirReplayBuffer(ReplayBuffer):
     def _keep(self, leaves: Mapping[tuple[str, ...], np.ndarray], count: int) -> None:
         """Keep a row while there is room, and row number i with probability capacity / (i + 1) after that."""
         if self._kept is None:
-            layouts = [Layout(path, leaf.shape[1:], leaf.dtype.name) for path, leaf in leaves.items()]
-            self._kept = Columns(layouts, self.capacity, 1, self._allocate_kept)
+            layouts = [Layout(path, leaf.shape[1:], leaf.dtype) for path, leaf in leaves.items()]
+            self._kept = Columns(layouts, self.capacity, 1, self.allocate)
         for path in leaves.keys() - self._kept.leaves.keys():  # the first masks: what was kept allowed everything
-            self._kept.add(Layout(path, leaves[path].shape[1:], "bool"))
+            self._kept.add(Layout(path, leaves[path].shape[1:], np.dtype(bool)))
             self._kept.array(path[0])[: len(self)] = True
         numbers = np.arange(self.seen, self.seen + count)
         generator = np.random.default_rng(derive_seed(self.seed, "replay", 0, 0, 0, self.seen))
@@ -118,10 +114,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
     # -- saving -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
         """The state of the ring, and the kept rows; tensors share the buffer's memory."""
-        kept = []
-        for path, column in self._kept.leaves.items() if self._kept is not None else ():
-            rows = torch.from_numpy(column.array[: len(self)])
-            kept.append({"path": list(path), "dtype": column.dtype.name, "rows": rows})
+        kept = None if self._kept is None else self._kept.state_dict(len(self))
         numbers = {"seen": self.seen, "numbers": torch.from_numpy(self._numbers[: len(self)]), "kept": kept}
         return {**super().state_dict(), "reservoir": {**numbers, "waiting": torch.from_numpy(self._waiting)}}
 
@@ -135,10 +128,5 @@ class ReservoirReplayBuffer(ReplayBuffer):
         saved = state["reservoir"]
         self.seen, self._waiting = saved["seen"], saved["waiting"].numpy().copy()
         self._numbers[: len(self)] = saved["numbers"].numpy()
-        if saved["kept"]:
-            layouts = [
-                Layout(tuple(each["path"]), tuple(each["rows"].shape[1:]), each["dtype"]) for each in saved["kept"]
-            ]
-            self._kept = Columns(layouts, self.capacity, 1, self._allocate_kept)
-            for each, column in zip(saved["kept"], self._kept.leaves.values(), strict=True):
-                column.array[: len(self)] = each["rows"].numpy()
+        if saved["kept"] is not None:
+            self._kept = Columns.from_state(saved["kept"], self.capacity, 1, self.allocate)

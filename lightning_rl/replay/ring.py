@@ -8,14 +8,18 @@ of its environment, and is stored once.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
+import torch
 
-from lightning_rl.errors import ConfigError
-from lightning_rl.replay.columns import Columns, Layout, Path
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.replay.columns import Columns, FramesColumn, Layout, Path, described, layout_of
 from lightning_rl.replay.fragment_arrays import FragmentArrays
-from lightning_rl.replay.frames import FramesColumn
+from lightning_rl.replay.frames import find_stack
+from lightning_rl.replay.storage import Allocator
 from lightning_rl.sample_batch import STEP_INPUTS
 
 __all__ = ["ENDED", "MASKED", "ROW", "SAMPLEABLE", "TERMINATED", "TRUNCATED", "Ring"]
@@ -25,6 +29,7 @@ TERMINATED, TRUNCATED, MASKED, ROW, SAMPLEABLE = 1, 2, 4, 8, 128
 drawn, which means that its step's learning target can be computed from stored rows."""
 ENDED = TERMINATED | TRUNCATED
 NONE = np.empty(0, np.int64)
+MASK: Path = ("action_mask",)
 
 
 class Ring:
@@ -54,8 +59,39 @@ class Ring:
         self._envs = np.arange(self.num_envs)
         self.move_heads(self.heads)
 
-    # -- positions and slots
-    # ---------------------------------------------------------------------------------------------
+    @classmethod
+    def for_fragment(cls, steps: FragmentArrays, capacity: int, allocate: Allocator, obs_frames: int | str) -> Self:
+        """An empty ring for fragments like this one.
+
+        Args:
+            steps: the first fragment.
+            capacity: rows, over all environments.
+            allocate: creates the arrays.
+            obs_frames: frames in a stacked image, "auto" or 0; see `ReplayBuffer`.
+
+        Raises:
+            ConfigError: the images are no stacks of that many frames, or the rows do not fit.
+        """
+        layouts = []
+        for path, leaf in steps.leaves.items():
+            stack = find_stack(leaf, steps.valid, obs_frames) if path[0] == "obs" else None
+            layouts.append(Layout(path, leaf.shape[2:], leaf.dtype, stack))
+        history = max((layout.stack.frames - 1 for layout in layouts if layout.stack), default=0)
+        if not history and obs_frames not in ("auto", 0, 1):
+            raise ConfigError(
+                f"obs_frames={obs_frames}, but no observation is a stack of so many frames that moves on with every "
+                f"step: {', '.join(str(layout) for layout in layouts if layout.path[0] == 'obs')}; set obs_frames=0"
+            )
+        rows = -(-capacity // steps.num_envs)
+        # One slot for the newest observation; twice the history: the oldest rows lose theirs, a new episode adds its
+        # own.
+        length = max(rows, history + 1) + 1 + history
+        columns = Columns(layouts, length, steps.num_envs, allocate)
+        for frames in columns.frames.values():
+            frames.proven = obs_frames != "auto"
+        return cls(columns, length)
+
+    # -- positions and slots ------------------------------------------------------------------------------------------
     def slot(self, position: np.ndarray, env: np.ndarray) -> np.ndarray:
         """The slots of positions in their environments."""
         return position % self.length * self.num_envs + env
@@ -97,15 +133,36 @@ class Ring:
         return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
 
     # -- adding -------------------------------------------------------------------------------------------------------
-    def add_masks(self, layout: Layout) -> None:
-        """Add the column "action_mask" to a ring without; the steps that it holds allowed everything.
+    def accept(self, steps: FragmentArrays) -> FragmentArrays:
+        """A fragment with the columns of this ring, which gets masks if the fragment has some.
+
+        An environment may give its first mask long after the first fragment; all steps without one allowed everything.
 
         Raises:
-            ConfigError: it does not fit into the memory.
+            ConfigError: it has other environments, columns, shapes or types than the ring; or the masks do not fit into
+                the memory.
         """
-        self.columns.add(layout)
-        self.columns.array("action_mask")[: self.limit] = True
-        self.masked = True
+        columns = self.columns
+        if MASK in steps.leaves and not self.masked:
+            columns.add(Layout(MASK, steps.leaves[MASK].shape[2:], np.dtype(bool)))
+            columns.array("action_mask")[: self.limit] = True
+            self.masked = True
+        elif self.masked and MASK not in steps.leaves:
+            masks = np.ones((*steps.valid.shape, *columns.leaves[MASK].layout.shape), bool)
+            steps = replace(steps, leaves={**steps.leaves, MASK: masks})
+        leaves, stored = steps.leaves, columns.leaves
+        if steps.num_envs == self.num_envs and leaves.keys() == stored.keys():
+            for path, leaf in leaves.items():
+                layout = stored[path].layout
+                if leaf.shape[2:] != layout.shape or leaf.dtype != layout.dtype:
+                    break
+            else:
+                return steps
+        found = [Layout(path, leaf.shape[2:], leaf.dtype) for path, leaf in leaves.items()]
+        raise ConfigError(
+            f"the replay buffer holds {described(self.num_envs, columns.layouts)}; this fragment has "
+            f"{described(steps.num_envs, found)}: a buffer takes fragments of one set of environments only"
+        )
 
     def mark_discontinuity(self) -> None:
         """Declare that the next fragment does not continue the stored steps, even if its observations look like it."""
@@ -235,7 +292,7 @@ class Ring:
     def _take_late_masks(self, steps: FragmentArrays, same: np.ndarray) -> np.ndarray:
         """Store masks of final observations that come with the reset row; returns the newest steps, still without."""
         late = same & ~steps.valid[0] & (self.due == -1)
-        masks = steps.leaves["action_mask",][0][late]
+        masks = steps.leaves[MASK][0][late]
         self.columns.array("action_mask")[self._newest[late]] = masks
         self.flags[self._newest[late]] |= MASKED * _any(masks)
         return self.slot(self.heads - 1, self._envs)[self.heads > 0]
@@ -289,6 +346,48 @@ class Ring:
         self.flags[rows] |= SAMPLEABLE
         self.rows += len(rows)
         return rows
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers and tensors that share the ring's memory, without slots that were never filled."""
+        return {
+            "length": self.length,
+            "num_envs": self.num_envs,
+            "rows": self.rows,
+            "heads": torch.from_numpy(self.heads),
+            "due": torch.from_numpy(self.due),
+            "flags": torch.from_numpy(self.flags[: self.limit]),
+            "columns": self.columns.state_dict(self.limit),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], allocate: Allocator, present: Ring | None) -> Self:
+        """Restore a ring from `state_dict`.
+
+        Args:
+            state: state of a ring.
+            allocate: creates the arrays.
+            present: the ring to replace, or `None`.
+
+        Raises:
+            CheckpointError: `present` has other columns, or another number of environments.
+            ConfigError: the rows do not fit.
+        """
+        num_envs, layouts = state["num_envs"], [layout_of(column) for column in state["columns"]]
+        if present is not None:
+            here = present.columns.layouts
+            if num_envs != present.num_envs or set(map(str, layouts)) != set(map(str, here)):
+                raise CheckpointError(
+                    f"the checkpoint's replay buffer holds {described(num_envs, layouts)}, this one "
+                    f"{described(present.num_envs, here)}: use the environment and the workers of the run that wrote "
+                    "it, or start without the buffer"
+                )
+        ring = cls(Columns.from_state(state["columns"], state["length"], num_envs, allocate), state["length"])
+        ring.flags[: len(state["flags"])] = state["flags"].numpy()
+        ring.due[:] = state["due"].numpy()
+        ring.move_heads(state["heads"].numpy().copy())
+        ring.rows = state["rows"]
+        return ring
 
 
 def _ends(steps: FragmentArrays) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.replay.frames import MOST_FRAMES
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["Allocate", "Allocator", "available_bytes", "check_fits_memory", "estimated_bytes"]
@@ -27,7 +28,6 @@ Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 """`allocate(shape, dtype)` → an array of zeros."""
 
 ROW_BYTES = 4 + 1  # bytes of the reward, and of the slot's flags
-MOST_FRAMES = 16  # an image of more channels is no stack of frames
 MARGIN = 0.9  # share of the available memory that a buffer may take
 SMALL = 2**20  # bytes that are not worth a check
 
@@ -164,10 +164,7 @@ def _memory() -> int:
 
 
 def _leaf_bytes(space: spaces.Space[Any]) -> int:
-    shape, dtype = space.shape, space.dtype
-    if shape is None or dtype is None:
-        return 0
-    return math.prod(shape) * dtype.itemsize
+    return math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize
 
 
 def _frames(space: spaces.Space[Any], obs_frames: int | str) -> int:

@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import RandomPolicy
 from lightning_rl.replay.buffer import ReplayBuffer
-from lightning_rl.replay.frames import FramesColumn, Stack, find_stack
+from lightning_rl.replay.columns import FramesColumn, Layout
+from lightning_rl.replay.frames import Stack, find_stack
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.refusals import not_refused
@@ -164,7 +165,8 @@ def test_stacks_of_colour_frames_are_counted_in_frames_not_channels() -> None:
 
 def test_a_pair_of_stacks_shares_its_frames() -> None:
     """K + 1 frames are gathered for both, and the next one is the later view."""
-    column = FramesColumn(10, 1, Stack(4, (4, 2, 2)), np.uint8, lambda shape, dtype: np.zeros(shape, dtype))
+    layout = Layout(("obs",), (4, 2, 2), np.dtype(np.uint8), Stack(4, (4, 2, 2)))
+    column = FramesColumn(layout, 10, 1, np.zeros)
     column.array[:] = np.arange(10, dtype=np.uint8)[:, None, None, None]
     obs, next_obs = column.read_pair(np.array([3, 1]))
     assert obs[:, :, 0, 0].tolist() == [[0, 1, 2, 3], [8, 9, 0, 1]]

@@ -11,12 +11,12 @@ import yaml
 from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.data.kinds_of_data import SERVE_SEVERAL_AGENTS
 from lightning_rl.diagnosis.findings import Finding
-from lightning_rl.diagnosis.random_play import Spaces, spaces_by_agent
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, import_object
 
 __all__ = ["examine_policies", "refusals"]
 
+Pair = tuple[Any, Any]  # an observation space and an action space
 ANY_IMAGE = "impala_resnet"  # the model for images of any size
 ANY_IMAGE_MODEL = {"conv_residual_channels": [4]}  # its kind, small
 FOR_ONE_AGENT = "learns from experience of one agent: use dqn, ppo or another policy for several"
@@ -26,23 +26,24 @@ FOR_GROUP = (
 )
 
 
-def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
+def examine_policies(creator: EnvCreator, pairs: Sequence[Pair], several: bool) -> list[Finding]:
     """One finding with the policies that fit, and one for each reason of others.
 
     Args:
         creator: of the environment.
-        spaces: of each agent.
+        pairs: distinct (observation space, action space) of its agents.
+        several: whether it has several agents.
     """
-    found = refusals(list(spaces.values()))
+    found = refusals(pairs)
     grouped = grouped_spaces(creator)
-    if not any(spaces) and grouped is None:
+    if not several and grouped is None:
         found |= {name: FOR_GROUP for name, reason in found.items() if not reason and acts_for_group(name)}
-    if any(spaces) and grouped is not None:
+    if several and grouped is not None:
         of_groups = refusals([grouped], names=[name for name, reason in found.items() if "env.group_agents" in reason])
         found |= {name: reason and f"as a group: {reason}" for name, reason in of_groups.items()}
-    if any(spaces):
+    if several:
         found |= {name: FOR_ONE_AGENT for name, reason in found.items() if not reason and learns_from_one_agent(name)}
-    findings = [fitting_policies(found, spaces)]
+    findings = [fitting_policies(found, pairs, several)]
     by_reason: dict[str, list[str]] = {}
     for name, reason in found.items():
         if reason:
@@ -52,21 +53,19 @@ def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
     return findings
 
 
-def fitting_policies(found: Mapping[str, str], spaces: Spaces) -> Finding:
+def fitting_policies(found: Mapping[str, str], pairs: Sequence[Pair], several: bool) -> Finding:
     """The policies without a reason against them; if there are none, those that a network for any image makes fit.
 
     Args:
         found: policy → why it does not fit; "" if it does.
-        spaces: of each agent.
+        pairs, several: as `examine_policies`.
     """
     if fitting := [name for name, reason in found.items() if not reason]:
         return Finding("policies that fit", "ok", ", ".join(fitting))
     images = [name for name, reason in found.items() if f"model={ANY_IMAGE}" in reason]
-    if with_model := [
-        name for name, reason in refusals(list(spaces.values()), images, ANY_IMAGE_MODEL).items() if not reason
-    ]:
+    if with_model := [name for name, reason in refusals(pairs, images, ANY_IMAGE_MODEL).items() if not reason]:
         fix = "or resize: env.wrappers=[{wrapper: gymnasium.wrappers.ResizeObservation, shape: [84, 84]}]"
-        if any(spaces):
+        if several:
             fix = "or resize in a MultiAgentWrapper of your own (env.wrappers)"
         return Finding("policies that fit", "warn", f"with model={ANY_IMAGE}: {', '.join(with_model)}", fix)
     return Finding("policies that fit", "bad", "none", "change the spaces in a wrapper (env.wrappers)")
@@ -98,12 +97,12 @@ def learns_from_one_agent(name: str) -> bool:
 
 
 def refusals(
-    pairs: Sequence[tuple[Any, Any]], names: Sequence[str] | None = None, model: Mapping[str, Any] | None = None
+    pairs: Sequence[Pair], names: Sequence[str] | None = None, model: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
     """Policy → why it does not take one of these (observation space, action space); "" if it takes all.
 
     Args:
-        pairs: spaces, one pair per agent.
+        pairs: distinct spaces of agents.
         names: of the policies to try; `None`: all options of the group `policy`, the user's own too.
         model: keywords of the model; `None`: the policies' own.
     """
@@ -111,17 +110,13 @@ def refusals(
     return {name: _refusal(name, pairs, given) for name in (group_options("policy") if names is None else names)}
 
 
-def _refusal(name: str, pairs: Sequence[tuple[Any, Any]], given: Mapping[str, Any]) -> str:
+def _refusal(name: str, pairs: Sequence[Pair], given: Mapping[str, Any]) -> str:
     target = (yaml.safe_load(option_text("policy", name)) or {}).get("_target_")
     if target is None:
-        return "" if pairs else "no agents"  # a variant of another option, by its defaults list
+        return ""  # a variant of another option, by its defaults list
     policy_class = import_object(target)
-    distinct: list[tuple[Any, Any]] = []
-    for pair in pairs:
-        if pair not in distinct:
-            distinct.append(pair)
     try:
-        for pair in distinct:
+        for pair in pairs:
             policy_class(*pair, **given)
     except (UnsupportedSpaceError, ConfigError) as error:
         # Names at the start are of one class of several with the same reason.
@@ -129,13 +124,13 @@ def _refusal(name: str, pairs: Sequence[tuple[Any, Any]], given: Mapping[str, An
     return ""
 
 
-def grouped_spaces(creator: EnvCreator) -> tuple[Any, Any] | None:
+def grouped_spaces(creator: EnvCreator) -> Pair | None:
     """The spaces of the agents as one group; `None` if they cannot be one."""
     try:
         env = replace(creator, group_agents="all").make_single()
     except (ConfigError, EnvError):
         return None
     try:
-        return spaces_by_agent(env)[""]
+        return env.observation_space, env.action_space
     finally:
         env.close()

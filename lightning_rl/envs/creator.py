@@ -23,15 +23,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from lightning_rl.envs.action_masks import mask_row
 from lightning_rl.envs.async_vector_env import AsyncEnv
 from lightning_rl.envs.atari import Atari, is_atari
-from lightning_rl.envs.check import OLD_API, check_env
 from lightning_rl.envs.multi_agent.adapters import as_multi_agent
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
-from lightning_rl.envs.multi_agent.check import check_multi_agent_env
 from lightning_rl.envs.multi_agent.copies import Copies
 from lightning_rl.envs.multi_agent.grouped_agents import GroupedAgents
 from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv, is_packed
 from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
+from lightning_rl.envs.multi_agent.random_play import OLD_API, check_env
 from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
@@ -97,7 +96,7 @@ class EnvCreator(LayoutSlot):
             `agents`, each copy is wrapped, and a `MultiAgentWrapper` wraps all copies together.
         max_episode_steps: truncate episodes after this many steps, for all agents; `None` keeps the environment's own
             limit.
-        check: test the Gymnasium API before training (`check.py`); turn it off for hardware that cannot be reset
+        check: test the Gymnasium API before training (`check_env`); turn it off for hardware that cannot be reset
             freely.
         agents: make this many copies of an environment with one agent the agents "agent_0", "agent_1", … of one
             environment; `None`: the environment as it is.
@@ -489,7 +488,7 @@ def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
 
 def _check(env: gym.Env[Any, Any], name: str) -> None:
     if isinstance(env, PackedEnv | SingleAgentEnv):
-        check_multi_agent_env(env.env, name)
+        check_env(env.env, name)
     if not isinstance(env, PackedEnv):
         check_env(env, name)
 

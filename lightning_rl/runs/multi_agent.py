@@ -108,7 +108,7 @@ def build_policy(
 
 def _check_that_agents_meet(env: EnvCreator) -> None:
     """Refuse a central critic where it would see no more than the actor: agents take turns, and there is no state."""
-    from lightning_rl.envs.multi_agent.check import agents_meet
+    from lightning_rl.envs.multi_agent.random_play import agents_meet
 
     packed: Any = env.make_single()
     try:

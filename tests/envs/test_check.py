@@ -11,7 +11,7 @@ import pytest
 
 from lightning_rl.diagnosis.environment import examine_determinism
 from lightning_rl.envs import EnvCreator
-from lightning_rl.envs.check import contains
+from lightning_rl.envs.check import misfit
 from lightning_rl.errors import EnvError, UnsupportedSpaceError
 from lightning_rl.spaces import check_supported
 from tests.envs.broken_envs import ArrayReward, Fine, IntegerEnd, OldReset, OldStep, Outside, Unseeded, WrongDtype
@@ -81,11 +81,11 @@ def test_an_observation_is_in_its_space_within_a_rounding() -> None:
     box, whole = gym.spaces.Box(-1, 1000, (1,), np.float32), gym.spaces.Box(0, 9, (1,), np.int64)
     nested = gym.spaces.Dict(a=box, b=gym.spaces.Tuple([whole]))
     inside = {"a": np.array([1000.005], np.float32), "b": (np.array([9]),)}
-    assert contains(nested, inside)
+    assert not misfit(nested, inside)
     changes: list[Any] = [{"a": np.array([number], np.float32)} for number in (1000.1, np.nan)]
     changes += [{"b": (np.array([number]),)} for number in (10, 1.0)]
     for outside in ({"a": inside["a"]}, *({**inside, **change} for change in changes)):
-        assert not contains(nested, outside)
+        assert misfit(nested, outside)
 
 
 class NeverConverted:

@@ -26,7 +26,7 @@ def test_each_broken_promise_is_one_clear_error() -> None:
         (broken.NoInfo, "reset returned ndarray"),
         (broken.Outside, r"observation_space.*\(2,\), float32.*\[3.0, 3.0\]"),
         (broken.WrongShape, r"\(3,\)"),
-        (broken.WrongDtype, r"is list \[0.0, 0.0\]; expected a numpy array"),
+        (broken.WrongDtype, r"got list \[0.0, 0.0\], expected a numpy array"),
         (broken.NaN, r"nan at index \[1\]"),
         (broken.NoSpace, r"observation_space='four numbers'; expected a gymnasium.spaces.Space"),
         (broken.ArrayReward, r"reward.*\(2,\)"),

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.envs.check import check_env
+from lightning_rl.envs.multi_agent.random_play import check_env
 from lightning_rl.errors import EnvApiError
 from lightning_rl.policies import PPO, MultiAgentPolicy
 from lightning_rl.rollouts import RolloutWorker, make_rollout_worker

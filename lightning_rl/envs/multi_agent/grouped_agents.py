@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.envs.action_masks import ActionMasks
-from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.random_play import agents_without_mask, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
 from lightning_rl.errors import EnvError
 
@@ -47,7 +47,7 @@ class GroupedAgents(MultiAgentWrapper):
         check: bool = True,
     ) -> None:
         self._name = type(env.unwrapped).__name__
-        check_agents(env, self._name)
+        with_masks = gives_masks(env, self._name, check)
         super().__init__(env)
         self.groups = find_members(env.possible_agents, {"all": ["*"]} if groups == "all" else groups)
         for group, members in self.groups.items():
@@ -55,7 +55,6 @@ class GroupedAgents(MultiAgentWrapper):
                 raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
         self._group_of = {agent: group for group, members in self.groups.items() for agent in members}
         self.possible_agents = [*dict.fromkeys(self._group_of.get(agent, agent) for agent in env.possible_agents)]
-        with_masks = gives_masks(env, self._name, check)
         self._maskless = frozenset() if with_masks else agents_without_mask(env) & self._group_of.keys()
         self._masked: set[str] = set()
         self._action_masks = {agent: ActionMasks(env.action_spaces[agent], self._name) for agent in self._group_of}

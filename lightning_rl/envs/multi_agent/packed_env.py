@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
-from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.random_play import agents_without_mask, gives_masks, refuse_masks
 from lightning_rl.envs.replayable_env import SeededEpisodes, answer_next
 from lightning_rl.errors import EnvApiError, short_repr
 
@@ -168,9 +168,8 @@ class PackedEnv(gym.Env[Any, Any]):
     def __init__(self, env: MultiAgentEnv, name: str | None = None, check: bool = True) -> None:
         self.env, self.name = env, type(env.unwrapped).__name__ if name is None else name
         self.metadata, self.render_mode = dict(env.metadata), env.render_mode
-        check_agents(env, self.name)
-        agents = [*env.possible_agents]
         masked = gives_masks(env, self.name, check)
+        agents = [*env.possible_agents]
         self._maskless = frozenset() if masked else agents_without_mask(env)
         self.layout = AgentLayout.from_spaces(
             agents, env.observation_spaces, env.action_spaces, env.state_space, masked

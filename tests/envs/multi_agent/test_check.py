@@ -23,7 +23,7 @@ from tests.envs.multi_agent import broken_envs as broken
         (broken.Outside, r"'a'.*observation_space"),
         (broken.OldStep, "step returned 4"),
         (broken.NoAll, '"__all__"'),
-        (broken.NaNReward, r"nan.*'b'"),
+        (broken.NaNReward, r"'b'.*nan"),
         (broken.BackFromTheDead, r"step 1.*'a'"),
         (broken.ChangingSpaces, "spaces of 'a'"),
         (broken.NoTurns, "20 steps"),

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, EpisodeLimit, MultiAgentEnv, PackedEnv
-from lightning_rl.envs.multi_agent.check import check_multi_agent_env
+from lightning_rl.envs.multi_agent.random_play import check_env
 from lightning_rl.envs.multi_agent.toy_games import ScriptedTurns, TwoStepGame
 from lightning_rl.envs.multi_agent.wrappers import (
     AgentIds,
@@ -116,7 +116,7 @@ def test_agents_with_fewer_actions_get_masks_and_keep_their_own(mask: Any, expec
         assert obs["many"]["action_mask"].tolist() == [0, 1, 1, 1] and "action_mask" not in infos.get("many", {})
         assert all(env.observation_spaces[agent].contains(value) for agent, value in obs.items())
     assert env.env.taken == [{"few": 1, "many": 3}]
-    check_multi_agent_env(env, "padded actions")
+    check_env(env, "padded actions")
 
 
 def test_what_wrappers_cannot_take_is_refused() -> None:
@@ -155,7 +155,7 @@ def test_black_death_keeps_ended_agents_with_zeros_until_all_end() -> None:
     assert obs["a"].tolist() == [0, 0] and rewards == {"a": 0.0, "b": 102.0} and script.actions[-1] == {"b": 1}
     _, _, terminated, _, _ = env.step({"a": 1, "b": 1})
     assert terminated[ALL] and terminated["a"]
-    check_multi_agent_env(env, "black death")
+    check_env(env, "black death")
 
 
 def test_the_central_state_is_what_the_layout_joins() -> None:

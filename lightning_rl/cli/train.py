@@ -211,8 +211,6 @@ def train_one(config: dict[str, Any]) -> float:
     """Train one job of a sweep and return its best evaluation; a failure goes to its train.log, other jobs go on."""
     print(f"\njob in {config['run_dir']}", flush=True)
     try:
-        with run.record_outcome(config["run_dir"]):
-            check_config(config)
         status = train_or_continue(config)
     except Exception as error:
         print(f"job in {config['run_dir']} failed: {one_line(error)}", file=sys.stderr)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Sequence
@@ -14,8 +12,8 @@ from lightning_rl.cli.parser import EXIT_CODES, Parser, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.config.compose import check_choices, parse_overrides
 from lightning_rl.errors import ConfigError, printable
-from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.runs.search import PRUNERS, SAMPLERS, TABLE, Search, short
+from lightning_rl.runs.sweep_tables import write_csv
 
 __all__ = ["tune"]
 
@@ -79,11 +77,7 @@ def search_directory(overrides: Sequence[str], study: str | None) -> Path:
 def report(search: Search, as_json: bool) -> int:
     """Write and print the trials, the importance of each key, and the best trial; 1 if no trial has a value."""
     rows, best = search.rows(), search.best_overrides()
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["trial"])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(search.directory / TABLE, text.getvalue().encode())
+    write_csv(search.directory / TABLE, rows)
     file, importances = None if best is None else search.write_best(), search.importances()
     if as_json:
         value = None if best is None else search.study.best_value

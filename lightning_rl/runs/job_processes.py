@@ -1,4 +1,4 @@
-"""Trains several jobs of a sweep or of a search at a time, each in a process of its own.
+"""Trains the jobs of sweeps and searches: one in this process, or several at a time, each in a process of its own.
 
 A job's process has its own torch and its own Ray session, and what kills it kills no other job. It writes to
 RUN_DIR/output.log what a run prints, and sends its progress to the process that started it.
@@ -15,14 +15,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lightning_rl.callbacks.signals import INTERRUPTED, Interrupts
-from lightning_rl.config import check_config
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.compose import key_of
 from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE
 from lightning_rl.run_directory.lock import refuse_live_run
@@ -31,10 +35,20 @@ from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty,
 from lightning_rl.runs import run
 from lightning_rl.runs.job_progress import JobProgress
 
-__all__ = ["Job", "train_jobs", "train_or_continue"]
+__all__ = [
+    "EVALUATED",
+    "Job",
+    "evaluated_config",
+    "record_overrides",
+    "train_jobs",
+    "train_or_continue",
+    "with_defaults",
+]
 
 PROGRESS_SECONDS = 0.5  # between two messages of a job
 OUTPUT = "output.log"
+EVALUATED = ("evaluation.every_env_steps=10%", "evaluation.max_share=null")
+"""Overrides with which all trials of a search are evaluated at the same marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +77,11 @@ Evaluated = Callable[[Job, int, int, float], bool]
 
 @dataclass(slots=True)
 class Running:
-    """A job's process and the pipe to it; `None` once it is closed."""
+    """A job's process and the pipe to it."""
 
     job: Job
     process: Any
-    pipe: Connection | None
-    statuses: list[dict[str, Any]] = field(default_factory=list)
+    pipe: Connection
 
 
 def train_jobs(
@@ -94,6 +107,12 @@ def train_jobs(
     """
     running: list[Running] = []
     upcoming = iter(jobs)
+
+    def finish(each: Running) -> None:
+        statuses = conclude(each)
+        progress.end(each.job.number, statuses)
+        ended(each.job, statuses)
+
     with progress:
         try:
             while True:
@@ -107,15 +126,11 @@ def train_jobs(
                     return
                 for each in receive(running, progress, evaluated):
                     running.remove(each)
-                    statuses = conclude(each)
-                    progress.end(each.job.number, statuses)
-                    ended(each.job, statuses)
+                    finish(each)
         except BaseException as error:
             interrupt(running, isinstance(error, KeyboardInterrupt))
             for each in running:
-                statuses = conclude(each)
-                progress.end(each.job.number, statuses)
-                ended(each.job, statuses)
+                finish(each)
             raise
         finally:
             for each in running:
@@ -139,12 +154,10 @@ def start(job: Job) -> Running:
 
 def receive(running: Sequence[Running], progress: JobProgress, evaluated: Evaluated) -> list[Running]:
     """Wait for messages of the jobs, and answer those that ask whether to go on; returns the jobs that have ended."""
-    pipes = {each.pipe: each for each in running if each.pipe is not None}
-    ready = wait([*pipes, *(each.process.sentinel for each in running)], timeout=1.0)
+    ready = wait([handle for each in running for handle in (each.pipe, each.process.sentinel)], timeout=1.0)
     progress.refresh()
-    for pipe in ready:
-        each = pipes.get(pipe)  # type: ignore[call-overload]
-        if each is None or each.pipe is None:
+    for each in running:
+        if each.pipe not in ready:
             continue
         try:
             index, env_steps, value, is_evaluation = each.pipe.recv()
@@ -153,17 +166,14 @@ def receive(running: Sequence[Running], progress: JobProgress, evaluated: Evalua
                 each.pipe.send(evaluated(each.job, index, env_steps, value))
         except (EOFError, OSError):  # the process has ended
             each.pipe.close()
-            each.pipe = None
-    return [each for each in running if each.pipe is None or each.process.sentinel in ready]
+    return [each for each in running if each.pipe.closed or each.process.sentinel in ready]
 
 
 def conclude(each: Running) -> list[dict[str, Any]]:
     """Wait for the end of a job's process and everything it started; returns the status of each run that it began."""
     each.process.join()
     kill_group(each)
-    if each.pipe is not None:
-        each.pipe.close()
-        each.pipe = None
+    each.pipe.close()
     code, found = each.process.exitcode, []
     for run_dir in each.job.run_dirs:
         status = read_status_or_empty(run_dir / STATUS_FILE)
@@ -181,9 +191,7 @@ def conclude(each: Running) -> list[dict[str, Any]]:
 def interrupt(running: Sequence[Running], politely: bool) -> None:
     """End all jobs; politely: after their iteration, with a checkpoint, unless the user loses patience."""
     for each in running:
-        if each.pipe is not None:
-            each.pipe.close()  # one that waits for an answer goes on
-            each.pipe = None
+        each.pipe.close()  # one that waits for an answer goes on
         with suppress(ProcessLookupError, AttributeError):
             each.process.terminate() if politely else each.process.kill()
     if politely and running:
@@ -220,8 +228,6 @@ def train_job(job: Job, pipe: Connection) -> None:
         try:
             for index, config in enumerate(job.configs):
                 print_to(Path(config["run_dir"]) / OUTPUT)
-                with run.record_outcome(config["run_dir"]):
-                    check_config(config)
                 status = train_or_continue(config, Reporter(pipe, index))
                 if status["state"] == "interrupted":
                     raise SystemExit(INTERRUPTED)
@@ -272,13 +278,15 @@ def train_or_continue(config: dict[str, Any], watch: Any = None) -> dict[str, An
         The content of status.json.
 
     Raises:
-        ConfigError: another process trains there.
+        ConfigError: another process trains there, or the config cannot work.
         Exception: the error that ended the run.
     """
     run_dir = Path(config["run_dir"])
     status = read_status_or_empty(run_dir / STATUS_FILE)
     if status.get("state") == "ok":
         return status
+    with run.record_outcome(run_dir):
+        check_config(config)
     if not (run_dir / CONFIG_FILE).exists():
         return run.train(config, watch=watch)
     refuse_live_run(run_dir)
@@ -291,3 +299,30 @@ def train_or_continue(config: dict[str, Any], watch: Any = None) -> dict[str, An
     if newest is None:
         raise ConfigError(f"{run_dir}: none of its checkpoints can be read: {run.AFRESH}")
     return run.train(config, newest[0], watch)
+
+
+# -- configs of trials -------------------------------------------------------------------------------------------------
+
+
+def with_defaults(overrides: Sequence[str], defaults: Sequence[str]) -> list[str]:
+    """The overrides, behind those of `defaults` whose key and group they leave open."""
+    given = {key_of(override) for override in overrides}
+    return [*(each for each in defaults if not {key_of(each), key_of(each).partition(".")[0]} & given), *overrides]
+
+
+def evaluated_config(overrides: Sequence[str]) -> dict[str, Any]:
+    """The checked config of a trial, which is compared with others by its evaluations.
+
+    Raises:
+        ConfigError: a key or value cannot work, or there are no evaluations.
+    """
+    config = compose_config(overrides)
+    check_config(config)
+    if not config["evaluation"]["every_env_steps"]:
+        raise ConfigError("a search compares evaluations: evaluation.every_env_steps must not be 0")
+    return config
+
+
+def record_overrides(overrides: Sequence[str], run_dir: Path) -> None:
+    """Write the overrides of a run to its directory as Hydra does, where reports about several runs read them."""
+    write_atomically(run_dir / ".hydra" / "overrides.yaml", yaml.safe_dump(list(overrides)).encode(), durable=False)

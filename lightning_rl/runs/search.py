@@ -17,16 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from lightning_rl.config import check_config, compose_config
-from lightning_rl.config.compose import key_of
+from lightning_rl.config import compose_config
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
 from lightning_rl.errors import ConfigError, first_line, printable
 from lightning_rl.run_directory.atomic import check_directory, write_atomically
 from lightning_rl.run_directory.process_identity import is_alive, this_process
-from lightning_rl.runs.job_processes import Job, train_jobs
+from lightning_rl.runs.job_processes import (
+    EVALUATED,
+    Job,
+    evaluated_config,
+    record_overrides,
+    train_jobs,
+    with_defaults,
+)
 from lightning_rl.runs.job_progress import JobProgress
 
 __all__ = ["PRUNERS", "SAMPLERS", "TABLE", "Search", "short"]
@@ -34,7 +38,6 @@ __all__ = ["PRUNERS", "SAMPLERS", "TABLE", "Search", "short"]
 SAMPLERS = ("tpe", "random", "cmaes")
 PRUNERS = ("median", "none", "hyperband")
 STARTUP_TRIALS = 5  # that neither pruners nor TPE judge
-EVALUATED = ("evaluation.every_env_steps=10%", "evaluation.max_share=null")  # the same marks in all trials
 BEST, TABLE = "best.yaml", "trials.csv"
 
 
@@ -69,13 +72,8 @@ class Search:
     _pruned: set[int] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        given = {key_of(override) for override in self.overrides}
-        marks = [] if "evaluation" in given else [override for override in EVALUATED if key_of(override) not in given]
-        self.dimensions, self.fixed = search_space([*marks, *self.overrides], self.space)
-        config = compose_config(self.fixed)
-        check_config(config)
-        if not config["evaluation"]["every_env_steps"]:
-            raise ConfigError("a search compares evaluations: evaluation.every_env_steps must not be 0")
+        self.dimensions, self.fixed = search_space(with_defaults(self.overrides, EVALUATED), self.space)
+        config = evaluated_config(self.fixed)
         self.directory = self.directory.absolute()
         check_directory(self.directory)
         self.study = self._open(config)
@@ -103,10 +101,7 @@ class Search:
 
     def best_overrides(self) -> list[str] | None:
         """The overrides of the best trial; `None` if no trial was trained to its end."""
-        import optuna
-
-        done = self.study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
-        return self._overrides(self.study.best_trial.params) if done else None
+        return self._overrides(self.study.best_trial.params) if self._in_state("COMPLETE") else None
 
     def write_best(self) -> Path:
         """Write the best trial as an experiment, and all trials as a table; returns the file of the experiment."""
@@ -143,11 +138,15 @@ class Search:
         """
         import optuna
 
-        done = self.study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+        done = self._in_state("COMPLETE")
         if len(done) < STARTUP_TRIALS or len({trial.value for trial in done}) < 2:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         return optuna.importance.get_param_importances(self.study, evaluator=evaluator)
+
+    def _in_state(self, name: str) -> list[Any]:
+        """The trials in one of Optuna's states."""
+        return [trial for trial in self.study.get_trials(deepcopy=False) if trial.state.name == name]
 
     # -- the study -----------------------------------------------------------------------------------------------------
     def _open(self, config: Mapping[str, Any]) -> Any:
@@ -183,7 +182,7 @@ class Search:
                 load_if_exists=True,
                 pruner=pruners[self.pruner](),
             )
-            check_entries(study)
+            _ = study.trials, study.user_attrs  # a damaged entry is found before a trial begins
         except Exception as error:  # SQLAlchemy's, of which there is one for each database, or of what an entry holds
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise ConfigError(
@@ -225,9 +224,7 @@ class Search:
 
     def _release_dead(self) -> None:
         """Let trials whose process was killed be begun again."""
-        import optuna
-
-        for trial in self.study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
+        for trial in self._in_state("RUNNING"):
             if not is_alive(trial.user_attrs.get("owner", {}), silent_for=0.0):
                 self._give_up(trial)
 
@@ -279,10 +276,8 @@ class Search:
         for index in range(self.seeds):
             run_dir = self.directory / (name if self.seeds == 1 else f"{name}_seed{first['seed'] + index}")
             own = [*(each for each in overrides if not each.startswith("seed=")), f"seed={first['seed'] + index}"]
-            config = compose_config([*own, f"run_dir='{run_dir}'"])
-            check_config(config)
-            written = yaml.safe_dump(own).encode()
-            write_atomically(run_dir / ".hydra" / "overrides.yaml", written, durable=False)
+            config = evaluated_config([*own, f"run_dir='{run_dir}'"])
+            record_overrides(own, run_dir)
             configs.append(config)
         shown = (f"{key.split('.')[-1]}={short(value)}" for key, value in params.items())
         return Job(number, " ".join(shown), configs)
@@ -336,21 +331,6 @@ def check_database(file: Path) -> None:
     with suppress(FileNotFoundError), file.open("rb") as content:
         if (head := content.read(16)) and head != b"SQLite format 3\0":
             raise ConfigError(f"study {file} is no SQLite database: give the file of a study, or one that is not there")
-
-
-def check_entries(study: Any) -> None:
-    """Read all of a study, so that a damaged entry is found before a trial begins.
-
-    Raises:
-        Exception: of what reads the entry; ValueError: it holds something else than a search writes.
-    """
-    for trial in study.trials:
-        numbers = [*(trial.values or ()), *trial.intermediate_values.values()]
-        if not all(isinstance(each, int | float) for each in numbers):
-            raise ValueError(f"trial {trial.number} has values that are no numbers")
-        if not isinstance(trial.user_attrs.get("owner", {}), Mapping):
-            raise ValueError(f"trial {trial.number} has no process as its owner")
-    _ = study.user_attrs
 
 
 def short(value: Any) -> str:

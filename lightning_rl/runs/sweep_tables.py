@@ -12,10 +12,11 @@ from typing import Any
 from lightning_rl.config.descriptions import cell
 from lightning_rl.errors import printable
 from lightning_rl.intervals import confidence_interval
+from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.config_file import read_overrides
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 
-__all__ = ["Job", "combinations", "failures", "sweep_jobs_of", "write_tables"]
+__all__ = ["Job", "combinations", "failures", "sweep_jobs_of", "write_csv", "write_tables"]
 
 Job = Mapping[str, Any]
 """A run of a sweep: number, overrides (key → value as text), state, error, and the numbers of `MEASURED` or `None`."""
@@ -122,14 +123,19 @@ def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         The rows of sweep.md.
     """
     rows = combinations(jobs)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["runs"])
-    writer.writeheader()
-    writer.writerows(rows)
-    (directory / "sweep.csv").write_text(text.getvalue(), encoding="utf-8")
+    write_csv(directory / "sweep.csv", rows)
     table = format_rows(rows)
     (directory / "sweep.md").write_text(markdown(table, failures(jobs)), encoding="utf-8")
     return table
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table with a header; all rows have the keys of the first one."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ())
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(file, text.getvalue().encode())
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> str:

@@ -17,17 +17,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from lightning_rl.config import check_config, compose_config
-from lightning_rl.config.compose import check_choices, key_of
+from lightning_rl.config.compose import check_choices
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.search_spaces import spell
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.runs import run
-from lightning_rl.runs.job_processes import train_or_continue
-from lightning_rl.runs.search import EVALUATED
+from lightning_rl.runs.job_processes import (
+    EVALUATED,
+    evaluated_config,
+    record_overrides,
+    train_or_continue,
+    with_defaults,
+)
 
 if TYPE_CHECKING:
     from ray.tune import Trainable
@@ -116,7 +117,7 @@ class TrialRun:
 
     def __init__(self, overrides: Sequence[str], run_dir: Path) -> None:
         self.config, self.run_dir = trial_config(overrides, run_dir), run_dir
-        self.overrides = list(overrides)
+        self.overrides = overrides
         self._checkpoint: Path | None = None  # to begin from
         self._thread: threading.Thread | None = None
         self._reports: queue.Queue[dict[str, Any] | BaseException] = queue.Queue()
@@ -134,8 +135,7 @@ class TrialRun:
             Exception: the error that ended the run.
         """
         if self._thread is None:
-            # Read by reports about a directory of runs.
-            write_atomically(self.run_dir / ".hydra" / "overrides.yaml", yaml.safe_dump(self.overrides).encode())
+            record_overrides(self.overrides, self.run_dir)
             self._thread = threading.Thread(target=self._train, name=str(self.run_dir), daemon=True)
             self._thread.start()
         else:
@@ -216,18 +216,13 @@ def trial_config(overrides: Sequence[str], run_dir: Path) -> dict[str, Any]:
     Raises:
         ConfigError: a key or value cannot work, or not in a trial.
     """
-    given = {key_of(override) for override in overrides}
-    defaults = [each for each in DEFAULTS if not {key_of(each), key_of(each).partition(".")[0]} & given]
-    config = compose_config([*defaults, *overrides, f"run_dir='{run_dir}'"])
+    config = evaluated_config([*with_defaults(overrides, DEFAULTS), f"run_dir='{run_dir}'"])
     evaluation = config["evaluation"]
-    if not evaluation["every_env_steps"]:
-        raise ConfigError("trials are compared by evaluations: evaluation.every_env_steps must not be 0")
     if evaluation.get("parallel"):
         raise ConfigError("evaluation.parallel=true: a trial waits for its evaluations; leave it out")
     if ranks_of(config) > 1:
         raise ConfigError(f"trainer.devices={config['trainer'].get('devices')}: a trial of Ray Tune has one rank")
     config["checkpoint"]["every_env_steps"] = evaluation["every_env_steps"]
-    check_config(config)
     return config
 
 

@@ -219,8 +219,6 @@ DAMAGE = (
     "update study_user_attributes set value_json='[[['",
     "update trial_params set distribution_json='{}'",
     "update trials set state='BOGUS'",
-    "update trial_values set value='abc'",
-    "update trial_user_attributes set value_json='5' where key='owner'",
     "update alembic_version set version_num='v99'",
 )
 

@@ -27,7 +27,7 @@ RENDER = """
 import gymnasium
 env = gymnasium.make("{env}", render_mode="rgb_array")
 env.reset(seed=0)
-print("shape", *env.render().shape)
+print(*env.render().shape, sep="×")
 """
 RAY = """
 from lightning_rl.rollouts.ray.session import start_ray, stop_ray
@@ -130,48 +130,42 @@ def try_pictures(env: str, fix: str) -> Finding:
         env: its id.
         fix: if it does not.
     """
-    try:
-        done = try_program(RENDER.format(env=env), RENDERING_S)
-    except subprocess.TimeoutExpired:
-        why = "it takes longer than a minute"
-    else:
-        if done.returncode == 0 and "shape" in done.stdout:
-            shape = "×".join(done.stdout.split("shape", 1)[1].split())
-            return Finding("pictures", "ok", f"rgb_array of {env} works: {shape}")
-        why = last_line(done.stderr)
-    return Finding("pictures", "warn", f"rgb_array of {env} does not work: {why}", fix)
+    shape, failure = try_program(RENDER.format(env=env), RENDERING_S)
+    if failure:
+        return Finding("pictures", "warn", f"rgb_array of {env} does not work: {failure}", fix)
+    return Finding("pictures", "ok", f"rgb_array of {env} works: {shape}")
 
 
 def examine_ray(full: bool) -> list[Finding]:
     """Whether Ray can be imported, and with `full` whether a session starts."""
     if not full:
         return [Finding("Ray session", "ok", "not tried: --full starts one")]
-    try:
-        done = try_program(RAY, RAY_S)
-    except subprocess.TimeoutExpired:
-        why = f"it has not started within {RAY_S} s"
-    else:
-        if done.returncode == 0:
-            return [Finding("Ray session", "ok", "starts and ends")]
-        why = last_line(done.stderr)
+    _, failure = try_program(RAY, RAY_S)
+    if not failure:
+        return [Finding("Ray session", "ok", "starts and ends")]
     fix = "look into /tmp/ray/session_latest/logs; runs with workers.num_workers=0 need no Ray"
-    return [Finding("Ray session", "bad", f"does not start: {why}", fix)]
+    return [Finding("Ray session", "bad", f"does not start: {failure}", fix)]
 
 
-def try_program(code: str, timeout: float) -> subprocess.CompletedProcess[str]:
+def try_program(code: str, timeout: float) -> tuple[str, str]:
     """Run a program in a process of its own, which may crash without harm.
 
-    Raises:
-        subprocess.TimeoutExpired: it took longer.
+    Args:
+        code: Python.
+        timeout: seconds.
+
+    Returns:
+        The last line that it printed, and why it failed; "" if it did not.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def last_line(text: str) -> str:
-    """The last line of an error's output."""
-    return (text.strip().splitlines() or ["no message"])[-1]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return "", f"it takes longer than {timeout:g} s"
+    text = done.stderr if done.returncode else done.stdout
+    last_line = (text.strip().splitlines() or ["no message"])[-1]
+    return ("", last_line) if done.returncode else (last_line, "")
 
 
 def examine_directory(run_dir: Path) -> list[Finding]:

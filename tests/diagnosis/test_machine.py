@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -80,9 +79,9 @@ def test_pictures_and_a_display_are_found(monkeypatch: pytest.MonkeyPatch):
 def test_a_ray_session_is_started_only_in_full(monkeypatch: pytest.MonkeyPatch):
     tried: list[str] = []
 
-    def fail(code: str, timeout: float) -> SimpleNamespace:
+    def fail(code: str, timeout: float) -> tuple[str, str]:
         tried.append(code)
-        return SimpleNamespace(returncode=1, stderr="Traceback\nOSError: no ports\n", stdout="")
+        return "", "OSError: no ports"
 
     monkeypatch.setattr(machine, "try_program", fail)
     assert examine_ray(full=False)[0].level == "ok" and tried == []
@@ -96,8 +95,7 @@ def test_a_real_ray_session_starts_and_ends():
 
 
 def test_a_program_that_hangs_ends_at_its_limit():
-    with pytest.raises(subprocess.TimeoutExpired):
-        machine.try_program("import time; time.sleep(60)", 0.5)
+    assert machine.try_program("import time; time.sleep(60)", 0.5) == ("", "it takes longer than 0.5 s")
 
 
 def test_a_directory_is_tried_by_writing(tmp_path: Path):

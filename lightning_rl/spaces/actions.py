@@ -7,7 +7,7 @@ space, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.spaces.structure import children, leaf_spaces, leaf_values, pack_leaves
-from lightning_rl.spaces.support import check_supported, choices_of
+from lightning_rl.spaces.support import check_supported, choices_of, is_continuous
 
 __all__ = ["ActionTransform", "squash", "unsquash"]
 
@@ -48,7 +48,10 @@ class ActionTransform:
     def __init__(self, action_space: Space[Any], normalize: bool = True, clip: bool = False) -> None:
         check_supported(action_space, "action")
         self.action_space = action_space
-        self._leaves = [_leaf_transform(leaf, normalize, clip) for _, leaf in leaf_spaces(action_space)]
+        self._leaves = [
+            _Continuous(leaf, normalize, clip) if is_continuous(leaf) else _Counted(leaf)
+            for _, leaf in leaf_spaces(action_space)
+        ]
         self._only = None if isinstance(action_space, spaces.Dict | spaces.Tuple) else self._leaves[0]
         self.policy_space = self._policy_space(action_space, iter(self._leaves))
         """The space that actions are sampled, recorded and learned in."""
@@ -74,30 +77,12 @@ class ActionTransform:
             self.action_space, iter([leaf.from_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
         )
 
-    def _policy_space(self, space: Space[Any], leaves: Iterator[LeafTransform]) -> Space[Any]:
+    def _policy_space(self, space: Space[Any], leaves: Iterator[_Continuous | _Counted]) -> Space[Any]:
         if isinstance(space, spaces.Dict):  # pairs, so that the order of keys is kept
             return spaces.Dict([(name, self._policy_space(child, leaves)) for name, child in children(space)])
         if isinstance(space, spaces.Tuple):
             return spaces.Tuple([self._policy_space(child, leaves) for _, child in children(space)])
         return next(leaves).policy_space
-
-
-class LeafTransform(Protocol):
-    """The transform of one leaf."""
-
-    policy_space: Space[Any]
-
-    def to_env(self, actions: Tensor) -> np.ndarray: ...
-
-    def to_env_tensor(self, actions: Tensor) -> Tensor: ...
-
-    def from_env(self, actions: Any) -> Tensor: ...
-
-
-def _leaf_transform(leaf: Space[Any], normalize: bool, clip: bool) -> LeafTransform:
-    if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f":
-        return _Continuous(leaf, normalize, clip)
-    return _Counted(leaf)
 
 
 class _Counted:

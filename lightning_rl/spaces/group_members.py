@@ -58,7 +58,7 @@ class GroupMembers:
                     f"with {space} for member {number}: use ppo, with a policy for each agent"
                 )
         self._is_dict = isinstance(observation_space, spaces.Dict)
-        self._paths = [path for path, _ in leaf_spaces(observation_space)]
+        self._leaves = dict(leaf_spaces(observation_space))
         self._present = self._leaf("present", (len(self),), algorithm)
         self._masks = [self._mask_leaf(number, algorithm) for number in range(len(self))]
         self._choices = [int(space.n) if isinstance(space, spaces.Discrete) else 0 for space in self.actions]
@@ -100,16 +100,16 @@ class GroupMembers:
         if not isinstance(space, spaces.Discrete):
             return None
         common = f"action_masks.{member}"
-        path = common if self._is_dict and common in self._paths else f"{self.path(member)}.action_mask"
+        path = common if self._is_dict and common in self._leaves else f"{self.path(member)}.action_mask"
         return self._leaf(path, (int(space.n),), algorithm)
 
     def _leaf(self, path: str, shape: tuple[int, ...], algorithm: str) -> int | None:
         """The index of a leaf of the group's observation; `None` if there is none."""
-        leaves = dict(leaf_spaces(self.observation_space))
-        if path not in leaves:
+        if path not in self._leaves:
             return None
-        if leaves[path].shape != shape:
+        if self._leaves[path].shape != shape:
             raise UnsupportedSpaceError(
-                f"{algorithm}: part {path!r} of the group's observation is {leaves[path]}; expected shape {list(shape)}"
+                f"{algorithm}: part {path!r} of the group's observation is {self._leaves[path]}; expected shape "
+                f"{list(shape)}"
             )
-        return self._paths.index(path)
+        return list(self._leaves).index(path)

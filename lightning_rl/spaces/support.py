@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.spaces.structure import children, leaf_spaces, plain_key
 
-__all__ = ["SUPPORTED", "check_supported", "choices_of", "is_bounded_box"]
+__all__ = ["SUPPORTED", "check_supported", "choices_of", "is_bounded_box", "is_continuous"]
 
 MAX_CHOICES = 65_536  # a categorical over more values is considered a modelling mistake
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
@@ -66,13 +66,9 @@ def _problem(leaf: Space[Any], role: str) -> str:
         return (
             f"is not supported; supported are {SUPPORTED}: {INSTEAD.get(kind, 'convert it in an environment wrapper')}"
         )
-    if isinstance(leaf, spaces.Dict | spaces.Tuple) or 0 in (leaf.shape or ()):
+    if 0 in (leaf.shape or ()):
         return "has no entries: leave it out"
-    if (
-        role == "observation"
-        or isinstance(leaf, spaces.MultiBinary)
-        or (isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f")
-    ):
+    if role == "observation" or isinstance(leaf, spaces.MultiBinary) or is_continuous(leaf):
         return ""
     if isinstance(leaf, spaces.Box) and not leaf.is_bounded():
         return "is an integer Box without bounds; a categorical distribution needs finite low and high: set them"
@@ -84,9 +80,14 @@ def _problem(leaf: Space[Any], role: str) -> str:
     return ""
 
 
+def is_continuous(space: Space[Any]) -> TypeGuard[spaces.Box]:
+    """Whether a space is a float Box."""
+    return isinstance(space, spaces.Box) and space.dtype.kind == "f"
+
+
 def is_bounded_box(space: Space[Any]) -> bool:
     """Whether a space is a float Box with finite bounds, so that actions can be squashed."""
-    return isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()
+    return is_continuous(space) and space.is_bounded()
 
 
 def choices_of(leaf: Space[Any]) -> np.ndarray:

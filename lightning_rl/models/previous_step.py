@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 
 from lightning_rl.models.model import Model
 from lightning_rl.sample_batch import to_nested_batch
-from lightning_rl.spaces import leaf_spaces, pack_leaves
+from lightning_rl.spaces import is_continuous, leaf_spaces, pack_leaves
 
 __all__ = ["initial_previous_actions", "initial_previous_step"]
 
@@ -37,9 +37,6 @@ def initial_previous_actions(space: Space[Any], leading: tuple[int, ...], device
     """Placeholder for actions before an episode's first step, `[*leading, *]`: −1 for discrete leaves, else 0."""
     leaves = []
     for _, leaf in leaf_spaces(space):
-        number = isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
-        shape = (*leading, *(leaf.shape or ()))
-        leaves.append(
-            torch.zeros(shape, device=device) if number else torch.full(shape, -1, dtype=torch.int64, device=device)
-        )
+        nothing, dtype = (0, torch.float32) if is_continuous(leaf) else (-1, torch.int64)
+        leaves.append(torch.full((*leading, *(leaf.shape or ())), nothing, dtype=dtype, device=device))
     return to_nested_batch(pack_leaves(space, iter(leaves)))

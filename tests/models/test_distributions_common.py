@@ -271,7 +271,6 @@ def test_deterministic_gives_its_inputs_and_refuses_densities_and_real_numbers_r
     assert dist.sample().tolist() == [[0.5, -0.5]] and dist.sampled_action_logp().tolist() == [0.0]
     cases = [(dist.entropy, "DiagGaussian"), (lambda: dist.kl(dist), "Diag"), (lambda: dist.logp(dist.inputs), "Diag")]
     cases.append((lambda: DiagGaussian(torch.zeros(1, 2), mask=torch.ones(1, 1).bool()), "discrete actions"))
-    cases.append((lambda: Deterministic.required_model_output_shape(spaces.Discrete(2)), "float Box"))
     assert not_refused(lambda question: question(), cases, UnsupportedSpaceError) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, require_sample
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, require_sample, split_mask
 from lightning_rl.models.distributions.chain import AutoregressiveHeads, Chain
 from lightning_rl.models.distributions.nested import total
 
@@ -26,10 +27,10 @@ class AutoregressiveDistribution(ActionDistribution):
 
     The model's outputs are a context, from which its `action_model` computes the parameters of every part:
     `model.action_model(context [N, K], chosen [N, E]) -> [N, sum of the parts' inputs]` (or a list with one tensor per
-    part). `chosen` is the encoding of `Chain`, zeros for parts not chosen yet; the parameters of a part may depend only
-    on the parts before it, which is tested once when training starts. A model without an `action_model` gets
-    `AutoregressiveHeads`, so the distribution works with built-in models, too. For N parts, sampling takes N passes
-    through `action_model`, scoring takes one.
+    part). `chosen` holds the encodings of the parts, zeros for those not chosen yet; the parameters of a part may
+    depend only on the parts before it, which is tested once when training starts. A model without an `action_model`
+    gets `AutoregressiveHeads`, so the distribution works with built-in models, too. For N parts, sampling takes N
+    passes through `action_model`, scoring takes one.
 
     Logp is exact. `entropy` and `kl` are unbiased estimates, and so are their gradients: sums over the parts, where
     each term is exact given the parts before it, and those are sampled (again in every call; without a generator from
@@ -47,15 +48,13 @@ class AutoregressiveDistribution(ActionDistribution):
     """
 
     maskable = True
+    _last: list[Tensor] | None = None
+    _last_logp: Tensor | None = None
 
     def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, chain: Chain) -> None:
         super().__init__(inputs, model, mask)
         self.chain = chain
-        self._masks: Sequence[Tensor | None] = [None] * len(chain.parts)
-        if mask is not None:
-            self._masks = fitting_mask(mask, inputs.shape[0], sum(chain.masks)).split(chain.masks, dim=1)
-        self._last: list[Tensor] | None = None
-        self._last_logp: Tensor | None = None
+        self._masks = split_mask(mask, inputs.shape[0], chain.masks)
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
@@ -99,26 +98,23 @@ class AutoregressiveDistribution(ActionDistribution):
         chosen = self.inputs.new_zeros(self.inputs.shape[0], sum(chain.widths))
         slots = chosen.split(chain.widths, dim=1)
         self._last, logps = [], []
-        for part in range(len(chain.parts)):
-            child = self._child(part, self._outputs(chosen)[part])
+        for part, (slot, encoding) in enumerate(zip(slots, chain.encodings, strict=True)):
+            child = self._child(part, chain.parameters(self.model, self.inputs, chosen)[part])
             actions = choice(child)
-            slots[part].copy_(chain.encode(part, actions))
+            slot.copy_(encoding(actions))
             self._last.append(actions)
             logps.append(child.sampled_action_logp())
         self._last_logp = total(logps)
         return chain.join(self._last)
 
-    def _outputs(self, chosen: Tensor) -> tuple[Tensor, ...]:
-        return _parameters(self.model, self.inputs, chosen, self.chain)
-
-    def _child(self, part: int, outputs: Tensor) -> ActionDistribution:
-        mask = self._masks[part] if self.chain.masks[part] else None
-        return self.chain.parts[part].factory(outputs, self.model, mask)
+    def _child(self, part: int, parameters: Tensor) -> ActionDistribution:
+        return self.chain.parts[part].factory(parameters, self.model, self._masks[part])
 
     def _conditionals(self, actions: Sequence[Tensor]) -> list[ActionDistribution]:
         """The distribution of every part, given the parts before it in `actions`, in one pass."""
-        encoded = [self.chain.encode(part, taken) for part, taken in enumerate(actions)]
-        return [self._child(part, outputs) for part, outputs in enumerate(self._outputs(torch.cat(encoded, dim=1)))]
+        encoded = [encoding(taken) for encoding, taken in zip(self.chain.encodings, actions, strict=True)]
+        parameters = self.chain.parameters(self.model, self.inputs, torch.cat(encoded, dim=1))
+        return [self._child(part, own) for part, own in enumerate(parameters)]
 
     # -- scoring ------------------------------------------------------------------------------------------------------
     def logp(self, actions: Any) -> Tensor:
@@ -146,10 +142,7 @@ class AutoregressiveDistribution(ActionDistribution):
         return total(list(_score_function_terms(children, parts, kls)))
 
     def _fresh(self, generator: torch.Generator | None) -> list[Tensor]:
-        kept = self._last, self._last_logp
-        parts = self.chain.split(self.sample(generator))
-        self._last, self._last_logp = kept
-        return parts
+        return self.chain.split(copy.copy(self).sample(generator))  # of a copy, for the last sample stays the same
 
 
 def _score_function_terms(
@@ -163,27 +156,16 @@ def _score_function_terms(
         yield term + term.detach() * (before - before.detach())
 
 
-def _parameters(model: Any, context: Tensor, chosen: Tensor, chain: Chain) -> tuple[Tensor, ...]:
-    outputs = model.action_model(context, chosen)
-    outputs = torch.cat(list(outputs), dim=1) if isinstance(outputs, tuple | list) else outputs
-    if tuple(outputs.shape) != (context.shape[0], sum(chain.outputs)):
-        raise ConfigError(
-            f"{type(model).__name__}.action_model gave {list(outputs.shape)} for {len(context)} rows; expected "
-            f"[{len(context)}, {sum(chain.outputs)}]: {chain.outputs} numbers for the parts of the action"
-        )
-    return outputs.split(chain.outputs, dim=1)
-
-
 @torch.no_grad()
 def _try_action_model(model: Any, chain: Chain) -> None:
     """Change each part, and check that neither its own parameters nor those of earlier parts change."""
     training = model.training
     model.eval()
     context, chosen = torch.ones(2, model.num_outputs), torch.zeros(2, sum(chain.widths))
-    first = _parameters(model, context, chosen, chain)
+    first = chain.parameters(model, context, chosen)
     for part, slot in enumerate(chosen.split(chain.widths, dim=1)):
         slot.fill_(1.0)
-        again = _parameters(model, context, chosen, chain)
+        again = chain.parameters(model, context, chosen)
         for earlier in range(part + 1):
             if not torch.allclose(first[earlier], again[earlier]):
                 raise ConfigError(

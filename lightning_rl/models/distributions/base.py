@@ -7,7 +7,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from lightning_rl.errors import UnsupportedSpaceError
 if TYPE_CHECKING:
     from lightning_rl.models.model import Model
 
-__all__ = ["ActionDistribution", "DistFactory", "fitting_mask", "require_sample"]
+__all__ = ["ActionDistribution", "DistFactory", "fitting_mask", "require_sample", "split_mask"]
 
 DistFactory = Callable[..., "ActionDistribution"]
 
@@ -159,3 +159,11 @@ def fitting_mask(mask: Tensor, rows: int, width: int) -> Tensor:
             "every choice, side by side"
         )
     return mask
+
+
+def split_mask(mask: Tensor | None, rows: int, widths: Sequence[int]) -> Sequence[Tensor | None]:
+    """The masks of an action's parts, with so many columns; `None` for a part of width 0, or without a mask."""
+    if mask is None:
+        return [None] * len(widths)
+    pieces = fitting_mask(mask, rows, sum(widths)).split(list(widths), dim=1)
+    return [piece if width else None for piece, width in zip(pieces, widths, strict=True)]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import require_sample
-from lightning_rl.models.distributions.bounds import Bound, Bounded, log_volume, span
-from lightning_rl.models.distributions.continuous import DiagGaussian
+from lightning_rl.models.distributions.bounds import Bounded, log_volume, span
 
 __all__ = ["Beta", "standard_gamma"]
 
@@ -31,42 +26,14 @@ class Beta(Bounded):
     but there the mode moves with the width, which grows only linearly, and near α = 1 the gradient vanishes.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`.
-        shape: of one action; `None`: `(A,)`.
-        low, high: bounds of the actions, in the policy's space.
+        inputs, model, mask, shape, low, high: as `Bounded`.
     """
 
-    def __init__(
-        self,
-        inputs: Tensor,
-        model: Any = None,
-        mask: Tensor | None = None,
-        *,
-        shape: Sequence[int] | None = None,
-        low: Bound = -1.0,
-        high: Bound = 1.0,
-    ) -> None:
-        super().__init__(inputs, model, mask)
-        self.shape, self.low, self.high = shape, low, high
+    def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, **form: Any) -> None:
+        super().__init__(inputs, model, mask, **form)
         mode, concentration = inputs.chunk(2, dim=1)
         self.mode, concentration = mode.sigmoid(), concentration.clamp(-MAX_LOG, MAX_LOG).exp()
         self.alpha, self.beta = 1.0 + concentration * self.mode, 1.0 + concentration * (1.0 - self.mode)
-        self._last: Tensor | None = None
-
-    @staticmethod
-    def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
-        """Two numbers per entry."""
-        return 2 * math.prod(action_space.shape or ())
-
-    @classmethod
-    def serves(cls, leaf: Space[Any]) -> bool:
-        """True for float Boxes."""
-        return DiagGaussian.serves(leaf)
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions `[N, *shape]`."""
-        with torch.no_grad():
-            return self.rsample(generator)
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`, differentiated implicitly. Figurnov et al. 2018, arXiv:1805.08498."""
@@ -79,10 +46,8 @@ class Beta(Bounded):
 
     def _stretch(self, fractions: Tensor) -> Tensor:
         low, width, _ = span(self.low, self.high, fractions.device)
-        actions = low + fractions.clamp(EDGE, 1.0 - EDGE) * width
-        actions = actions if self.shape is None else actions.view(actions.shape[0], *self.shape)
-        self._last = actions
-        return actions
+        self._last = self._reshape(low + fractions.clamp(EDGE, 1.0 - EDGE) * width)
+        return self._last
 
     def logp(self, actions: Tensor) -> Tensor:
         """Log density, `[N]`, of `[N, *shape]`; at a bound, the density a millionth of the range inside it."""
@@ -91,10 +56,6 @@ class Beta(Bounded):
         alpha, beta = self.alpha.double(), self.beta.double()  # differences of large numbers
         exponent = (alpha - 1.0) * fractions.log() + (beta - 1.0) * (-fractions).log1p() - _log_beta(alpha, beta)
         return (exponent.sum(1) - self._log_volume()).to(self.alpha.dtype)
-
-    def sampled_action_logp(self) -> Tensor:
-        """Log density of the last sample, `[N]`."""
-        return self.logp(require_sample(self._last))
 
     def entropy(self) -> Tensor:
         """Σ (log B(α, β) − (α−1) ψ(α) − (β−1) ψ(β) + (α+β−2) ψ(α+β) + log(high − low)), `[N]`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,21 +12,45 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.models.distributions.continuous import Continuous
 from lightning_rl.spaces import is_bounded_box
 
-__all__ = ["Bound", "Bounded", "bounds_of", "log_volume", "span"]
+__all__ = ["Bound", "Bounded", "log_volume", "span"]
 
 Bound = float | tuple[float, ...]  # the same for all entries, or one for each
 
 
-class Bounded(ActionDistribution):
-    """Mixin for a distribution whose constructor takes `low` and `high`; put it first among the bases."""
+class Bounded(Continuous):
+    """A distribution between bounds; put it first among the bases.
+
+    Args:
+        inputs, model, mask, shape: as `Continuous`.
+        low, high: bounds of the actions, in the policy's space.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        model: Any = None,
+        mask: Tensor | None = None,
+        *,
+        shape: Sequence[int] | None = None,
+        low: Bound = -1.0,
+        high: Bound = 1.0,
+    ) -> None:
+        super().__init__(inputs, model, mask, shape=shape)
+        self.low, self.high = low, high
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """A factory with the bounds and the shape of the space's actions."""
-        return partial(cls, **bounds_of(action_space))
+        """A factory with the bounds of the space's actions, and their shape unless they are vectors."""
+        assert isinstance(action_space, spaces.Box)
+        form: dict[str, Any] = {} if len(action_space.shape) == 1 else {"shape": action_space.shape}
+        for name, values in (("low", action_space.low.ravel()), ("high", action_space.high.ravel())):
+            same = bool(np.all(values == values[0]))
+            form[name] = float(values[0]) if same else tuple(values.tolist())
+        return partial(cls, **form)
 
     @classmethod
     def check_space(cls, action_space: Space[Any]) -> None:
@@ -36,15 +61,12 @@ class Bounded(ActionDistribution):
                 "set them, or leave model.custom_action_dist out"
             )
 
-
-def bounds_of(action_space: Space[Any]) -> dict[str, Any]:
-    """The keywords "low" and "high", and "shape" unless actions are vectors."""
-    assert isinstance(action_space, spaces.Box)
-    bounds: dict[str, Any] = {} if len(action_space.shape) == 1 else {"shape": action_space.shape}
-    for name, values in (("low", action_space.low.ravel()), ("high", action_space.high.ravel())):
-        same = bool(np.all(values == values[0]))
-        bounds[name] = float(values[0]) if same else tuple(values.tolist())
-    return bounds
+    def _unsquash(self, squashed: Tensor) -> Tensor:
+        """`[N, A]` in [−1, 1] → actions `[N, *shape]` between the bounds."""
+        if self.low != -1.0 or self.high != 1.0:
+            low, width, _ = span(self.low, self.high, squashed.device)
+            squashed = low + (squashed + 1.0) * 0.5 * width
+        return self._reshape(squashed)
 
 
 def span(low: Bound, high: Bound, device: torch.device) -> tuple[Any, Any, Any]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.models.action_encoding import ActionEncoding
 from lightning_rl.models.distributions.nested import Part, parts_of
 from lightning_rl.models.layers import MLP, ActionHead
-from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leaves
+from lightning_rl.spaces import choices_of, is_continuous, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["AutoregressiveHeads", "Chain"]
 
@@ -22,8 +21,8 @@ __all__ = ["AutoregressiveHeads", "Chain"]
 class Chain:
     """The parts of an action space in sampling order, and their encoding as one vector.
 
-    The parts are the leaves of a Dict or Tuple, or the entries of a MultiDiscrete, MultiBinary or integer Box. The
-    encoding of a discrete part is one-hot (one vector for each of its entries), that of a Box is its values.
+    The parts are the leaves of a Dict or Tuple, or the entries of a MultiDiscrete, MultiBinary or integer Box; each is
+    encoded by `ActionEncoding`.
 
     Args:
         action_space: of one environment, or of its policy's actions.
@@ -36,7 +35,7 @@ class Chain:
         self.nested = isinstance(action_space, spaces.Dict | spaces.Tuple)
         if self.nested:
             self.space: Space[Any] = action_space
-        elif isinstance(action_space, spaces.Discrete) or getattr(action_space.dtype, "kind", "f") == "f":
+        elif isinstance(action_space, spaces.Discrete) or is_continuous(action_space):
             raise UnsupportedSpaceError(
                 f"an autoregressive distribution needs an action of several parts; {action_space} has one: use a "
                 "Tuple, Dict or MultiDiscrete, or leave model.custom_action_dist out"
@@ -46,9 +45,8 @@ class Chain:
         self.shape = action_space.shape
         self.dtype = torch.int8 if isinstance(action_space, spaces.MultiBinary) else torch.int64
         self.parts: tuple[Part, ...] = parts_of(self.space)
-        self.choices = [_choices(leaf) for _, leaf in leaf_spaces(self.space)]
-        pairs = zip(self.choices, leaf_spaces(self.space), strict=True)
-        self.widths = [sum(counts) or math.prod(leaf.shape or ()) for counts, (_, leaf) in pairs]
+        self.encodings = [ActionEncoding(leaf) for _, leaf in leaf_spaces(self.space)]
+        self.widths = [encoding.size for encoding in self.encodings]
         self.outputs = [part.inputs for part in self.parts]
         self.masks = [part.mask for part in self.parts]
 
@@ -62,13 +60,25 @@ class Chain:
             return pack_leaves(self.space, iter(parts))
         return torch.stack(list(parts), dim=1).view(parts[0].shape[0], *(self.shape or ())).to(self.dtype)
 
-    def encode(self, part: int, actions: Tensor) -> Tensor:
-        """The encoding of one part's actions, `[N, width]`."""
-        if not self.choices[part]:
-            return actions.reshape(actions.shape[0], -1).float()
-        entries = actions.reshape(actions.shape[0], -1).long()
-        hot = [F.one_hot(entries[:, i], count) for i, count in enumerate(self.choices[part])]
-        return torch.cat(hot, dim=1).float()
+    def parameters(self, model: Any, context: Tensor, chosen: Tensor) -> tuple[Tensor, ...]:
+        """The parameters of every part, which the model's `action_model` computes.
+
+        Args:
+            model: with an `action_model`, as `AutoregressiveDistribution` describes it.
+            context: `[N, K]`, its outputs.
+            chosen: `[N, E]`, encodings of the parts side by side.
+
+        Raises:
+            ConfigError: the parameters have another shape.
+        """
+        outputs = model.action_model(context, chosen)
+        outputs = torch.cat(list(outputs), dim=1) if isinstance(outputs, tuple | list) else outputs
+        if tuple(outputs.shape) != (context.shape[0], sum(self.outputs)):
+            raise ConfigError(
+                f"{type(model).__name__}.action_model gave {list(outputs.shape)} for {len(context)} rows; expected "
+                f"[{len(context)}, {sum(self.outputs)}]: {self.outputs} numbers for the parts of the action"
+            )
+        return outputs.split(self.outputs, dim=1)
 
 
 class AutoregressiveHeads(nn.Module):
@@ -82,31 +92,17 @@ class AutoregressiveHeads(nn.Module):
     """
 
     def __init__(
-        self,
-        action_space: Space[Any],
-        context_size: int,
-        hiddens: Sequence[int] = (64,),
-        activation: str = "tanh",
+        self, action_space: Space[Any], context_size: int, hiddens: Sequence[int] = (64,), activation: str = "tanh"
     ) -> None:
         super().__init__()
         chain = Chain(action_space)
         self.before = [sum(chain.widths[:part]) for part in range(len(chain.parts))]
-        self.trunks = nn.ModuleList([MLP(context_size + width, hiddens, activation) for width in self.before])
-        self.heads = nn.ModuleList(
-            [
-                ActionHead(trunk.size, outputs, "orthogonal")  # type: ignore[arg-type]
-                for trunk, outputs in zip(self.trunks, chain.outputs, strict=True)
-            ]
-        )
+        trunks = [MLP(context_size + width, hiddens, activation) for width in self.before]
+        heads = [ActionHead(trunk.size, outputs) for trunk, outputs in zip(trunks, chain.outputs, strict=True)]
+        self.trunks, self.heads = nn.ModuleList(trunks), nn.ModuleList(heads)
 
     def forward(self, context: Tensor, chosen: Tensor) -> Tensor:
         """Parameters of all parts, as `AutoregressiveDistribution` requires of an `action_model`."""
         nets = zip(self.trunks, self.heads, self.before, strict=True)
-        return torch.cat(
-            [head(trunk(torch.cat([context, chosen[:, :width]], dim=1))) for trunk, head, width in nets], dim=1
-        )
-
-
-def _choices(leaf: Space[Any]) -> list[int]:
-    """Number of values of each entry of a discrete leaf; empty for a float Box."""
-    return [] if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" else choices_of(leaf).tolist()
+        parts = [head(trunk(torch.cat([context, chosen[:, :width]], dim=1))) for trunk, head, width in nets]
+        return torch.cat(parts, dim=1)

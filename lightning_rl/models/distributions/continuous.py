@@ -8,36 +8,33 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, require_sample
+from lightning_rl.spaces import is_continuous
 
-__all__ = ["Deterministic", "DiagGaussian"]
+__all__ = ["Continuous", "Deterministic", "DiagGaussian"]
 
 LOG_2PI = math.log(2 * math.pi)
 
 
-class DiagGaussian(ActionDistribution):
-    """Independent normal distributions; the inputs are A means and then the A logarithms of the deviations.
+class Continuous(ActionDistribution):
+    """Base class of the distributions over float Boxes; a subclass defines `rsample`, `logp` and what follows from it.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`; `model.log_std_clip` bounds the logarithms on both sides.
+        inputs, model, mask: as `ActionDistribution`.
         shape: of one action; `None`: `(A,)`.
     """
 
-    highest_log_std: ClassVar[float] = math.inf
+    _last: Tensor | None = None
 
     def __init__(
         self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, shape: Sequence[int] | None = None
     ) -> None:
         super().__init__(inputs, model, mask)
         self.shape = shape
-        self.mean, log_std = inputs.chunk(2, dim=1)
-        clip = getattr(model, "log_std_clip", 20.0)
-        self.log_std = log_std.clamp(-clip, min(clip, self.highest_log_std))
-        self._noise: Tensor | None = None
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
@@ -52,7 +49,38 @@ class DiagGaussian(ActionDistribution):
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
         """True for float Boxes."""
-        return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
+        return is_continuous(leaf)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Actions `[N, *shape]`."""
+        with torch.no_grad():
+            return self.rsample(generator)
+
+    def sampled_action_logp(self) -> Tensor:
+        """Log density of the last sample, `[N]`."""
+        return self.logp(require_sample(self._last))
+
+    def _reshape(self, actions: Tensor) -> Tensor:
+        return actions if self.shape is None else actions.view(actions.shape[0], *self.shape)
+
+
+class DiagGaussian(Continuous):
+    """Independent normal distributions; the inputs are A means and then the A logarithms of the deviations.
+
+    Args:
+        inputs, model, mask, shape: as `Continuous`; `model.log_std_clip` bounds the logarithms on both sides.
+    """
+
+    highest_log_std: ClassVar[float] = math.inf
+    _noise: Tensor | None = None
+
+    def __init__(
+        self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, shape: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(inputs, model, mask, shape=shape)
+        self.mean, log_std = inputs.chunk(2, dim=1)
+        clip = getattr(model, "log_std_clip", 20.0)
+        self.log_std = log_std.clamp(-clip, min(clip, self.highest_log_std))
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`; the gradient flows through them."""
@@ -72,9 +100,6 @@ class DiagGaussian(ActionDistribution):
         """The means `[N, *shape]`."""
         self._noise = torch.zeros_like(self.mean)
         return self._reshape(self.mean)
-
-    def _reshape(self, actions: Tensor) -> Tensor:
-        return actions if self.shape is None else actions.view(actions.shape[0], *self.shape)
 
     def _density(self, standardised: Tensor) -> Tensor:
         """−Σ (z²/2 + log σ + log(2π)/2), `[N]`."""
@@ -100,67 +125,38 @@ class DiagGaussian(ActionDistribution):
         return (0.5 * ((2.0 * ratio).exp() + distance.square()) - ratio - 0.5).sum(1)
 
 
-class Deterministic(ActionDistribution):
-    """A point mass at the inputs, for algorithms that add noise to actions themselves (DDPG, TD3).
-
-    `shape` is that of one action; `None`: `(A,)`.
-    """
-
-    def __init__(
-        self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, shape: Sequence[int] | None = None
-    ) -> None:
-        super().__init__(inputs, model, mask)
-        self.shape = shape
+class Deterministic(Continuous):
+    """A point mass at the inputs, for algorithms that add noise to actions themselves (DDPG, TD3)."""
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
         """One number per entry."""
-        if not isinstance(action_space, spaces.Box) or action_space.dtype.kind != "f":
-            raise UnsupportedSpaceError(
-                f"Deterministic gives real numbers; {action_space} needs a float Box: leave custom_action_dist out"
-            )
-        return math.prod(action_space.shape)
-
-    @classmethod
-    def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """A factory with the shape of the space's actions, unless they are vectors."""
-        return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
-
-    @classmethod
-    def serves(cls, leaf: Space[Any]) -> bool:
-        """True for float Boxes."""
-        return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
+        return math.prod(action_space.shape or ())
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """The inputs `[N, *shape]`."""
+        """The actions `[N, *shape]`, with their gradient."""
         return self.deterministic_sample()
 
-    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
-        """The inputs `[N, *shape]`, with their gradient."""
-        return self.deterministic_sample()
+    rsample = sample
 
     def deterministic_sample(self) -> Tensor:
-        """The inputs `[N, *shape]`."""
-        return self.inputs if self.shape is None else self.inputs.view(self.inputs.shape[0], *self.shape)
+        """The actions `[N, *shape]`."""
+        return self._reshape(self.inputs)
 
     def sampled_action_logp(self) -> Tensor:
         """Zeros `[N]`: there is one possible action."""
         return self.inputs.new_zeros(self.inputs.shape[0])
 
-    def logp(self, actions: Tensor) -> Tensor:
+    def logp(self, actions: Any) -> Tensor:
         """Raises `UnsupportedSpaceError`, as do `entropy` and `kl`: a single point has no density."""
-        raise self._no_density()
+        raise UnsupportedSpaceError(
+            "Deterministic has no density, entropy or KL, which this algorithm needs: use DiagGaussian"
+        )
 
     def entropy(self) -> Tensor:
         """Raises `UnsupportedSpaceError`, as `logp`."""
-        raise self._no_density()
+        return self.logp(None)
 
     def kl(self, other: ActionDistribution) -> Tensor:
         """Raises `UnsupportedSpaceError`, as `logp`."""
-        raise self._no_density()
-
-    @staticmethod
-    def _no_density() -> UnsupportedSpaceError:
-        return UnsupportedSpaceError(
-            "Deterministic has no density, entropy or KL, which this algorithm needs: use DiagGaussian"
-        )
+        return self.logp(None)

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from gymnasium import Space, spaces
 from torch import Tensor
 
@@ -34,15 +35,19 @@ class Categorical(ActionDistribution):
     """
 
     maskable = True
+    _log_probs: Tensor | None = None
+    _last: Tensor | None = None  # what was sampled last, in the form of the logits
 
     def __init__(
         self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, temperature: float = 1.0
     ) -> None:
         super().__init__(inputs, model, mask)
-        logits = self._arrange(inputs if temperature == 1.0 else inputs / temperature, None)
-        self.logits = logits if mask is None else self._mask_logits(logits, mask)
-        self._log_probs: Tensor | None = None
-        self._last: Tensor | None = None
+        logits = self._arrange(inputs if temperature == 1.0 else inputs / temperature)
+        if mask is not None:
+            allowed = self._arrange(fitting_mask(mask, inputs.shape[0], inputs.shape[1]))
+            allowed = allowed | ~allowed.any(-1, keepdim=True)  # a mask that allows nothing is ignored
+            logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+        self.logits = logits
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
@@ -54,17 +59,13 @@ class Categorical(ActionDistribution):
         """True for Discrete spaces."""
         return isinstance(leaf, spaces.Discrete)
 
-    def _mask_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
-        allowed = self._arrange(fitting_mask(mask, logits.shape[0], self._mask_width()), False)
-        allowed = allowed | ~allowed.any(-1, keepdim=True)  # a mask that allows nothing is ignored
-        return logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-
-    def _mask_width(self) -> int:
-        return self.inputs.shape[1]
-
-    def _arrange(self, values: Tensor, missing: Any) -> Tensor:
+    def _arrange(self, values: Tensor) -> Tensor:
         """Reshape logits or mask `[N, K]` so that the alternatives of a choice are the last dimension."""
         return values
+
+    def _actions(self, chosen: Tensor) -> Tensor:
+        """The indices of chosen alternatives, `[N]` or `[N, A]`, as actions."""
+        return chosen
 
     def log_probs(self) -> Tensor:
         """Log π of every action, `[N, n]`; computed once."""
@@ -78,12 +79,12 @@ class Categorical(ActionDistribution):
         return self.mask is not None or self.logits.min().item() < IMPOSSIBLE
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions `[N]`, int64."""
+        """Actions `[N, *shape]`, integers from 0."""
         # Exponential race: with E ~ Exp(1), p / E is largest at action a with probability p(a). Half the time of
         # torch.multinomial.
         probs = self.log_probs().detach().exp()
         self._last = probs.div_(torch.empty_like(probs).exponential_(generator=generator)).argmax(-1)
-        return self._last
+        return self._actions(self._last)
 
     def uniform_sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor] | None:
         """Uniform over the actions that neither a mask nor the model forbids; `None` if all are allowed."""
@@ -96,9 +97,9 @@ class Categorical(ActionDistribution):
         return uniform.sample(generator), uniform.sampled_action_logp()
 
     def deterministic_sample(self) -> Tensor:
-        """The likeliest actions `[N]`, int64."""
+        """The likeliest actions `[N, *shape]`."""
         self._last = self.logits.argmax(-1)
-        return self._last
+        return self._actions(self._last)
 
     def logp(self, actions: Tensor) -> Tensor:
         """Log π(a|s), `[N]`, of integers `[N]`."""
@@ -157,24 +158,17 @@ class MultiCategorical(Categorical):
         """True for MultiDiscrete and integer Boxes."""
         return isinstance(leaf, spaces.MultiDiscrete) or (isinstance(leaf, spaces.Box) and leaf.dtype.kind != "f")
 
-    def _arrange(self, values: Tensor, missing: Any) -> Tensor:
+    def _arrange(self, values: Tensor) -> Tensor:
         rows, entries, width = values.shape[0], len(self.choices), max(self.choices)
         if min(self.choices) != width:
             # Padded choices are masked.
-            fill = torch.finfo(values.dtype).min if missing is None else missing
+            fill = False if values.dtype == torch.bool else torch.finfo(values.dtype).min
             columns = _columns(self.choices, values.device)
             values = values.new_full((rows, entries * width), fill).index_copy(1, columns, values)
         return values.view(rows, entries, width)
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions `[N, *shape]`, counted from 0."""
-        actions = super().sample(generator)
-        return actions.view(actions.shape[0], *self.shape)
-
-    def deterministic_sample(self) -> Tensor:
-        """The likeliest actions `[N, *shape]`."""
-        actions = super().deterministic_sample()
-        return actions.view(actions.shape[0], *self.shape)
+    def _actions(self, chosen: Tensor) -> Tensor:
+        return chosen.view(chosen.shape[0], *self.shape)
 
     def logp(self, actions: Tensor) -> Tensor:
         """Log π(a|s), `[N]`, of integers `[N, *shape]`."""
@@ -192,6 +186,11 @@ class MultiCategorical(Categorical):
 class Bernoulli(MultiCategorical):
     """Independent bits of a MultiBinary, one logit of "1" each; a mask allows 0 and 1 for each bit, `[N, 2·A]`."""
 
+    def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, **form: Any) -> None:
+        of_both = F.pad(inputs.unsqueeze(-1), (1, 0)).flatten(1)  # the logit of "0" is 0
+        super().__init__(of_both, model, mask, **form)
+        self.inputs = inputs
+
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
         """One number per bit."""
@@ -202,21 +201,8 @@ class Bernoulli(MultiCategorical):
         """True for MultiBinary spaces."""
         return isinstance(leaf, spaces.MultiBinary)
 
-    def _mask_width(self) -> int:
-        return 2 * len(self.choices)
-
-    def _arrange(self, values: Tensor, missing: Any) -> Tensor:
-        if missing is None:
-            return torch.nn.functional.pad(values.unsqueeze(-1), (1, 0))  # the logit of "0" is 0
-        return values.view(values.shape[0], len(self.choices), 2)
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Bits `[N, *shape]`, int8."""
-        return super().sample(generator).to(torch.int8)
-
-    def deterministic_sample(self) -> Tensor:
-        """The more likely bits `[N, *shape]`, int8."""
-        return super().deterministic_sample().to(torch.int8)
+    def _actions(self, chosen: Tensor) -> Tensor:
+        return super()._actions(chosen).to(torch.int8)
 
 
 class GumbelSoftmax(Categorical):
@@ -243,7 +229,7 @@ class GumbelSoftmax(Categorical):
         self._last = relaxed.argmax(-1)
         if not self.straight_through:
             return relaxed
-        one_hot = torch.nn.functional.one_hot(self._last, relaxed.shape[-1])
+        one_hot = F.one_hot(self._last, relaxed.shape[-1])
         return one_hot + (relaxed - relaxed.detach())
 
 

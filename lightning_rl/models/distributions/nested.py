@@ -12,7 +12,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, split_mask
 from lightning_rl.models.distributions.continuous import DiagGaussian
 from lightning_rl.models.distributions.custom import adapt
 from lightning_rl.models.distributions.discrete import Bernoulli, Categorical, MultiCategorical
@@ -56,13 +56,9 @@ class MultiActionDistribution(ActionDistribution):
         super().__init__(inputs, model, mask)
         self.space = space
         pieces = inputs.split([part.inputs for part in parts], dim=1)
-        masks: Sequence[Tensor | None] = [None] * len(parts)
-        if mask is not None:
-            widths = [part.mask for part in parts]
-            masks = fitting_mask(mask, inputs.shape[0], sum(widths)).split(widths, dim=1)
+        masks = split_mask(mask, inputs.shape[0], [part.mask for part in parts])
         self.children: list[ActionDistribution] = [
-            part.factory(piece, model, allowed if part.maskable else None)
-            for part, piece, allowed in zip(parts, pieces, masks, strict=True)
+            part.factory(piece, model, allowed) for part, piece, allowed in zip(parts, pieces, masks, strict=True)
         ]
 
     def select(self, leaves: Sequence[int]) -> MultiActionDistribution:
@@ -72,11 +68,6 @@ class MultiActionDistribution(ActionDistribution):
         chosen.space, chosen.mask = spaces.Tuple([spaces_of_leaves[leaf] for leaf in leaves]), None
         chosen.children = [self.children[leaf] for leaf in leaves]
         return chosen
-
-    @staticmethod
-    def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
-        """The sum over the leaves."""
-        return sum(part.inputs for part in parts_of(action_space))
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
@@ -117,11 +108,7 @@ def distribution_class(action_space: Space[Any]) -> type[ActionDistribution]:
     """The built-in distribution for a (supported) action space."""
     if isinstance(action_space, spaces.Dict | spaces.Tuple):
         return MultiActionDistribution
-    if isinstance(action_space, spaces.Discrete):
-        return Categorical
-    if isinstance(action_space, spaces.MultiBinary):
-        return Bernoulli
-    return DiagGaussian if isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f" else MultiCategorical
+    return next(kind for kind in (Categorical, Bernoulli, MultiCategorical, DiagGaussian) if kind.serves(action_space))
 
 
 def leaf_class(leaf: Space[Any], named: type[ActionDistribution] | None = None) -> type[ActionDistribution]:
@@ -146,12 +133,10 @@ def action_dist(
     Raises:
         UnsupportedSpaceError: `named` does not support the space, or a leaf of it.
     """
-    leaves = [leaf for _, leaf in leaf_spaces(action_space)]
-    nested = isinstance(action_space, spaces.Dict | spaces.Tuple)
-    if named is not None and nested and any(named.serves(leaf) for leaf in leaves):
-        for leaf in leaves:
-            if named.serves(leaf):
-                named.check_space(leaf)
+    served = [leaf for _, leaf in leaf_spaces(action_space) if named is not None and named.serves(leaf)]
+    if isinstance(action_space, spaces.Dict | spaces.Tuple) and (named is None or served):
+        for leaf in served:
+            named.check_space(leaf)  # type: ignore[union-attr]
         parts = parts_of(policy_space, named, config)
         whole = partial(MultiActionDistribution, space=policy_space, parts=parts)
         return whole, sum(part.inputs for part in parts)

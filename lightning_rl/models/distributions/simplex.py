@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, require_sample
 from lightning_rl.models.distributions.beta import standard_gamma
+from lightning_rl.models.distributions.bounds import Bounded
 
 __all__ = ["Dirichlet"]
 
@@ -22,7 +21,7 @@ SMALLEST = 1e-7  # smallest share, so that its logarithm is finite
 MAX_LOG = 9.2  # log of the largest concentration, 10⁴
 
 
-class Dirichlet(ActionDistribution):
+class Dirichlet(Bounded):
     """Shares x of a whole, for a Box(0, high, (A,)) with A ≥ 2: the actions for the environment sum to `high`.
 
     Densities are those of the first A − 1 entries, which determine the last. The inputs are A logits, whose softmax is
@@ -34,36 +33,20 @@ class Dirichlet(ActionDistribution):
         low, high: values in the policy's space for shares of 0 and of 1 (−1 and 1 if actions are normalised).
     """
 
+    low: float
+    high: float
+
     def __init__(
-        self,
-        inputs: Tensor,
-        model: Any = None,
-        mask: Tensor | None = None,
-        *,
-        low: float = 0.0,
-        high: float = 1.0,
+        self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, low: float = 0.0, high: float = 1.0
     ) -> None:
-        super().__init__(inputs, model, mask)
-        self.low, self.high = low, high
+        super().__init__(inputs, model, mask, low=low, high=high)
         self.mode = inputs[:, :-1].softmax(1)
         self.alpha = 1.0 + inputs[:, -1:].clamp(-MAX_LOG, MAX_LOG).exp() * self.mode
-        self._last: Tensor | None = None
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
         """One number per entry, and one more."""
         return math.prod(action_space.shape or ()) + 1
-
-    @classmethod
-    def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """A factory with the bounds of the space's actions."""
-        assert isinstance(action_space, spaces.Box)
-        return partial(cls, low=float(action_space.low[0]), high=float(action_space.high[0]))
-
-    @classmethod
-    def serves(cls, leaf: Space[Any]) -> bool:
-        """True for float Boxes."""
-        return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
 
     @classmethod
     def check_space(cls, action_space: Space[Any]) -> None:
@@ -76,11 +59,6 @@ class Dirichlet(ActionDistribution):
             f"Dirichlet gives shares of a whole; {action_space} needs to be Box(0, 1, (n,)) with n ≥ 2: change the "
             "space, or leave model.custom_action_dist out"
         )
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions `[N, A]`."""
-        with torch.no_grad():
-            return self.rsample(generator)
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, A]`, differentiated implicitly. Figurnov et al. 2018, arXiv:1805.08498."""
@@ -107,10 +85,6 @@ class Dirichlet(ActionDistribution):
         alpha = self.alpha.double()  # differences of large numbers
         exponent = ((alpha - 1.0) * shares.log()).sum(1) - _log_beta(alpha)
         return (exponent - self._log_volume()).to(self.alpha.dtype)
-
-    def sampled_action_logp(self) -> Tensor:
-        """Log density of the last sample, `[N]`."""
-        return self.logp(require_sample(self._last))
 
     def entropy(self) -> Tensor:
         """Log B(α) + (Σα − A) ψ(Σα) − Σ (α−1) ψ(α) + (A − 1) log(high − low), `[N]`."""

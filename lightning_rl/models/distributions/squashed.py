@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.models.distributions.base import require_sample
-from lightning_rl.models.distributions.bounds import Bound, Bounded, log_volume, span
+from lightning_rl.models.distributions.bounds import Bounded, log_volume, span
 from lightning_rl.models.distributions.continuous import LOG_2PI, Deterministic, DiagGaussian
 
 __all__ = ["SquashedDeterministic", "SquashedGaussian"]
@@ -35,22 +33,8 @@ class SquashedGaussian(Bounded, DiagGaussian):
         low, high: bounds of the actions, in the policy's space.
     """
 
-    highest_log_std: ClassVar[float] = 2.0
-
-    def __init__(
-        self,
-        inputs: Tensor,
-        model: Any = None,
-        mask: Tensor | None = None,
-        *,
-        shape: Sequence[int] | None = None,
-        low: Bound = -1.0,
-        high: Bound = 1.0,
-    ) -> None:
-        super().__init__(inputs, model, mask, shape=shape)
-        self.low, self.high = low, high
-        self._raw: Tensor | None = None  # the last `rsample` before tanh
-        self._last: Tensor | None = None  # the last `sample`
+    highest_log_std = 2.0
+    _raw: Tensor | None = None  # the last `rsample` before tanh; `_last` is the last `sample`
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`."""
@@ -65,21 +49,15 @@ class SquashedGaussian(Bounded, DiagGaussian):
         """Actions `[N, *shape]` with a gradient that does not vanish where they saturate."""
         self._noise = torch.empty_like(self.mean).normal_(generator=generator)
         self._raw, self._last = torch.addcmul(self.mean, self.log_std.exp(), self._noise), None
-        return self._stretch(self._raw.tanh())
+        return self._unsquash(self._raw.tanh())
 
     def deterministic_sample(self) -> Tensor:
         """Tanh of the means, the median of every entry, `[N, *shape]`."""
         return self._squash(self.mean)
 
     def _squash(self, raw: Tensor) -> Tensor:
-        self._last = self._stretch(raw.tanh().clamp(-INSIDE, INSIDE))
+        self._last = self._unsquash(raw.tanh().clamp(-INSIDE, INSIDE))
         return self._last
-
-    def _stretch(self, squashed: Tensor) -> Tensor:
-        if self.low != -1.0 or self.high != 1.0:
-            low, width, _ = span(self.low, self.high, squashed.device)
-            squashed = low + (squashed + 1.0) * 0.5 * width
-        return self._reshape(squashed)
 
     def _log_half_widths(self) -> float:
         """Σ log((high − low) / 2): stretching lowers the log density by this."""
@@ -124,33 +102,11 @@ class SquashedGaussian(Bounded, DiagGaussian):
 
 
 class SquashedDeterministic(Bounded, Deterministic):
-    """Tanh of the inputs, stretched to the bounds: the actor of DDPG and TD3. Lillicrap et al. 2016, arXiv:1509.02971.
-
-    Args:
-        inputs, model, mask, shape: as `Deterministic`.
-        low, high: bounds of the actions, in the policy's space.
-    """
-
-    def __init__(
-        self,
-        inputs: Tensor,
-        model: Any = None,
-        mask: Tensor | None = None,
-        *,
-        shape: Sequence[int] | None = None,
-        low: Bound = -1.0,
-        high: Bound = 1.0,
-    ) -> None:
-        super().__init__(inputs, model, mask, shape=shape)
-        self.low, self.high = low, high
+    """Tanh of the inputs, between bounds: the actor of DDPG and TD3. Lillicrap et al. 2016, arXiv:1509.02971."""
 
     def deterministic_sample(self) -> Tensor:
         """The actions `[N, *shape]`."""
-        squashed = self.inputs.tanh()
-        if self.low != -1.0 or self.high != 1.0:
-            low, width, _ = span(self.low, self.high, squashed.device)
-            squashed = low + (squashed + 1.0) * 0.5 * width
-        return squashed if self.shape is None else squashed.view(squashed.shape[0], *self.shape)
+        return self._unsquash(self.inputs.tanh())
 
 
 def _log_slope(raw: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +25,15 @@ class TransformerNetwork(Wrapper):
     the same outputs; steps before the episode's start are masked. Memories carry no gradient.
 
     Args:
-        wrapped, num_outputs, previous, initializer, free_columns, free_init: as `Wrapper`.
-        num_units: gated units one behind the other.
+        wrapped, num_outputs, previous: as `Wrapper`.
+        num_transformer_units: gated units one behind the other.
         dim: width between the units.
         num_heads, head_dim: of the attention in each unit.
         memory_inference: number of earlier steps that acting attends to.
         memory_training: the same for learning; another number than for acting gives other outputs.
-        mlp_dim: hidden width of the position-wise MLP.
-        gate_bias: first bias of the gates, > 0: a unit starts as (nearly) the identity.
+        position_wise_mlp_dim: hidden width of the position-wise MLP.
+        init_gru_gate_bias: first bias of the gates, > 0: a unit starts as (nearly) the identity.
+        heads: initializer, free_columns and free_init of `Wrapper`.
     """
 
     def __init__(
@@ -40,25 +42,22 @@ class TransformerNetwork(Wrapper):
         num_outputs: int,
         previous: PreviousSteps,
         *,
-        num_units: int = 1,
+        num_transformer_units: int = 1,
         dim: int = 64,
         num_heads: int = 1,
         head_dim: int = 32,
         memory_inference: int = 50,
         memory_training: int = 50,
-        mlp_dim: int = 32,
-        gate_bias: float = 2.0,
-        initializer: str = "orthogonal",
-        free_columns: Sequence[int] = (),
-        free_init: float = 0.0,
+        position_wise_mlp_dim: int = 32,
+        init_gru_gate_bias: float = 2.0,
+        **heads: Any,
     ) -> None:
-        super().__init__(wrapped, num_outputs, dim, previous, initializer, free_columns, free_init)
+        super().__init__(wrapped, num_outputs, dim, previous, **heads)
         self.memory_inference, self.memory_training, self.dim = memory_inference, memory_training, dim
         self.memory = max(memory_inference, memory_training)
         self.embedding = nn.Linear(wrapped.num_outputs + previous.size, dim)
-        self.units = nn.ModuleList(
-            [TransformerUnit(dim, num_heads, head_dim, mlp_dim, gate_bias) for _ in range(num_units)]
-        )
+        unit = dim, num_heads, head_dim, position_wise_mlp_dim, init_gru_gate_bias
+        self.units = nn.ModuleList([TransformerUnit(*unit) for _ in range(num_transformer_units)])
 
     def get_initial_state(self) -> list[Tensor]:
         """An empty memory `[memory, dim]` for each unit, and how many of its entries are filled, `[1]`."""

@@ -12,7 +12,7 @@ from gymnasium import Space
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.complex_input import ComplexInputNetwork
-from lightning_rl.models.custom import DIST_METHODS, check_class, custom_model, resolve_class
+from lightning_rl.models.custom import check_class, custom_class, custom_model
 from lightning_rl.models.distributions import (
     ActionDistribution,
     AutoregressiveDistribution,
@@ -128,19 +128,17 @@ class ModelCatalog:
     @classmethod
     def register_custom_model(cls, name: str, model_class: type[Model]) -> None:
         """Register a model under a name for `custom_model`, in this process and in those of workers."""
-        cls._models[name] = check_class(model_class, Model, "custom_model", name, ("forward",))
+        cls._models[name] = check_class(model_class, "custom_model", name)
 
     @classmethod
     def register_custom_action_dist(cls, name: str, dist_class: type[ActionDistribution]) -> None:
         """Register an action distribution under a name for `custom_action_dist`, here and in worker processes."""
-        cls._dists[name] = check_class(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
+        cls._dists[name] = check_class(dist_class, "custom_action_dist", name)
 
     @classmethod
     def register_custom_preprocessor(cls, name: str, preprocessor_class: type[Preprocessor]) -> None:
         """Register a preprocessor under a name for `custom_preprocessor`, here and in the processes of workers."""
-        cls._preprocessors[name] = check_class(
-            preprocessor_class, Preprocessor, "custom_preprocessor", name, ("_init_shape",)
-        )
+        cls._preprocessors[name] = check_class(preprocessor_class, "custom_preprocessor", name)
 
     @classmethod
     def registered_classes(cls) -> dict[str, dict[str, Any]]:
@@ -164,13 +162,8 @@ class ModelCatalog:
             ConfigError: the custom one does not exist, or breaks its contract.
         """
         config = model_config(config)
-        custom = config["custom_preprocessor"]
-        if custom is None:
-            return make_preprocessor(obs_space, config)
-        found = resolve_class(custom, cls._preprocessors, "model.custom_preprocessor")
-        return check_class(found, Preprocessor, "model.custom_preprocessor", custom, ("_init_shape",))(
-            obs_space, config
-        )
+        custom = custom_class(config, "custom_preprocessor", cls._preprocessors)
+        return make_preprocessor(obs_space, config) if custom is None else custom(obs_space, config)
 
     @classmethod
     def get_action_dist(
@@ -191,18 +184,10 @@ class ModelCatalog:
             ConfigError: the custom one does not exist, or breaks its contract.
         """
         config = model_config(config)
-        named = cls._named_dist(config)
+        named = custom_class(config, "custom_action_dist", cls._dists)
         if named is None:
             check_supported(action_space, "action")
         return action_dist(named, action_space, action_space if policy_space is None else policy_space, config)
-
-    @classmethod
-    def _named_dist(cls, config: Mapping[str, Any]) -> type[ActionDistribution] | None:
-        custom = config["custom_action_dist"]
-        if custom is None:
-            return None
-        found = resolve_class(custom, cls._dists, "model.custom_action_dist")
-        return check_class(found, ActionDistribution, "model.custom_action_dist", custom, DIST_METHODS)
 
     @classmethod
     def get_model(
@@ -224,7 +209,7 @@ class ModelCatalog:
         """
         config = model_config(config)
         preprocessor = cls.get_preprocessor(obs_space, config) if config["custom_preprocessor"] is not None else None
-        memory, custom = memory_kind(config), config["custom_model"] is not None
+        memory, custom = memory_kind(config), custom_class(config, "custom_model", cls._models)
         if config["batch_norm"] and (memory or custom):
             cause = f"model.use_{memory} pads sequences with rows" if memory else "model.custom_model has layers"
             raise ConfigError(
@@ -233,15 +218,15 @@ class ModelCatalog:
                 key="model.batch_norm",
                 value=config["batch_norm"],
             )
-        named_dist = cls._named_dist(config)
+        named_dist = custom_class(config, "custom_action_dist", cls._dists)
+        width = 0 if memory else num_outputs  # of the outputs of a model without memory behind it; 0: features
         free = {} if custom and not memory else _free_columns(config, action_space, num_outputs, named_dist)
         if custom:
-            features = num_outputs if num_outputs and not memory else int(config["fcnet_hiddens"][-1])
-            model = custom_model(cls._models, config, (obs_space, action_space, features), preprocessor)
+            arguments = (obs_space, action_space, width or int(config["fcnet_hiddens"][-1]))
+            model = custom_model(custom, config, arguments, preprocessor)
         else:
-            own_free = {} if memory else free
-            width = 0 if memory else num_outputs
-            model = _built_in_model(config, obs_space, action_space, width, preprocessor, own_free)
+            model = _built_in_model(config, (obs_space, action_space, width), preprocessor, {} if memory else free)
+            model.forbids_actions = False
         model = add_memory(config, model, num_outputs, free) if memory else model
         if isinstance(model, RecurrentModel):
             model.time_major = config["_time_major"]
@@ -252,10 +237,7 @@ class ModelCatalog:
 
 
 def _free_columns(
-    config: Mapping[str, Any],
-    action_space: Space[Any],
-    num_outputs: int,
-    named_dist: type[ActionDistribution] | None,
+    config: Mapping[str, Any], action_space: Space[Any], num_outputs: int, named_dist: type[ActionDistribution] | None
 ) -> dict[str, Any]:
     if not config["free_log_std"]:
         return {}
@@ -270,17 +252,14 @@ def _free_columns(
 
 
 def _built_in_model(
-    config: Mapping[str, Any],
-    obs_space: Space[Any],
-    action_space: Space[Any],
-    num_outputs: int,
-    preprocessor: Preprocessor | None,
-    free: Mapping[str, Any],
+    config: Mapping[str, Any], arguments: tuple[Any, ...], preprocessor: Preprocessor | None, free: Mapping[str, Any]
 ) -> Model:
+    """The model for `arguments` (obs_space, action_space, num_outputs)."""
+
     def settings(*keys: str) -> dict[str, Any]:
         return {key: config[key] for key in keys} | dict(free)
 
-    seen = obs_space if preprocessor is None else preprocessor.observation_space
+    seen = arguments[0] if preprocessor is None else preprocessor.observation_space
     given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
     images = image_paths(seen, given or preprocessor is not None)
     if undivided := undivided_images(seen):
@@ -292,9 +271,9 @@ def _built_in_model(
         )
     if images == [""]:
         keywords = settings(*VISION_KEYS)
-        return VisionNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords)
+        return VisionNetwork(*arguments, preprocessor=preprocessor, **keywords)
     if images:
-        return ComplexInputNetwork(obs_space, action_space, num_outputs, **settings(*FC_KEYS, *VISION_KEYS))
+        return ComplexInputNetwork(*arguments, **settings(*FC_KEYS, *VISION_KEYS))
     if given:
         warnings.warn(
             "model.conv_filters and model.conv_residual_channels are for images, and the observations hold none: "
@@ -302,4 +281,4 @@ def _built_in_model(
             stacklevel=2,
         )
     keywords = settings(*FC_KEYS, "fcnet_residual")
-    return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords)
+    return FullyConnectedNetwork(*arguments, preprocessor=preprocessor, **keywords)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,10 @@ from torch import Tensor
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.catalog import ModelOptions, model_config
 from lightning_rl.models.filters import MeanStdFilter, NoFilter
-from lightning_rl.models.layers import MLP, ValueHead
-from lightning_rl.models.model import InputDict, LastForward, Model
+from lightning_rl.models.fully_connected import hidden_layers
+from lightning_rl.models.layers import ValueHead
+from lightning_rl.models.model import Model
 from lightning_rl.models.model_wrapper import ModelWrapper
-from lightning_rl.models.simba import ResidualMLP
 
 __all__ = ["CentralCritic", "actor_options", "used_central_obs_size"]
 
@@ -52,7 +52,7 @@ def actor_options(model: ModelOptions | None) -> dict[str, Any]:
     return {**(model or {}), "vf_share_layers": True}  # then built-in models have one linear layer for values, no more
 
 
-class CentralCritic(ModelWrapper, Model):
+class CentralCritic(ModelWrapper):
     """An actor of any kind, with values from an MLP over the central observation joined with the actor's "obs_flat".
 
     Yu et al. 2022, arXiv:2103.01955, section 3 (MAPPO): centralised training, decentralised execution. The own
@@ -70,32 +70,25 @@ class CentralCritic(ModelWrapper, Model):
     def __init__(
         self, wrapped: Model, central_obs_size: int, model: ModelOptions | None = None, normalise: bool = False
     ) -> None:
-        super().__init__(
-            wrapped.obs_space, wrapped.action_space, wrapped.num_outputs, preprocessor=wrapped.preprocessor
-        )
+        super().__init__(wrapped, wrapped.num_outputs)
         config = model_config(model)
         if config["custom_model"] is None:
             wrapped.value_head = None  # no loss would give it a gradient, and DDP would wait for one
-        self.wrapped, self.central_obs_size = wrapped, central_obs_size
+        self.central_obs_size = central_obs_size
         self.forbids_actions, self.log_std_clip = wrapped.forbids_actions, wrapped.log_std_clip
-        self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
         self.filter = MeanStdFilter(central_obs_size) if normalise else NoFilter()
-        initializer = config["fcnet_weights_initializer"]
-        size, activation = central_obs_size + self.preprocessor.size, config["fcnet_activation"] or "linear"
-        layers = size, config["fcnet_hiddens"], activation
-        norms = {key: config[key] for key in ("layer_norm", "batch_norm")}
-        residual = config["fcnet_residual"]
-        self.value_trunk = ResidualMLP(*layers) if residual else MLP(*layers, initializer, **norms)
-        self.value_head = ValueHead(self.value_trunk.size, initializer)
-        self._last = LastForward()
+        settings = {key: config[key] for key in ("layer_norm", "batch_norm")}
+        settings["initializer"] = config["fcnet_weights_initializer"]
+        layers = central_obs_size + self.preprocessor.size, config["fcnet_hiddens"], config["fcnet_activation"]
+        self.value_trunk = hidden_layers(config["fcnet_residual"], *layers, **settings)
+        self.value_head = ValueHead(self.value_trunk.size, settings["initializer"])
 
     def forward(
-        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+        self, input_dict: Any, state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """The actor's outputs and state; it does not get "central_obs", which only `value_function` reads."""
-        central, own = input_dict.get("central_obs"), input_dict
-        if central is not None and isinstance(input_dict, InputDict):
-            own = input_dict.without("central_obs")
+        central = input_dict.get("central_obs")
+        own = input_dict if central is None else input_dict.without("central_obs")
         self._last.features = (own, central)
         return self.wrapped(own, state, seq_lens)
 
@@ -118,10 +111,6 @@ class CentralCritic(ModelWrapper, Model):
             )
         joined = torch.cat([self.filter(central.to(torch.float32)), own["obs_flat"]], dim=1)
         return self.value_head(self.value_trunk(joined))
-
-    def get_initial_state(self) -> list[Tensor]:
-        """The actor's."""
-        return self.wrapped.get_initial_state()
 
     def update_filter(self, central_obs: Tensor) -> None:
         """Update the running statistics, if there are any, with rows `[N, S]`."""

@@ -9,10 +9,8 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError
-from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.encoder_model import EncoderModel
-from lightning_rl.models.layers import MLP, activation_name
+from lightning_rl.models.layers import MLP
 from lightning_rl.models.preprocessors import NestedPreprocessor
 from lightning_rl.models.vision import Filters, ImageEncoder, image_paths
 from lightning_rl.spaces import leaf_spaces, leaf_values
@@ -38,14 +36,12 @@ class ComplexInputNetwork(EncoderModel):
         post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. With an empty list the outputs are sums
             of one linear function per part.
         post_fcnet_activation: of these.
-        layer_norm, batch_norm: as `MLP`, in all fully connected layers.
-        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
+        keywords: layer_norm and batch_norm of `MLP`, in all fully connected layers; no_final_linear, vf_share_layers,
+            free_columns and free_init of `EncoderModel`.
 
     Raises:
-        ConfigError: there is no image, or convolutions do not fit it.
+        ConfigError: convolutions do not fit an image.
     """
-
-    forbids_actions = False
 
     def __init__(
         self,
@@ -61,35 +57,26 @@ class ComplexInputNetwork(EncoderModel):
         conv_residual_channels: Sequence[int] | None = None,
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
-        layer_norm: bool = False,
-        batch_norm: NormPlace | None = None,
-        **heads: Any,
+        **keywords: Any,
     ) -> None:
         images = image_paths(obs_space, conv_filters is not None or conv_residual_channels is not None)
-        if not images:
-            raise ConfigError(f"ComplexInputNetwork needs an image among {obs_space}: use FullyConnectedNetwork")
         preprocessor = NestedPreprocessor(obs_space, skipped=images)
-        initializer = fcnet_weights_initializer
-        norms: dict[str, Any] = {"layer_norm": layer_norm, "batch_norm": batch_norm}
-        fc_activation = activation_name(fcnet_activation, "fcnet_activation")
-        behind = activation_name(post_fcnet_activation, "post_fcnet_activation")
         picture: dict[str, Any] = {
             "conv_filters": conv_filters,
             "conv_activation": conv_activation,
             "conv_residual_channels": conv_residual_channels,
             "post_fcnet_activation": conv_activation,
-            "initializer": initializer,
-            **norms,
         }
 
-        def make_encoder(hiddens: Sequence[int]) -> PartsEncoder:
+        def make_encoder(hiddens: Sequence[int], **settings: Any) -> PartsEncoder:
             parts = [
-                ImageEncoder(leaf.shape or (), **picture)
+                ImageEncoder(leaf.shape or (), **picture, **settings)
                 if path in images
-                else MLP(preprocessor.parts[path].size, fcnet_hiddens, fc_activation, initializer, **norms)
+                else MLP(preprocessor.parts[path].size, fcnet_hiddens, fcnet_activation, **settings)
                 for path, leaf in leaf_spaces(obs_space)
             ]
-            return PartsEncoder(parts, MLP(sum(part.size for part in parts), hiddens, behind, initializer, **norms))
+            size = sum(part.size for part in parts)
+            return PartsEncoder(parts, MLP(size, hiddens, post_fcnet_activation, **settings))
 
         super().__init__(
             obs_space,
@@ -98,8 +85,8 @@ class ComplexInputNetwork(EncoderModel):
             make_encoder,
             PARTS_POST_HIDDENS if post_fcnet_hiddens is None else post_fcnet_hiddens,
             preprocessor=preprocessor,
-            initializer=initializer,
-            **heads,
+            initializer=fcnet_weights_initializer,
+            **keywords,
         )
         self.widths = [part.size for part in preprocessor.parts.values()]
         self.from_flat = [path in preprocessor.parts for path, _ in leaf_spaces(obs_space)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -20,7 +19,7 @@ from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
 from lightning_rl.models.memory import memory_kind
 from lightning_rl.models.model import Model
 from lightning_rl.models.simba import ResidualMLP, ResidualMLPs
-from lightning_rl.models.vision import image_paths
+from lightning_rl.models.vision import images_in
 
 __all__ = ["CriticEnsemble", "ParallelMLP"]
 
@@ -59,12 +58,11 @@ class ParallelMLP(FastAttributes):
         widths = [size, *hiddens, outputs]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         # Kept outside the ParameterLists too: looking up a parameter there costs as much as a small matrix product.
-        self._layers: list[tuple[nn.Parameter, nn.Parameter | None]] = []
-        gain = math.sqrt(2) if initializer == "orthogonal" else 1.0
+        self._layers: list[tuple[nn.Parameter, Any]] = []
         for before, after in pairwise(widths):
             layers = [nn.Linear(before, after) for _ in range(count)]
             for layer in layers:
-                initialise(layer, initializer, gain if len(self.weights) < len(hiddens) else 1.0)
+                initialise(layer, initializer, None if len(self.weights) < len(hiddens) else 1.0)
             weight = nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers]))
             bias = None
             if batch_norm != "before" or len(self.weights) == len(hiddens):
@@ -85,7 +83,6 @@ class ParallelMLP(FastAttributes):
             return self._batch_normed(x)
         *hidden, (last_weight, last_bias) = self._layers
         for number, (weight, bias) in enumerate(hidden):
-            assert bias is not None
             x = torch.baddbmm(bias, x, weight)
             if self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
@@ -93,7 +90,6 @@ class ParallelMLP(FastAttributes):
                 scale, shift = self.norms[number]
                 x = F.layer_norm(x, x.shape[-1:]) * scale + shift
             x = self.activation(x)
-        assert last_bias is not None
         return torch.baddbmm(last_bias, x, last_weight)
 
     def _batch_normed(self, inputs: Tensor) -> Tensor:
@@ -147,10 +143,8 @@ class CriticEnsemble(FastAttributes):
     ) -> None:
         super().__init__()
         config = model_config(config)
-        given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
-        encoded = config["custom_model"] is not None or memory_kind(config) or image_paths(obs_space, given)
         self.encoder: Model | None = None
-        if encoded:
+        if config["custom_model"] is not None or memory_kind(config) or images_in(obs_space, config):
             # A custom model has layers of its own; the MLPs behind it are normalised all the same.
             of_encoder = config if config["custom_model"] is None else {**config, "batch_norm": None}
             self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, of_encoder)

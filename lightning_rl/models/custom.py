@@ -12,46 +12,48 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
+from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.previous_step import initial_previous_step
 from lightning_rl.schema.signatures import ImportPath, coerce
 from lightning_rl.spaces import leaf_spaces, pack_leaves
 
-__all__ = ["DIST_METHODS", "check_class", "custom_model", "is_model", "resolve_class"]
+__all__ = ["check_class", "custom_class", "custom_model", "is_model"]
 
-DIST_METHODS = (
-    "required_model_output_shape",
-    "sample",
-    "deterministic_sample",
-    "logp",
-    "entropy",
-    "kl",
-    "sampled_action_logp",
-)
+# Of each key that names a class: the base class, and the methods that a subclass defines itself.
+CONTRACTS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+    "custom_model": (Model, ("forward",)),
+    "custom_action_dist": (
+        ActionDistribution,
+        (
+            "required_model_output_shape",
+            "sample",
+            "deterministic_sample",
+            "logp",
+            "entropy",
+            "kl",
+            "sampled_action_logp",
+        ),
+    ),
+    "custom_preprocessor": (Preprocessor, ("_init_shape",)),
+}
 
 
 def custom_model(
-    registry: Mapping[str, Any],
-    config: Mapping[str, Any],
-    arguments: tuple[Any, ...],
-    preprocessor: Preprocessor | None,
+    model_class: type[Model], config: Mapping[str, Any], arguments: tuple[Any, ...], preprocessor: Preprocessor | None
 ) -> Model:
-    """Build the custom model that `config` names, and try it on two rows.
+    """Build a custom model, and try it on two rows.
 
     Args:
-        registry: registered models by name.
+        model_class: that `config` names.
         config: with "custom_model" and "custom_model_config".
         arguments: (obs_space, action_space, num_outputs).
         preprocessor: the custom one, if there is one.
 
     Raises:
-        ConfigError: the class does not exist, does not take the keywords, or returns something else than the contract
-            says.
+        ConfigError: the class does not take the keywords, or returns something else than the contract says.
     """
-    named = config["custom_model"]
-    key = "model.custom_model"
-    model_class = check_class(resolve_class(named, registry, key), Model, key, named, ("forward",))
     keywords = dict(config["custom_model_config"] or {})
     if preprocessor is not None:
         keywords["preprocessor"] = preprocessor
@@ -136,23 +138,25 @@ def _two_rows(leaf: Space[Any]) -> Tensor:
     return torch.from_numpy(np.broadcast_to(np.asarray(value, dtype=leaf.dtype), (2, *(leaf.shape or ()))).copy())
 
 
-def resolve_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
-    """The class for `named`, which is a registered name, an import path, or the class itself.
+def custom_class(config: Mapping[str, Any], key: str, registry: Mapping[str, Any]) -> Any:
+    """The class that a key of a model config names by a registered name, an import path, or itself; `None`: no class.
 
     Raises:
-        ConfigError: neither registered nor importable; `key` is the config key that named it.
+        ConfigError: neither registered nor importable, or it breaks its contract.
     """
-    if not isinstance(named, str):
-        return named
-    if named in registry:
-        return registry[named]
-    if "." not in named and ":" not in named:
+    named = config[key]
+    if named is None or not isinstance(named, str):
+        found = named
+    elif named in registry:
+        found = registry[named]
+    elif "." not in named and ":" not in named:
         raise ConfigError(
-            f"{key}={short_repr(named)} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import "
-            "path "
-            f"'package.module:Name'.{did_you_mean(named, registry)}"
+            f"model.{key}={short_repr(named)} is neither registered ({', '.join(registry) or 'nothing is'}) nor an "
+            f"import path 'package.module:Name'.{did_you_mean(named, registry)}"
         )
-    return import_object(coerce(key, named, ImportPath))
+    else:
+        found = import_object(coerce(f"model.{key}", named, ImportPath))
+    return None if found is None else check_class(found, key, named)
 
 
 def is_model(found: Any) -> bool:
@@ -162,20 +166,22 @@ def is_model(found: Any) -> bool:
     )
 
 
-def check_class(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
-    """Return `found` if it is a subclass of `base` that defines `methods`.
+def check_class(found: Any, key: str, named: Any) -> Any:
+    """Return `found` if it keeps the contract of classes that a key of a model config may name.
 
     Raises:
-        ConfigError: it is not; names the config `key`, its value `named`, and what is missing.
+        ConfigError: it does not; names the `key`, its value `named`, and what is missing.
     """
+    base, methods = CONTRACTS[key]
     if not (isinstance(found, type) and (issubclass(found, base) or (base is Model and is_model(found)))):
         raise ConfigError(
-            f"{key}={short_repr(named)} is {short_repr(found)}; expected a subclass of "
+            f"model.{key}={short_repr(named)} is {short_repr(found)}; expected a subclass of "
             f"{base.__module__}.{base.__name__}"
         )
     missing = [method for method in methods if getattr(found, method) is getattr(base, method)]
     if missing:
         raise ConfigError(
-            f"{key}={named!r}: {found.__name__} does not define {', '.join(missing)}, which every {base.__name__} needs"
+            f"model.{key}={named!r}: {found.__name__} does not define {', '.join(missing)}, which every "
+            f"{base.__name__} needs"
         )
     return found

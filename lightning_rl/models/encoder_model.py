@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.layers import ActionHead, ValueHead
-from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
 
 __all__ = ["EncoderModel"]
@@ -22,24 +22,30 @@ class EncoderModel(Model):
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
             returns the encoder's output (`num_outputs` is then its width) and has no values.
-        make_encoder: called with widths; returns a module whose last layers have these widths, with its output width as
-            `size`.
+        make_encoder: called with widths and the keywords `initializer` and `layers`; returns a module whose last layers
+            have these widths, with its output width as `size`.
         post_fcnet_hiddens: the widths.
-        initializer: of the heads, see `initialise`.
+        initializer: of all layers, see `initialise`.
         no_final_linear: the last of these layers is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: one encoder for policy and value, instead of one each.
         free_columns, free_init: as `ActionHead`.
+        layers: more settings of the encoder.
+
+    Attributes:
+        names: of the encoder, and of the values' own one, among the modules.
 
     Raises:
         ConfigError: `no_final_linear` with no layer that could be the output.
     """
+
+    names: ClassVar[tuple[str, str]] = ("encoder", "value_encoder")
 
     def __init__(
         self,
         obs_space: Space[Any],
         action_space: Space[Any],
         num_outputs: int,
-        make_encoder: Callable[[Sequence[int]], nn.Module],
+        make_encoder: Callable[..., nn.Module],
         post_fcnet_hiddens: Sequence[int],
         *,
         preprocessor: Preprocessor | None = None,
@@ -48,6 +54,7 @@ class EncoderModel(Model):
         vf_share_layers: bool = False,
         free_columns: Sequence[int] = (),
         free_init: float = 0.0,
+        **layers: Any,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
         hiddens, straight = list(post_fcnet_hiddens), no_final_linear and num_outputs > 0
@@ -56,19 +63,20 @@ class EncoderModel(Model):
                 "model.no_final_linear=true makes the last of post_fcnet_hiddens the output, and there is none: set "
                 "model.post_fcnet_hiddens, or no_final_linear=false"
             )
-        self.encoder = make_encoder([*hiddens[:-1], num_outputs - len(free_columns)] if straight else hiddens)
-        size = _size(self.encoder)
+        layers["initializer"] = initializer
+        widths = [*hiddens[:-1], num_outputs - len(free_columns)] if straight else hiddens
+        encoder: Any = make_encoder(widths, **layers)
+        setattr(self, self.names[0], encoder)
         self.head = (
-            ActionHead(size, num_outputs, initializer, free_columns, free_init, linear=not straight)
+            ActionHead(encoder.size, num_outputs, initializer, free_columns, free_init, linear=not straight)
             if num_outputs
             else None
         )
-        own_values = num_outputs > 0 and not vf_share_layers
-        self.value_encoder = make_encoder(hiddens) if own_values else None
-        self.value_head = ValueHead(_size(self.value_encoder or self.encoder), initializer) if num_outputs else None
+        value_encoder: Any = make_encoder(hiddens, **layers) if num_outputs and not vf_share_layers else None
+        setattr(self, self.names[1], value_encoder)
+        self.value_head = ValueHead((value_encoder or encoder).size, initializer) if num_outputs else None
         self.values_are_cheap = num_outputs > 0 and vf_share_layers
-        self.num_outputs = num_outputs or size
-        self._last = LastForward()
+        self.num_outputs = num_outputs or encoder.size
 
     def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Any:
         """The input of the encoder."""
@@ -78,20 +86,15 @@ class EncoderModel(Model):
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """Outputs `[N, num_outputs]`; a separate encoder for values runs only in `value_function`."""
+        encoder, value_encoder = self.names
         read = self.encoder_inputs(input_dict)
-        features = self.encoder(read)
-        self._last.features = features if self.value_encoder is None else read
+        features = getattr(self, encoder)(read)
+        self._last.features = features if getattr(self, value_encoder) is None else read
         return (features if self.head is None else self.head(features)), list(state)
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward."""
         if self.value_head is None:
             return super().value_function()  # an error: a feature extractor has no values
-        last = self._last.get()
-        return self.value_head(last if self.value_encoder is None else self.value_encoder(last))
-
-
-def _size(encoder: nn.Module) -> int:
-    size = encoder.size
-    assert isinstance(size, int)
-    return size
+        last, encoder = self._last.get(), getattr(self, self.names[1])
+        return self.value_head(last if encoder is None else encoder(last))

@@ -8,16 +8,20 @@ from typing import Any
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.models.batch_norm import NormPlace
-from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_name
-from lightning_rl.models.model import LastForward, Model
-from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.encoder_model import EncoderModel
+from lightning_rl.models.layers import MLP
+from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.simba import ResidualMLP
 
-__all__ = ["FullyConnectedNetwork"]
+__all__ = ["FullyConnectedNetwork", "hidden_layers"]
 
 
-class FullyConnectedNetwork(Model):
+def hidden_layers(residual: bool, *layers: Any, **settings: Any) -> MLP | ResidualMLP:
+    """A `ResidualMLP` or an `MLP` of an input's width, hidden widths and activations; `settings` are the MLP's."""
+    return ResidualMLP(*layers) if residual else MLP(*layers, **settings)
+
+
+class FullyConnectedNetwork(EncoderModel):
     """An MLP from "obs_flat" to outputs and values.
 
     Args:
@@ -29,15 +33,12 @@ class FullyConnectedNetwork(Model):
             (PyTorch's).
         post_fcnet_hiddens: widths of more layers, with another activation.
         post_fcnet_activation: of these.
-        no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
-        vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
-            own.
         fcnet_residual: `ResidualMLP` instead of `MLP`.
-        layer_norm, batch_norm: as `MLP`.
-        free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
+        no_final_linear: the last hidden layer is the output, with its activation; without one there is a linear layer.
+        keywords: layer_norm and batch_norm of `MLP`; vf_share_layers, free_columns and free_init of `EncoderModel`.
     """
 
-    forbids_actions = False
+    names = ("trunk", "value_trunk")
 
     def __init__(
         self,
@@ -53,53 +54,29 @@ class FullyConnectedNetwork(Model):
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
         no_final_linear: bool = False,
-        vf_share_layers: bool = False,
-        layer_norm: bool = False,
-        batch_norm: NormPlace | None = None,
-        free_columns: Sequence[int] = (),
-        free_init: float = 0.0,
+        **keywords: Any,
     ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
+        preprocessor = make_preprocessor(obs_space) if preprocessor is None else preprocessor
         post = list(post_fcnet_hiddens or ())
+        each = [fcnet_activation] * len(fcnet_hiddens) + [post_fcnet_activation] * len(post)
+        activations = fcnet_activation if fcnet_residual else each
+
+        def make_trunk(hiddens: Sequence[int], **settings: Any) -> MLP | ResidualMLP:
+            return hidden_layers(fcnet_residual, preprocessor.size, hiddens, activations, **settings)
+
         hiddens = [*fcnet_hiddens, *post]
-        activations = [activation_name(fcnet_activation, "fcnet_activation")] * len(fcnet_hiddens)
-        activations += [activation_name(post_fcnet_activation, "post_fcnet_activation")] * len(post)
-        size, initializer = self.preprocessor.size, fcnet_weights_initializer
-        policy_hiddens = (
-            [*hiddens[:-1], num_outputs - len(free_columns)] if no_final_linear and num_outputs and hiddens else hiddens
+        super().__init__(
+            obs_space,
+            action_space,
+            num_outputs,
+            make_trunk,
+            hiddens,
+            preprocessor=preprocessor,
+            initializer=fcnet_weights_initializer,
+            no_final_linear=no_final_linear and bool(hiddens),
+            **keywords,
         )
 
-        def layers(widths: Sequence[int]) -> MLP | ResidualMLP:
-            if fcnet_residual:
-                return ResidualMLP(size, widths, fcnet_activation)
-            return MLP(size, widths, activations, initializer, layer_norm=layer_norm, batch_norm=batch_norm)
-
-        self.trunk = layers(policy_hiddens)
-        final = num_outputs and not (no_final_linear and hiddens)
-        self.head = (
-            ActionHead(self.trunk.size, num_outputs, initializer, free_columns, free_init, linear=bool(final))
-            if num_outputs
-            else None
-        )
-        own_values = num_outputs > 0 and not vf_share_layers
-        self.value_trunk = layers(hiddens) if own_values else None
-        self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer) if num_outputs else None
-        self.values_are_cheap = num_outputs > 0 and vf_share_layers
-        self.num_outputs = num_outputs or self.trunk.size
-        self._last = LastForward()
-
-    def forward(
-        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]` from "obs_flat"; a separate value network runs only in `value_function`."""
-        obs_flat = input_dict["obs_flat"]
-        features = self.trunk(obs_flat)
-        self._last.features = features if self.value_trunk is None else obs_flat
-        return (features if self.head is None else self.head(features)), list(state)
-
-    def value_function(self) -> Tensor:
-        """Values `[N]` of the last forward."""
-        if self.value_head is None:
-            return super().value_function()  # an error: a feature extractor has no values
-        last = self._last.get()
-        return self.value_head(last if self.value_trunk is None else self.value_trunk(last))
+    def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Tensor:
+        """The preprocessed observations, `[N, size]`."""
+        return input_dict["obs_flat"]

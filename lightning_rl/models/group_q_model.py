@@ -11,10 +11,10 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.models.model import InputDict, LastForward, Model
+from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.model_wrapper import ModelWrapper
-from lightning_rl.models.preprocessors import FlattenPreprocessor, Preprocessor, make_preprocessor
-from lightning_rl.models.vision import image_paths
+from lightning_rl.models.preprocessors import FlattenPreprocessor, Preprocessor
+from lightning_rl.models.vision import images_in
 from lightning_rl.sample_batch import SampleBatch, map_leaves, row_count
 from lightning_rl.spaces.groups import GroupSpaces
 
@@ -52,7 +52,7 @@ class GroupPreprocessor(Preprocessor):
         return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
 
-class GroupQModel(ModelWrapper, Model):
+class GroupQModel(ModelWrapper):
     """Q-values `[N, n · A]` of a group's members, member by member, −∞ for actions that a member's mask forbids.
 
     Members share one network. Its observation is the member's preprocessed one, and the one-hot vectors of the member's
@@ -68,6 +68,9 @@ class GroupQModel(ModelWrapper, Model):
         last_action: whether it reads the member's last action.
     """
 
+    values_are_cheap = True
+    numbers: Tensor
+
     def __init__(
         self,
         obs_space: Space[Any],
@@ -79,32 +82,22 @@ class GroupQModel(ModelWrapper, Model):
         agent_id: bool = True,
         last_action: bool = True,
     ) -> None:
-        given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
-        images = config["custom_preprocessor"] is None and bool(image_paths(group.observation, given))
-        member = None if images else _member_preprocessor(group.observation, config)
+        images = config["custom_preprocessor"] is None and images_in(group.observation, config)
+        member = None if images else ModelCatalog.get_preprocessor(group.observation, config)
         preprocessor = GroupPreprocessor(obs_space, group, member)
-        super().__init__(obs_space, action_space, group.size * group.num_actions, preprocessor=preprocessor)
+        extra = {"agent_id": group.size} if agent_id else {}
+        extra |= {"last_action": group.num_actions} if last_action else {}
+        super().__init__(
+            make_network(_network_space(group.observation, member, extra)),
+            group.size * group.num_actions,
+            obs_space=obs_space,
+            action_space=action_space,
+            preprocessor=preprocessor,
+        )
         self.group, self.agent_id, self.last_action = group, agent_id, last_action
-        self.wrapped = make_network(self._network_space(member))
         self.prev_actions = max(int(last_action), self.wrapped.prev_actions)
-        self.prev_rewards = self.wrapped.prev_rewards
         self.members_size = preprocessor.members_size
-        self.values_are_cheap = True
         self.register_buffer("numbers", torch.eye(group.size), persistent=False)
-        self._last = LastForward()
-
-    numbers: Tensor
-    members_size: int
-
-    def _network_space(self, member: Preprocessor | None) -> Space[Any]:
-        """The space of the observations that the members' network reads."""
-        actions, members = self.group.num_actions, self.group.size
-        if member is not None:
-            size = member.size + self.last_action * actions + self.agent_id * members
-            return spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        extra: dict[str, Space[Any]] = {"agent_id": spaces.Box(0.0, 1.0, (members,))} if self.agent_id else {}
-        extra |= {"last_action": spaces.Box(0.0, 1.0, (actions,))} if self.last_action else {}
-        return spaces.Dict({**extra, "obs": self.group.observation}) if extra else self.group.observation
 
     @property
     def forbids_actions(self) -> bool:  # type: ignore[override]
@@ -192,10 +185,12 @@ class GroupQModel(ModelWrapper, Model):
         return [part.expand(self.group.size, *part.shape) for part in self.wrapped.get_initial_state()]
 
 
-def _member_preprocessor(space: Space[Any], config: Mapping[str, Any]) -> Preprocessor:
-    if config["custom_preprocessor"] is not None:
-        return ModelCatalog.get_preprocessor(space, config)
-    return make_preprocessor(space, config)
+def _network_space(observation: Space[Any], member: Preprocessor | None, extra: Mapping[str, int]) -> Space[Any]:
+    """The space of the observations that the members' network reads, with vectors of the `extra` widths in them."""
+    if member is not None:
+        return spaces.Box(-np.inf, np.inf, (member.size + sum(extra.values()),), np.float32)
+    vectors = {name: spaces.Box(0.0, 1.0, (width,)) for name, width in extra.items()}
+    return spaces.Dict({**vectors, "obs": observation}) if extra else observation
 
 
 def _join_members(column: Tensor) -> Tensor:

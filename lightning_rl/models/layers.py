@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError
 from lightning_rl.fast_torch import lean_linear
 from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.schema.signatures import OneOf
@@ -32,53 +32,35 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
 }
 Activation = Annotated[str, OneOf(tuple(ACTIVATIONS))]
-INITIALIZERS = ("orthogonal", "normc", "default")
 MOST_WEIGHTS = 2**28  # of one MLP: 1 GiB, and as much for its gradient, twice as much for Adam's moments
 
 
-def activation_name(name: str | None, key: str = "activation") -> str:
-    """Check the name of an activation, one of `ACTIVATIONS`; returns it in lower case ("linear" for `None`).
-
-    Raises:
-        ConfigError: there is no such activation; the message names `key`.
-    """
-    found = "linear" if name is None else str(name).lower()
-    if found not in ACTIVATIONS:
-        raise ConfigError(
-            f"{key}={name!r} is unknown; one of {', '.join(ACTIVATIONS)}.{did_you_mean(found, ACTIVATIONS)}"
-        )
-    return found
+def activation_name(name: str | None) -> str:
+    """The name of an activation in `ACTIVATIONS`: in lower case, and "linear" for `None`."""
+    return "linear" if name is None else name.lower()
 
 
-def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float) -> None:
+def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float | None = None) -> None:
     """Set the initial weights of a layer, and its biases to zero (except with "default").
 
     Args:
         layer: the layer, changed in place.
         initializer: "orthogonal" (Saxe et al. 2013, arXiv:1312.6120), "normc" (columns of norm `gain`, as in OpenAI
             baselines and RLlib), or "default" (PyTorch's own; `gain` is not used).
-        gain: scale of the weights.
-
-    Raises:
-        ConfigError: `initializer` is none of these.
+        gain: scale of the weights; `None`: that of hidden layers, √2 for "orthogonal" and 1 for "normc".
     """
-    if initializer not in INITIALIZERS:
-        known = ", ".join(INITIALIZERS)
-        raise ConfigError(
-            f"fcnet_weights_initializer={initializer!r} is unknown; one of "
-            f"{known}.{did_you_mean(initializer, INITIALIZERS)}"
-        )
     if initializer == "default":
         return
     with torch.no_grad():
-        if initializer == "orthogonal":
-            nn.init.orthogonal_(layer.weight, gain)
-        else:
-            layer.weight.normal_()
-            rows = layer.weight.flatten(1)
-            rows *= gain / rows.norm(dim=1, keepdim=True)
+        fill, hidden_gain = {"orthogonal": (nn.init.orthogonal_, math.sqrt(2)), "normc": (_normc_, 1.0)}[initializer]
+        fill(layer.weight, hidden_gain if gain is None else gain)
         if layer.bias is not None:
             layer.bias.zero_()
+
+
+def _normc_(weight: Tensor, gain: float) -> None:
+    rows = weight.normal_().flatten(1)
+    rows *= gain / rows.norm(dim=1, keepdim=True)
 
 
 class MLP(nn.Module):
@@ -87,8 +69,8 @@ class MLP(nn.Module):
     Args:
         size: width of the input.
         hiddens: widths of the layers; none gives the identity.
-        activations: name of one for all layers, or one for each.
-        initializer: as in `initialise`, with gain √2 for "orthogonal" and 1 for "normc".
+        activations: name of one for all layers, or one for each; `None`: none.
+        initializer: as in `initialise`.
         layer_norm: normalise the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
         batch_norm: normalise the input, and each layer's output "before" (the layers then have no bias) or "after" its
             activation by `BatchNorm`.
@@ -101,7 +83,7 @@ class MLP(nn.Module):
         self,
         size: int,
         hiddens: Sequence[int],
-        activations: str | Sequence[str],
+        activations: str | Sequence[str | None] | None,
         initializer: str = "orthogonal",
         *,
         layer_norm: bool = False,
@@ -116,7 +98,7 @@ class MLP(nn.Module):
             )
         biased = batch_norm != "before"
         self.layers = nn.ModuleList([nn.Linear(before, after, bias=biased) for before, after in pairwise(widths)])
-        names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
+        names = [activations] * len(hiddens) if isinstance(activations, str | None) else activations
         self.activations = [activation_name(name) for name in names]
         self.norms = nn.ModuleList([nn.LayerNorm(width) for width in hiddens]) if layer_norm else None
         self.batch_norm = batch_norm
@@ -125,7 +107,7 @@ class MLP(nn.Module):
         """Width of the output."""
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
-            initialise(layer, initializer, math.sqrt(2) if initializer == "orthogonal" else 1.0)
+            initialise(layer, initializer)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size of the input]` → `[N, size]`."""

@@ -74,20 +74,12 @@ def add_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free
     heads: dict[str, Any] = {"initializer": config["fcnet_weights_initializer"], **free}
     if kind == "attention":
         before = (config["attention_use_n_prev_actions"], config["attention_use_n_prev_rewards"])
-        return TransformerNetwork(
-            wrapped,
-            num_outputs,
-            PreviousSteps(wrapped.action_space, *before),
-            num_units=config["attention_num_transformer_units"],
-            dim=config["attention_dim"],
-            num_heads=config["attention_num_heads"],
-            head_dim=config["attention_head_dim"],
-            memory_inference=config["attention_memory_inference"],
-            memory_training=config["attention_memory_training"],
-            mlp_dim=config["attention_position_wise_mlp_dim"],
-            gate_bias=config["attention_init_gru_gate_bias"],
-            **heads,
-        )
+        own = {
+            key.removeprefix("attention_"): value
+            for key, value in config.items()
+            if key.startswith("attention_") and not key.startswith("attention_use_")
+        }
+        return TransformerNetwork(wrapped, num_outputs, PreviousSteps(wrapped.action_space, *before), **own, **heads)
     before = (int(config["lstm_use_prev_action"]), int(config["lstm_use_prev_reward"]))
     return RecurrentNetwork(
         wrapped,

@@ -54,7 +54,7 @@ class Model(FastAttributes):
     Attributes:
         preprocessor: its `size` is the width of "obs_flat".
         forbids_actions: whether outputs may mark a discrete action as not allowed (−∞, or −1e30 and less), as a custom
-            model that reads an action mask does. Each class sets this itself; `True` if it does not.
+            model that reads an action mask does; `ModelCatalog` sets it to `False` for the built-in models.
         log_std_clip: log standard deviations are kept within ± this by the Gaussian distributions
             (`log_std_clip_param`).
         values_are_cheap: whether `value_function` costs almost nothing after a forward (shared layers); values are then
@@ -69,10 +69,6 @@ class Model(FastAttributes):
     prev_actions: int = 0
     prev_rewards: int = 0
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        cls.forbids_actions = vars(cls).get("forbids_actions", True)
-
     def __init__(
         self,
         obs_space: Space[Any],
@@ -84,6 +80,7 @@ class Model(FastAttributes):
         super().__init__()
         self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
         self.preprocessor = make_preprocessor(obs_space) if preprocessor is None else preprocessor
+        self._last = LastForward()
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
@@ -101,9 +98,7 @@ class Model(FastAttributes):
                 one sequence after the other, padded to the length L of the longest. `None` in acting: each row is a
                 sequence of length 1.
         """
-        raise ConfigError(
-            f"{type(self).__name__} does not define forward(input_dict, state, seq_lens) -> (outputs [N, K], state)"
-        )
+        raise NotImplementedError  # abstract
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the observations of the last `forward`."""

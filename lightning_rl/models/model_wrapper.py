@@ -12,23 +12,33 @@ from lightning_rl.sample_batch import SampleBatch
 __all__ = ["ModelWrapper"]
 
 
-class ModelWrapper:
-    """Mixin for a `Model` that contains another one as `wrapped`.
+class ModelWrapper(Model):
+    """A model around another one, which provides custom loss, metrics, state, and attributes that this one lacks.
 
-    Attributes:
-        wrapped: the inner model, which provides custom loss, metrics, and attributes that this one lacks.
+    Args:
+        wrapped: the inner model.
+        num_outputs: as `Model`.
+        spaces: obs_space, action_space and preprocessor, if they are not those of the inner model.
     """
 
-    wrapped: Model
+    def __init__(self, wrapped: Model, num_outputs: int, **spaces: Any) -> None:
+        own = {name: getattr(wrapped, name) for name in ("obs_space", "action_space", "preprocessor")} | spaces
+        super().__init__(num_outputs=num_outputs, **own)
+        self.wrapped = wrapped
+        self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return super().__getattr__(name)  # type: ignore[misc]
+            return super().__getattr__(name)
         except AttributeError:  # losses and action distributions use attributes of the custom model
             wrapped = self.__dict__.get("_modules", {}).get("wrapped")
             if wrapped is None or name.startswith("__"):
                 raise
             return getattr(wrapped, name)
+
+    def get_initial_state(self) -> list[Tensor]:
+        """The wrapped model's initial state."""
+        return self.wrapped.get_initial_state()
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
         """The wrapped model's custom loss."""

@@ -51,9 +51,7 @@ class Preprocessor:
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         """Shape of one preprocessed observation."""
-        raise ConfigError(
-            f"preprocessor {type(self).__name__} does not define _init_shape(obs_space, options) -> shape of its output"
-        )
+        raise NotImplementedError  # abstract
 
     def transform(self, obs: Any) -> np.ndarray:
         """One observation → float32 array of `shape`."""

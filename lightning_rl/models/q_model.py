@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lightning_rl.fast_torch import lean_linear
 from lightning_rl.losses.value import dueling_q_values
 from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise
-from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.model import Model
 from lightning_rl.models.model_wrapper import ModelWrapper
 from lightning_rl.models.noisy import NoisyLinear
 
@@ -50,7 +50,7 @@ class QStream(nn.Module):
         return last(features)
 
 
-class QModel(ModelWrapper, Model):
+class QModel(ModelWrapper):
     """Q-values `[N, A]` from the features of another model; its custom loss, metrics and state are used.
 
     Args:
@@ -65,6 +65,7 @@ class QModel(ModelWrapper, Model):
     """
 
     support: Tensor | None
+    values_are_cheap = True
 
     def __init__(
         self,
@@ -78,17 +79,14 @@ class QModel(ModelWrapper, Model):
         sigma: float | None = None,
         initializer: str = "orthogonal",
     ) -> None:
-        super().__init__(wrapped.obs_space, wrapped.action_space, num_actions, preprocessor=wrapped.preprocessor)
-        self.wrapped, self.num_actions, self.atoms = wrapped, num_actions, atoms
-        self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
-        self.values_are_cheap = True
+        super().__init__(wrapped, num_actions)
+        self.num_actions, self.atoms = num_actions, atoms
         self.advantages = self.state_value = None
         if hiddens is not None:
             size = wrapped.num_outputs
             self.advantages = QStream(size, hiddens, num_actions * atoms, sigma, initializer)
             self.state_value = QStream(size, hiddens, atoms, sigma, initializer) if dueling else None
         self.register_buffer("support", support, persistent=False)
-        self._last = LastForward()
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
@@ -125,7 +123,3 @@ class QModel(ModelWrapper, Model):
     def value_function(self) -> Tensor:
         """maxₐ Q(s, a) `[N]` of the last forward."""
         return self.expected_q_values(self.head_outputs()).amax(1)
-
-    def get_initial_state(self) -> list[Tensor]:
-        """The wrapped model's initial state."""
-        return self.wrapped.get_initial_state()

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor, nn
 
+from lightning_rl.models.action_encoding import ActionEncoding
 from lightning_rl.models.layers import ActionHead, ValueHead
-from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.model import Model
 from lightning_rl.models.model_wrapper import ModelWrapper
-from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values
+from lightning_rl.spaces import leaf_spaces, leaf_values
 
 __all__ = ["PreviousSteps", "RecurrentModel", "RecurrentNetwork", "Wrapper"]
 
@@ -60,7 +60,7 @@ class RecurrentModel(Model):
 class PreviousSteps(nn.Module):
     """Previous actions and rewards as one vector per row: `[N, size]`.
 
-    Discrete actions become one-hot vectors, and "no action yet" (−1) the zero vector, which no action has.
+    Actions are encoded by `ActionEncoding`.
 
     Args:
         action_space: of the environment; a policy's actions count from 0.
@@ -70,15 +70,8 @@ class PreviousSteps(nn.Module):
     def __init__(self, action_space: Space[Any], actions: int, rewards: int) -> None:
         super().__init__()
         self.action_space, self.actions, self.rewards = action_space, actions, rewards
-        self.choices = [
-            None if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" else tuple(choices_of(leaf).tolist())
-            for _, leaf in leaf_spaces(action_space)
-        ]
-        widths = [
-            sum(choices) if choices is not None else int(torch.Size(leaf.shape or ()).numel())
-            for choices, (_, leaf) in zip(self.choices, leaf_spaces(action_space), strict=True)
-        ]
-        self.size = actions * sum(widths) + rewards
+        self.encodings = [ActionEncoding(leaf) for _, leaf in leaf_spaces(action_space)]
+        self.size = actions * sum(encoding.size for encoding in self.encodings) + rewards
         """Width of the output."""
 
     def forward(self, input_dict: Mapping[str, Any]) -> list[Tensor]:
@@ -86,19 +79,11 @@ class PreviousSteps(nn.Module):
         parts: list[Tensor] = []
         if self.actions:
             leaves = leaf_values(self.action_space, input_dict["prev_actions"])
-            parts += [self._numbers(leaf, choices) for leaf, choices in zip(leaves, self.choices, strict=True)]
+            parts += [encoding(leaf, self.actions) for leaf, encoding in zip(leaves, self.encodings, strict=True)]
         if self.rewards:
             rewards = input_dict["prev_rewards"]
             parts.append(rewards.reshape(rewards.shape[0], self.rewards).to(torch.float32))
         return parts
-
-    def _numbers(self, actions: Tensor, choices: tuple[int, ...] | None) -> Tensor:
-        rows = actions.shape[0]
-        if choices is None:
-            return actions.reshape(rows, -1).to(torch.float32)
-        entries = actions.reshape(rows, self.actions, len(choices)).long() + 1  # 0: no action yet
-        hot = [F.one_hot(entries[..., i], count + 1)[..., 1:] for i, count in enumerate(choices)]
-        return torch.cat(hot, dim=-1).reshape(rows, -1).to(torch.float32)
 
 
 class Wrapper(ModelWrapper, RecurrentModel):
@@ -126,13 +111,12 @@ class Wrapper(ModelWrapper, RecurrentModel):
         free_columns: Sequence[int] = (),
         free_init: float = 0.0,
     ) -> None:
-        super().__init__(wrapped.obs_space, wrapped.action_space, num_outputs, preprocessor=wrapped.preprocessor)
-        self.wrapped, self.previous = wrapped, previous
+        super().__init__(wrapped, num_outputs)
+        self.previous = previous
         self.prev_actions, self.prev_rewards = previous.actions, previous.rewards
         self.head = ActionHead(size, num_outputs, initializer, free_columns, free_init) if num_outputs else None
         self.value_head = ValueHead(size, initializer) if num_outputs else None
         self.num_outputs = num_outputs or size
-        self._last = LastForward()
 
     def features(self, input_dict: Mapping[str, Any]) -> Tensor:
         """The wrapped model's outputs, concatenated with previous actions and rewards."""
@@ -157,11 +141,12 @@ class RecurrentNetwork(Wrapper):
     """An LSTM (Hochreiter & Schmidhuber 1997) or GRU (Cho et al. 2014) behind another model.
 
     Args:
-        wrapped, num_outputs, previous, initializer, free_columns, free_init: as `Wrapper`. "orthogonal" also makes the
-            recurrent weights orthogonal and their biases zero.
+        wrapped, num_outputs, previous: as `Wrapper`.
         cell: "lstm" or "gru".
         cell_size: width of its state.
         time_major: run it on `[L, S, F]`.
+        initializer: of the heads; "orthogonal" also makes the recurrent weights orthogonal and their biases zero.
+        free: free_columns and free_init of `Wrapper`.
     """
 
     def __init__(
@@ -174,10 +159,9 @@ class RecurrentNetwork(Wrapper):
         cell_size: int = 256,
         time_major: bool = False,
         initializer: str = "orthogonal",
-        free_columns: Sequence[int] = (),
-        free_init: float = 0.0,
+        **free: Any,
     ) -> None:
-        super().__init__(wrapped, num_outputs, cell_size, previous, initializer, free_columns, free_init)
+        super().__init__(wrapped, num_outputs, cell_size, previous, initializer, **free)
         self.time_major = time_major
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.rnn = kind(wrapped.num_outputs + previous.size, cell_size, batch_first=not time_major)

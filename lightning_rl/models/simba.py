@@ -59,7 +59,7 @@ class ResidualMLP(nn.Module):
                 key="model.fcnet_hiddens",
                 value=list(hiddens),
             )
-        self.size, name = hiddens[0], activation_name(activation, "fcnet_activation")
+        self.size, name = hiddens[0], activation_name(activation)
         """Width of the features."""
         self.first = nn.Linear(size, self.size)
         self.blocks = nn.Sequential(*(ResidualBlock(width, name) for width in hiddens))

@@ -27,8 +27,8 @@ __all__ = [
     "Filters",
     "ImageEncoder",
     "VisionNetwork",
-    "filters_for",
     "image_paths",
+    "images_in",
     "is_image",
     "undivided_images",
 ]
@@ -155,17 +155,17 @@ def image_size(shape: Sequence[int]) -> tuple[int, int, int]:
     return (shape[1], shape[2], shape[0]) if channels_first(shape) else (shape[0], shape[1], shape[2])
 
 
-def filters_for(height: int, width: int) -> Filters:
-    """Default convolutions `[out channels, kernel, stride]` for an image of that size.
+def images_in(space: Space[Any], config: Mapping[str, Any]) -> list[str]:
+    """`image_paths` for a model config."""
+    return image_paths(space, config["conv_filters"] is not None or config["conv_residual_channels"] is not None)
+
+
+def network_for(height: int, width: int) -> tuple[Filters, int]:
+    """Default filters for an image of that size, and the width of the fully connected layer behind them.
 
     Raises:
         ConfigError: none fit; the message says what to do.
     """
-    return _network_for(height, width)[0]
-
-
-def _network_for(height: int, width: int) -> tuple[Filters, int]:
-    """Default filters for an image of that size, and the width of the fully connected layer behind them."""
     side = min(height, width)
     if side < SMALLEST_SIDE or max(height, width) > LARGEST_SIDE:
         raise ConfigError(
@@ -211,7 +211,7 @@ class ImageEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.channels_first = channels_first(shape)
-        self.activation = activation_name(conv_activation, "conv_activation")
+        self.activation = activation_name(conv_activation)
         self.residual = conv_residual_channels is not None
         if conv_filters is not None and conv_residual_channels is not None:
             raise ConfigError(
@@ -223,8 +223,7 @@ class ImageEncoder(nn.Module):
             layers, flat = _residual_convolutions(shape, conv_residual_channels, self.activation, initializer)
         self.convolutions = nn.ModuleList(layers)
         hiddens = post_hiddens(shape, post_fcnet_hiddens, conv_filters, conv_residual_channels)
-        behind = activation_name(post_fcnet_activation, "post_fcnet_activation")
-        self.post = MLP(flat, hiddens, behind, initializer, layer_norm=layer_norm, batch_norm=batch_norm)
+        self.post = MLP(flat, hiddens, post_fcnet_activation, initializer, layer_norm=layer_norm, batch_norm=batch_norm)
         self.size = self.post.size
         """Width of the feature vector."""
 
@@ -257,13 +256,11 @@ class VisionNetwork(EncoderModel):
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
             a custom preprocessor the images are its outputs, of its `shape`.
-        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`.
-        post_fcnet_hiddens, post_fcnet_activation, layer_norm, batch_norm: as `ImageEncoder`.
+        conv_filters, conv_residual_channels, post_fcnet_hiddens: as `ImageEncoder`.
         fcnet_weights_initializer: as `initialise`.
-        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
+        keywords: conv_activation, post_fcnet_activation, layer_norm and batch_norm of `ImageEncoder`; no_final_linear,
+            vf_share_layers, free_columns and free_init of `EncoderModel`.
     """
-
-    forbids_actions = False
 
     def __init__(
         self,
@@ -273,44 +270,26 @@ class VisionNetwork(EncoderModel):
         *,
         preprocessor: Preprocessor | None = None,
         conv_filters: Filters | None = None,
-        conv_activation: str = "relu",
         conv_residual_channels: Sequence[int] | None = None,
         fcnet_weights_initializer: str = "orthogonal",
         post_fcnet_hiddens: Sequence[int] | None = None,
-        post_fcnet_activation: str = "relu",
-        layer_norm: bool = False,
-        batch_norm: NormPlace | None = None,
-        **heads: Any,
+        **keywords: Any,
     ) -> None:
         image_shape = preprocessor.shape if preprocessor is not None else obs_space.shape or ()
-        if len(image_shape) not in IMAGE_DIMENSIONS:
-            raise ConfigError(
-                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], or stacks of them, got "
-                f"{list(image_shape)}: leave conv_filters and conv_residual_channels out"
-            )
+        convolutions = {"conv_filters": conv_filters, "conv_residual_channels": conv_residual_channels}
 
-        def make_encoder(hiddens: Sequence[int]) -> ImageEncoder:
-            return ImageEncoder(
-                image_shape,
-                conv_filters,
-                conv_activation,
-                hiddens,
-                post_fcnet_activation,
-                fcnet_weights_initializer,
-                conv_residual_channels=conv_residual_channels,
-                layer_norm=layer_norm,
-                batch_norm=batch_norm,
-            )
+        def make_encoder(hiddens: Sequence[int], **layers: Any) -> ImageEncoder:
+            return ImageEncoder(image_shape, post_fcnet_hiddens=hiddens, **convolutions, **layers)
 
         super().__init__(
             obs_space,
             action_space,
             num_outputs,
             make_encoder,
-            post_hiddens(image_shape, post_fcnet_hiddens, conv_filters, conv_residual_channels),
+            post_hiddens(image_shape, post_fcnet_hiddens, **convolutions),
             preprocessor=preprocessor,
             initializer=fcnet_weights_initializer,
-            **heads,
+            **keywords,
         )
         self.preprocessed, self.image_shape = preprocessor is not None, image_shape
 
@@ -333,7 +312,7 @@ def post_hiddens(
     if conv_filters is not None:
         return ()
     height, width, _ = image_size(shape)
-    return (_network_for(height, width)[1],)
+    return (network_for(height, width)[1],)
 
 
 class SameConv2d(nn.Conv2d):
@@ -355,15 +334,13 @@ class SameConv2d(nn.Conv2d):
 def _plain_convolutions(shape: Sequence[int], given: Filters | None, initializer: str) -> tuple[list[nn.Module], int]:
     """Convolutions without padding for images of `shape`, and the number of outputs of the last."""
     height, width, channels = image_size(shape)
-    filters = filters_for(height, width) if given is None else given
-    if not filters:
-        raise ConfigError("model.conv_filters=[] has no convolution: give [[out_channels, kernel, stride], …], or null")
+    filters = network_for(height, width)[0] if given is None else given
     layers: list[nn.Module] = []
     for out_channels, kernel, stride, *padding in filters:
         kind = SameConv2d if padding == ["same"] else nn.Conv2d
-        layer = kind(channels, out_channels, _pair(kernel), _pair(stride))
+        layer = kind(channels, out_channels, kernel, stride)
         height, width = (_side_after(side, layer, dim, shape, filters) for dim, side in enumerate((height, width)))
-        initialise(layer, initializer, math.sqrt(2) if initializer == "orthogonal" else 1.0)
+        initialise(layer, initializer)
         layers.append(layer)
         channels = out_channels
     return layers, channels * height * width
@@ -379,11 +356,6 @@ def _residual_convolutions(
     halved = 2 ** len(channels)
     flat = channels[-1] * math.ceil(height / halved) * math.ceil(width / halved)
     return list(residual_stacks(first, channels, activation, initializer)), flat
-
-
-def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    height, width = (value, value) if isinstance(value, int) else value
-    return height, width
 
 
 def _side_after(side: int, layer: nn.Conv2d, dim: int, shape: Sequence[int], filters: Filters) -> int:

@@ -21,6 +21,7 @@ import yaml
 
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.descriptions import REPLAY, argument_docs, choices, target_of
+from lightning_rl.config.directories import option_keys
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 
 ROOMS = {
@@ -125,7 +126,7 @@ def option_sections(group: str, default: str | None) -> Iterator[str]:
         return
     if group == "env":  # the others are ids of environments and their keywords
         options = ["cartpole"]
-    shared = yaml.safe_load(option_text(group, "shared/keys")) if group == "policy" else {}
+    shared = option_keys(group, "signature/Policy")
     if shared:
         rows = [(key, value, meaning) for key, value, meaning in option_rows(group, "ppo") if key in shared]
         yield f"## Keys of every policy with a model\n\n{key_table((k, shared[k], m) for k, _, m in rows)}"
@@ -171,7 +172,7 @@ def is_reference(value: Any) -> bool:
 
 def comment(group: str, name: str, key: str) -> str:
     """The comment beside a key in an option's file, or in the group's default file."""
-    for option in (name, "default", "shared/keys"):
+    for option in (name, "default"):
         text = option_text(group, option) if option == name or option in group_options(group) else ""
         if found := re.search(rf"^ *{re.escape(key)}:[^#\n]*# (.*)$", text, re.MULTILINE):
             return found[1]

@@ -40,7 +40,7 @@ HOMES = {
         f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "search_spaces", "sweeps")
     },
     "optuna": {"runs/search.py"},
-    "omegaconf": {f"config/{name}.py" for name in ("compose", "hydra_errors", "origins", "sweeps")},
+    "omegaconf": {f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "sweeps")},
 }
 
 

@@ -60,7 +60,7 @@ CLAIMS = {
     "a DataModule owns all data and its state": ["test_a_resumed_run_continues_replay_priorities_and_the_ratio"],
     "**Hydra** composes": ["test_pairs_compose_and_pass_the_check"],
     "every YAML key is a constructor's keyword": [
-        "test_the_yaml_is_the_constructor",
+        "test_a_policys_config_is_its_constructor",
         "test_the_other_sections_yaml_are_their_constructors_signatures",
     ],
     "**Lightning's Trainer** does devices": [

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from lightning_rl.config.directories import GROUPS, PRIMARY, shipped_conf, user_confs
+from lightning_rl.config.directories import DEEPEST, GROUPS, PRIMARY, directories, option_content, option_keys
 from lightning_rl.errors import ConfigError
 
 __all__ = ["candidates", "main"]
@@ -23,8 +21,7 @@ __all__ = ["candidates", "main"]
 OVERRIDDEN = re.compile(r"override /(\w+)@_global_\.\w+")  # a choice that another choice's file makes
 ON_RUNS = ("compare", "evaluate", "explain", "export", "play", "report", "resume", "video")  # verbs that take a run
 WITHOUT_KEYS = ("benchmark", "completion", "doctor", "init", "list")  # verbs that take no overrides
-DEEPEST_RUN, DEEPEST_FILE = 3, 5  # levels below ./runs, and of files that build upon each other
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DEEPEST_RUN = 3  # levels below ./runs
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -98,14 +95,9 @@ def options(group: str) -> list[str]:
     return sorted({file.stem for directory in directories() for file in (directory / group).glob("*.yaml")})
 
 
-def directories() -> list[Path]:
-    """The user's config directories and the package's, in order of precedence."""
-    return [Path(entry) for entry in user_confs() if not entry.startswith("pkg://")] + [shipped_conf()]
-
-
 def config_of(words: Sequence[str]) -> dict[str, Any]:
     """The keys of the primary config and of each group's choice: the line's, an algorithm's, or the default one."""
-    primary = read("", PRIMARY)
+    primary = option_content("", PRIMARY)
     chosen: dict[str, str] = {}
     for entry in primary.pop("defaults", []):
         chosen |= (
@@ -117,7 +109,7 @@ def config_of(words: Sequence[str]) -> dict[str, Any]:
     given = {group: choice for group, choice in pairs if group in GROUPS}
     for name, choice in choices_of(given.get("policy", chosen["policy"])):
         chosen[name] = choice
-    sections = {group: keys_of(group, choice) for group, choice in {**chosen, **given}.items()}
+    sections = {group: option_keys(group, choice) for group, choice in {**chosen, **given}.items()}
     config = {name: value for name, value in primary.items() if name != "hydra"}
     config |= {group: section for group, section in sections.items() if section}
     for name in ("model", "exploration"):  # an algorithm has a copy of these sections
@@ -128,35 +120,12 @@ def config_of(words: Sequence[str]) -> dict[str, Any]:
 
 def choices_of(policy: str, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Pairs of group and choice that an algorithm's file makes, those of the file that it builds upon first."""
-    for entry in read("policy", policy).get("defaults", []):
-        if isinstance(entry, str) and entry != "_self_" and "@" not in entry and depth < DEEPEST_FILE:
+    for entry in option_content("policy", policy).get("defaults", []):
+        if isinstance(entry, str) and entry != "_self_" and "@" not in entry and depth < DEEPEST:
             yield from choices_of(entry, depth + 1)
         for name, choice in entry.items() if isinstance(entry, dict) else ():
             if match := OVERRIDDEN.match(name):
                 yield match[1], str(choice)
-
-
-def keys_of(group: str, choice: str, depth: int = 0) -> dict[str, Any]:
-    """The keys of a choice, with those of the choices that its file builds upon."""
-    content = read(group, choice)
-    found: dict[str, Any] = {}
-    for entry in content.pop("defaults", []):
-        if isinstance(entry, str) and entry != "_self_" and "_global_" not in entry and depth < DEEPEST_FILE:
-            found |= keys_of(group, entry.partition("@")[0], depth + 1)
-    return {name: value for name, value in {**found, **content}.items() if name != "_target_"}
-
-
-def read(group: str, name: str) -> dict[str, Any]:
-    """The content of a choice's file from the first directory that has it; empty if none has it, or it is damaged."""
-    for directory in directories():
-        file = directory / group / f"{name}.yaml"
-        if file.is_file():
-            try:
-                content = yaml.load(file.read_text(encoding="utf-8"), LOADER)  # a safe loader
-            except (OSError, ValueError, yaml.YAMLError):
-                return {}
-            return content if isinstance(content, dict) else {}
-    return {}
 
 
 def runs() -> Iterator[str]:

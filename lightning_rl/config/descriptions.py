@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.config.compose import compose_config
+from lightning_rl.config.directories import option_keys
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.hydra_errors import ALL_GROUPS, no_choice
 from lightning_rl.config.keys import dotted_keys, value_at
@@ -109,20 +110,12 @@ def values_by_option(group: str, key: str) -> str:
     """A line with what the options of a group set a key to, if they differ: "by default: 3 (apex, replay), 1 (…)"."""
     options: dict[str, list[str]] = {}
     for name in group_options(group) if group in OF_CLASSES else []:
-        if value := value_in_option(group, name, key):
-            options.setdefault(value, []).append(name)
+        keys = option_keys(group, name)
+        if key in keys:
+            value = yaml.safe_dump(keys[key], default_flow_style=True, width=1_000, sort_keys=False)
+            options.setdefault(value.removesuffix("...\n").strip(), []).append(name)
     each = ", ".join(f"{value} ({', '.join(names)})" for value, names in options.items())
     return f"\n      by default: {each}" if len(options) > 1 else ""
-
-
-def value_in_option(group: str, name: str, key: str) -> str:
-    """A key's value as the file of an option has it, or a file of the group that it begins with; "" if none has it."""
-    text = option_text(group, name)
-    if found := re.search(rf"^{re.escape(key)}: *([^#\n]*)", text, re.MULTILINE):
-        return found[1].strip() or "…"
-    defaults = (yaml.safe_load(text) or {}).get("defaults", []) if "defaults:" in text else []
-    bases = [base.partition("@")[0] for base in reversed(defaults) if isinstance(base, str) and base != "_self_"]
-    return next(filter(None, (value_in_option(group, base, key) for base in bases)), "")
 
 
 def key_text(key: str, config: Mapping[str, Any]) -> str:
@@ -164,8 +157,6 @@ def describe_group(group: str, name: str) -> str:
         keys = f"\n\n# {group}/default.yaml\n{option_text(group, 'default')}" if "default" in options else ""
         return listing(f"choices of {group}", choices(group)) + keys
     text = option_text(group, name).strip()
-    if "shared/keys@_here_" in text:
-        text += f"\n\n# {group}/shared/keys.yaml\n{option_text(group, 'shared/keys').strip()}"
     if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
     needs_id = group == "env" and "id: ???" in text

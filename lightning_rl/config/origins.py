@@ -7,7 +7,7 @@ place of every key in the text of each file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from lightning_rl.config.compose import complete_config, compose_config, typed_groups
+from lightning_rl.config.constructors import KeywordInSource, signature_at
 from lightning_rl.config.groups import GROUPS, PRIMARY, hydra_ready
 from lightning_rl.config.hydra_errors import refusal
 from lightning_rl.config.keys import dotted_keys, value_at
@@ -35,7 +37,7 @@ class Setting:
     Args:
         key: dotted; that of a section which holds the key, if the place sets the section.
         value: as it is written there.
-        place: "FILE:LINE", or "command line".
+        place: "FILE:LINE", of a config or of a constructor, or "command line".
         reason: what chose the file, such as "env=cartpole"; empty for the primary config.
     """
 
@@ -47,9 +49,8 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of the defaults list: where it is, the section that it sets, and what chose it."""
+    """A file of the defaults list: the section that it sets, its YAML, whose marks say where it is, and its choice."""
 
-    path: str
     package: str
     node: yaml.Node | None
     reason: str
@@ -114,26 +115,37 @@ def _merged(overrides: Sequence[str]) -> tuple[list[ConfigFile], list[Override]]
             if default.config_path is None or default.config_path.startswith("hydra/"):
                 continue
             source = loader.repository.load_config(default.config_path)
-            path = f"{default.config_path}.yaml"
-            group = default.override_key or default.config_path.rpartition("/")[0]
-            reason = chosen.get(group, "")
-            if source is not None and source.path.startswith("file://"):
-                file = Path(source.path.removeprefix("file://")) / path
-                node = yaml.compose(file.read_text(encoding="utf-8"))
+            if source is None:
+                continue
+            if keywords := signature_at(default.config_path):
+                node = _signature(keywords)
+            elif source.path.startswith("file://"):
+                file = Path(source.path.removeprefix("file://")) / f"{default.config_path}.yaml"
+                node = _yaml(file.read_text(encoding="utf-8"), str(file))
                 if default.config_path.startswith("experiment/") and isinstance(node, yaml.MappingNode):
                     node.value = [pair for pair in node.value if pair[0].value not in typed]
-                files.append(ConfigFile(str(file), default.package or "", node, reason))
-            elif source is not None:  # a policy's own keywords (`store_policy`), or a package's config
-                text = yaml.safe_dump(_plain(source.config))
+            else:  # a policy's own keywords (`store_policy`), or a package's config
                 place = f"constructor of {default.config_path.removeprefix('policy/')}"
-                files.append(ConfigFile(place, default.package or "", yaml.compose(text), reason))
+                node = _yaml(OmegaConf.to_yaml(source.config), place)
+            group = (default.override_key or default.config_path).partition("/")[0]
+            files.append(ConfigFile(default.package or "", node, chosen.get(group, "")))
         return files, list(listed.config_overrides)
 
 
-def _plain(config: Any) -> Any:
-    from omegaconf import OmegaConf
+def _yaml(text: str, place: str) -> yaml.Node | None:
+    """The nodes of a text; their marks name its place."""
+    loader = yaml.SafeLoader(text)
+    loader.name = place
+    return loader.get_single_node()
 
-    return OmegaConf.to_container(config)
+
+def _signature(keywords: Mapping[str, KeywordInSource]) -> yaml.Node:
+    """The keywords of a policy's constructor; the marks of their names are lines in its source."""
+    pairs = []
+    for name, keyword in keywords.items():
+        mark = yaml.Mark(keyword.file, 0, keyword.line - 1, 0, None, None)
+        pairs.append((yaml.ScalarNode("str", name, mark), yaml.compose(yaml.safe_dump(keyword.default))))
+    return yaml.MappingNode("map", pairs, pairs[-1][0].start_mark)
 
 
 def _settings(key: str, files: list[ConfigFile], given: list[Override], followed: set[str]) -> Iterator[Setting]:
@@ -162,24 +174,24 @@ def _setting_in(file: ConfigFile, key: str) -> Setting | None:
         return None
     parts = key.removeprefix(file.package).strip(".").split(".") if key != file.package else []
     at, node = [file.package] if file.package else [], file.node
-    line = 0
+    mark = None
     for part in parts:
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
         pair = next(((name, value) for name, value in pairs if name.value == part), None)
         if pair is None:
             break
-        at, line, node = [*at, part], pair[0].start_mark.line + 1, pair[1]
+        at, mark, node = [*at, part], pair[0].start_mark, pair[1]
     whole = ".".join(at) == key
     if not parts and isinstance(node, yaml.MappingNode):
-        return Setting(key, f"{len(node.value)} keys", _place(file, 1), file.reason)
-    if node is None or not line or not (whole or isinstance(node, yaml.ScalarNode)):
+        return Setting(key, f"{len(node.value)} keys", _place(node.start_mark), file.reason)
+    if node is None or mark is None or not (whole or isinstance(node, yaml.ScalarNode)):
         return None
     value = node.value if isinstance(node, yaml.ScalarNode) else _one_line(node)
-    return Setting(".".join(at), value, _place(file, line), file.reason)
+    return Setting(".".join(at), value, _place(mark), file.reason)
 
 
-def _place(file: ConfigFile, line: int) -> str:
-    return f"{file.path}:{line}" if file.path.endswith(".yaml") else file.path
+def _place(mark: yaml.Mark) -> str:
+    return f"{mark.name}:{mark.line + 1}" if mark.name.endswith((".yaml", ".py")) else mark.name
 
 
 def _one_line(node: yaml.Node) -> str:

@@ -8,13 +8,12 @@ from typing import Any
 
 import yaml
 
+from lightning_rl.config.constructors import FROM_ELSEWHERE, lists_for_tuples
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import import_object, import_path
 from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["policy_option", "space_arguments", "takes_config"]
-
-FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
 
 
 def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
         elif keyword.default is inspect.Parameter.empty:
             node[name] = "???"
         elif _is_plain(keyword.default):
-            node[name] = FROM_ELSEWHERE.get(name, _tuples_to_lists(keyword.default))
+            node[name] = FROM_ELSEWHERE.get(name, lists_for_tuples(keyword.default))
     if not takes_config(policy_class):
         node.pop("config", None)
     return node
@@ -83,7 +82,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(child) for key, child in value.items())
     return value is None or isinstance(value, bool | int | float | str)
-
-
-def _tuples_to_lists(value: Any) -> Any:
-    return [_tuples_to_lists(entry) for entry in value] if isinstance(value, list | tuple) else value

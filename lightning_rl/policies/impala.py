@@ -44,7 +44,8 @@ class IMPALA(Policy):
         clip_pg_rho: ρ̄ of the policy gradient.
         vtrace_lambda: λ in [0, 1], multiplies c̄.
         passes: sweeps over each batch.
-        minibatches: gradient steps per sweep; `None`: so many that a minibatch has about 64 rows.
+        minibatches: gradient steps per sweep, the same number on every rank; `None`: so many that a minibatch has about
+            64 rows.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
         value_coef: weight of the value loss ½ (V − v)².
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.

@@ -23,7 +23,9 @@ def line_of(place: str) -> str:
 
 
 def test_the_chain_is_algorithm_experiment_command_line():
-    policy, experiment, typed = settings_of("policy.lr", ["policy=ppo", "env=cartpole", "policy.lr=1e-3"])
+    default, policy, experiment, typed = settings_of("policy.lr", ["policy=ppo", "env=cartpole", "policy.lr=1e-3"])
+    assert default.place.rpartition(":")[0].endswith("policies/ppo.py") and default.reason == "policy=ppo"
+    assert line_of(default.place) == "lr: LearningRate = 1e-3,"
     assert policy.place.rpartition(":")[0] == str(CONF / "policy" / "ppo.yaml") and policy.reason == "policy=ppo"
     assert experiment.place.rpartition(":")[0] == str(CONF / "experiment" / "ppo_cartpole.yaml")
     assert line_of(policy.place) == "lr: [[0, 1.0e-3], [100%, 0.0]]"
@@ -47,8 +49,14 @@ def test_a_value_that_refers_to_another_key_is_followed():
 
 
 def test_a_file_that_another_file_builds_upon_comes_first():
-    settings = settings_of("policy.max_grad_norm", ["policy=ppo", "experiment=none"])
-    assert [Path(each.place).name.split(".")[0] for each in settings] == ["keys", "ppo"]
+    settings = settings_of("data.n_step", ["policy=dqn", "experiment=none"])
+    assert [Path(each.place).name.split(".")[0] for each in settings] == ["replay", "multi_step"]
+
+
+def test_a_default_is_set_by_the_line_of_the_constructor_that_has_it():
+    own, of_base = (settings_of(f"policy.{key}", ["policy=crossq", "experiment=none"]) for key in ("tau", "gamma"))
+    assert [line_of(each.place) for each in own] == ["tau: None = None,"]
+    assert [line_of(each.place) for each in of_base] == ["gamma: Probability = 0.99,"]
 
 
 def test_the_users_own_conf_is_named(empty_directory: Path):
@@ -60,7 +68,7 @@ def test_the_users_own_conf_is_named(empty_directory: Path):
     assert settings[-1].reason == "env=mine"
 
 
-def test_a_subclass_is_set_by_its_constructor_where_it_changes_a_default_and_by_the_base_s_file_elsewhere(
+def test_a_subclass_is_set_by_its_constructor_where_it_changes_a_default_and_by_its_base_s_elsewhere(
     empty_directory: Path,
 ):
     text = (
@@ -71,7 +79,7 @@ def test_a_subclass_is_set_by_its_constructor_where_it_changes_a_default_and_by_
     (empty_directory / "own_policy_of_explain.py").write_text(text)
     overrides = ["policy=own_policy_of_explain:Mine", "experiment=none"]
     assert settings_of("policy.clip", overrides)[-1].place == "constructor of own_policy_of_explain:Mine"
-    assert Path(settings_of("policy.passes", overrides)[-1].place).name.startswith("ppo.yaml")
+    assert Path(settings_of("policy.passes", overrides)[-1].place).name.startswith("ppo.py")
 
 
 def test_all_lists_what_differs_from_the_defaults_of_the_choices():

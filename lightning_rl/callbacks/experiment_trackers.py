@@ -131,7 +131,7 @@ class MLFlowLogger(LightningMLFlowLogger):
     def log_hyperparams(self, params: Any, *args: Any, **keywords: Any) -> None:
         """Log the parameters that the tracked run does not have, and tag it with those that have changed."""
         client, run_id = self.experiment, str(self._run_id)
-        known, new = client.get_run(run_id).data.params, dict(by_dotted_key(params))
+        known, new = client.get_run(run_id).data.params, by_dotted_key(params)
         super().log_hyperparams({name: value for name, value in new.items() if name not in known})
         for name, value in new.items():
             if known.get(name, str(value)[:250]) != str(value)[:250]:  # as long as Lightning makes them

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.run_directory.atomic import check_writable, write_atomically
+from lightning_rl.run_directory.config_file import leaves
 from lightning_rl.run_directory.regular_files import open_regular, read_text
 
 if TYPE_CHECKING:
@@ -182,8 +183,6 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """Add one event with all values; `step` is an int64, exact far beyond float32's 2^24."""
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
-        if self._broken:
-            return
         if EVAL_RETURN in metrics:
             metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the HPARAMS tab sorts runs by this name
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
@@ -201,7 +200,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """Fill the HPARAMS tab; its columns show the latest `hp_metric` (evaluation) and `rollout/ep_rew_mean`."""
         from torch.utils.tensorboard.summary import hparams
 
-        shown = hparams(dict(by_dotted_key(params)), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
+        shown = hparams(by_dotted_key(params), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
         for summary in shown:
             self._add(lambda writer, summary=summary: writer.add_summary(summary, step))
 
@@ -305,10 +304,7 @@ def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:
     return text.getvalue()
 
 
-def by_dotted_key(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """Pairs of dotted key and value of nested parameters; what is no number becomes text."""
-    for name, value in params.items():
-        if isinstance(value, Mapping):
-            yield from by_dotted_key(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, bool | int | float | str) else str(value)
+def by_dotted_key(params: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """Dotted key → value of nested parameters; what is no number becomes text."""
+    found = ((name, value) for name, value in leaves(params) if not isinstance(value, Mapping))  # an empty section
+    return {name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in found}

@@ -242,32 +242,34 @@ def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
     trainer.callback_metrics.update(zip(result, numbers, strict=True))
 
 
+def metrics_callback(trainer: Trainer) -> MetricsCallback | None:
+    """The metrics callback of a Trainer; `None` without one."""
+    callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+    return next((callback for callback in callbacks if isinstance(callback, MetricsCallback)), None)
+
+
 def ensure_metrics_callback(trainer: Trainer) -> None:
     """Add the metrics callback to a Trainer that a user created, unless it has one."""
-    if not any(isinstance(callback, MetricsCallback) for callback in trainer.callbacks):  # pyright: ignore[reportAttributeAccessIssue]
+    if metrics_callback(trainer) is None:
         trainer.callbacks.insert(0, MetricsCallback(every_env_steps=BY_HAND))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def leave_out_seconds(trainer: Trainer, seconds: float) -> None:
     """Leave out the time that a callback took from the current iteration's, and so from `time/fps`."""
-    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(callback, MetricsCallback):
-            callback._other_seconds += seconds
+    if (metrics := metrics_callback(trainer)) is not None:
+        metrics._other_seconds += seconds
 
 
 def recall_best_evaluation(trainer: Trainer, value: float) -> None:
     """Count an evaluation that a best file tells of: a run's last one follows the last save, which does not know it."""
-    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(callback, MetricsCallback):
-            callback._note_best(EVAL_RETURN, value)
+    if (metrics := metrics_callback(trainer)) is not None:
+        metrics._note_best(EVAL_RETURN, value)
 
 
 def latest_metrics(trainer: Trainer) -> dict[str, float]:
     """The newest value of every metric, including those logged through Lightning (`self.log`)."""
-    latest: dict[str, float] = {}
-    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(callback, MetricsCallback):
-            latest = callback.latest
+    metrics = metrics_callback(trainer)
+    latest = {} if metrics is None else metrics.latest
     logged = {
         name: float(value)
         for name, value in trainer.callback_metrics.items()

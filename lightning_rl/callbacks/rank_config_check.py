@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning
@@ -13,6 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.config_file import leaves
 from lightning_rl.version import __version__
 
 __all__ = ["RankConfigCheck", "differences"]
@@ -40,7 +41,7 @@ class RankConfigCheck(Callback):
         if trainer.world_size == 1:
             return
         own = {
-            **dict(leaves(self.config)),
+            **{key: repr(value) for key, value in leaves(self.config)},
             **{f"order of {key}": order for key in ORDERED if (order := order_of(self.config.get(key)))},
             **{f"version of {package}": version for package, version in VERSIONS.items()},
         }
@@ -74,12 +75,3 @@ def by_rank(configs: Sequence[Mapping[str, str]], key: str) -> list[str]:
 def order_of(section: Any) -> str:
     """The keys of a section in their order; "" if it is no mapping."""
     return ", ".join(map(str, section)) if isinstance(section, Mapping) else ""
-
-
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Pairs of dotted key and value as text."""
-    if isinstance(value, Mapping) and value:
-        for key, child in value.items():
-            yield from leaves(child, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, repr(value)

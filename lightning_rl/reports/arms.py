@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from lightning_rl.reports.statistics import (
     p_value_of_groups,
     variance_explained,
 )
-from lightning_rl.run_directory.config_file import relocate
+from lightning_rl.run_directory.config_file import leaves, relocate
 
 __all__ = [
     "ABSENT",
@@ -38,7 +38,6 @@ __all__ = [
     "differences",
     "differing",
     "importance",
-    "leaves",
     "return_metric",
     "target_of",
     "values_of",
@@ -147,15 +146,6 @@ def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
         and not (key.rpartition(".")[2] == "seed" and value == seed)
         and not (key.startswith(TWICE) and found.get(key.partition(".")[2], ABSENT) == value)
     }
-
-
-def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested mappings."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError, printable
-from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, differing, leaves, return_metric, text_of
+from lightning_rl.reports.arms import ABSENT, Arm, arms_of, differences, differing, return_metric, text_of
 from lightning_rl.reports.run_records import RunRecord, read_runs
 from lightning_rl.reports.summaries import (
     Difference,
@@ -22,6 +22,7 @@ from lightning_rl.reports.summaries import (
     optional,
     time_words,
 )
+from lightning_rl.run_directory.config_file import leaves
 
 __all__ = ["compare", "comparison_text"]
 

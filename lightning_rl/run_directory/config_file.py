@@ -22,6 +22,7 @@ __all__ = [
     "SIGNATURE_FILE",
     "is_own_config",
     "is_own_run",
+    "leaves",
     "read_config",
     "read_history",
     "read_overrides",
@@ -191,7 +192,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) 
     If only one config has a key, the other value is "(absent)".
     """
     moved = {} if before["run_dir"] == after["run_dir"] else {"run_dir": [before["run_dir"], after["run_dir"]]}
-    old, new = dict(_leaves(relocate(before, run_dir))), dict(_leaves(relocate(after, run_dir)))
+    old, new = dict(leaves(relocate(before, run_dir))), dict(leaves(relocate(after, run_dir)))
     pairs = {key: [old.get(key, ABSENT), new.get(key, ABSENT)] for key in dict.fromkeys([*old, *new])}
     return moved | {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -238,9 +239,10 @@ def _record(file: Path, changed: Mapping[str, list[Any]], env_steps: int) -> Non
     write_atomically(file, f"{written}{entry}".encode())
 
 
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested mappings; an empty one is a value."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

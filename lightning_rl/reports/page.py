@@ -29,6 +29,7 @@ from lightning_rl.reports.summaries import (
     metric_words,
     number,
     optional,
+    outcome,
     time_words,
     verdict,
 )
@@ -148,7 +149,7 @@ def task_data(task: Task) -> dict[str, Any]:
     return {
         "env": task.env,
         "headline": best_words(task),
-        "verdicts": [verdict_data(task, summary) for summary in [*task.ranking, *unscored]],
+        "verdicts": [(each.arm.label, outcome(each), verdict(each)) for each in [*task.ranking, *unscored]],
         "least_seeds": min((len(summary.scores) for summary in task.ranking), default=0),
         "arms": [arm_data(task, summary) for summary in task.summaries],
         "drawn": [arm_data(task, summary) for summary in drawn],
@@ -172,30 +173,6 @@ def arm_data(task: Task, summary: Summary) -> dict[str, Any]:
     drawn = drawn_arms(task)
     colour = drawn.index(summary) if summary in drawn and len(task.summaries) > 1 else None
     return {"label": summary.arm.label, "colour": colour}
-
-
-def verdict_data(task: Task, summary: Summary) -> dict[str, Any]:
-    """The verdict on an arm, with its badge."""
-    text, css = badge(summary)
-    return {"label": summary.arm.label, "badge": text, "css": css, "verdict": verdict(summary)}
-
-
-def badge(summary: Summary) -> tuple[str, str]:
-    """Solved or not, in two words, and the class of their colour."""
-    score, target = summary.score, summary.target
-    if score is None:
-        return "no return", "plain"
-    if target is None:
-        return f"return {number(score.middle)}", "plain"
-    if not summary.arm.complete:
-        return "not complete", "plain"
-    if target.metric != summary.metric:
-        met = len(summary.solved_at)
-        return ("reached", "good") if met == len(summary.arm.counted) else (f"reached by {met}", "fair")
-    if summary.solved:
-        return ("✓ solved", "good") if summary.clearly_solved else ("✓ solved, just", "fair")
-    above = int((summary.scores >= target.value).sum())
-    return (f"solved {above} of {len(summary.scores)}", "fair") if above else ("✗ not solved", "bad")
 
 
 def best_words(task: Task) -> str | None:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ __all__ = [
     "metric_words",
     "number",
     "optional",
+    "outcome",
     "time_words",
     "too_few_words",
     "verdict",
@@ -303,9 +304,10 @@ def metric_words(summary: Summary) -> str:
 
 def verdict(summary: Summary) -> str:
     """Whether an arm solved its task, its score, what it took, and which seeds are missing: a few short sentences."""
+    sentence = outcome(summary).sentence
     if (score := summary.score) is None:
-        return f"No return yet. {missing(summary.arm)}".strip()
-    parts = [f"{solved_words(summary)} {metric_words(summary).capitalize()}: {score_words(summary, score)}."]
+        return f"{sentence} {missing(summary.arm)}".strip()
+    parts = [f"{sentence} {metric_words(summary).capitalize()}: {score_words(summary, score)}."]
     if summary.target is not None and summary.solved_at:
         reached, of = len(summary.solved_at), len(summary.arm.counted)
         who = "It" if of == 1 else f"{reached} of {of} seeds"
@@ -328,26 +330,41 @@ def score_words(summary: Summary, score: Interval) -> str:
     return f"interquartile mean {score} over {seeds} seeds{few}"
 
 
-def solved_words(summary: Summary) -> str:
-    """The first sentence of a verdict."""
-    target, score = summary.target, summary.score
-    if target is None or score is None:
-        return "No threshold is known."
+class Outcome(NamedTuple):
+    """Whether an arm solved its task: in two words, as good, fair, bad or plain, and in a sentence."""
+
+    badge: str
+    kind: Literal["good", "fair", "bad", "plain"]
+    sentence: str
+
+
+def outcome(summary: Summary) -> Outcome:
+    """Whether an arm solved its task."""
+    target, score, seeds = summary.target, summary.score, len(summary.scores)
+    if score is None:
+        return Outcome("no return", "plain", "No return yet.")
+    if target is None:
+        return Outcome(f"return {number(score.middle)}", "plain", "No threshold is known.")
     what = f"{target.source} ({number(target.value)})"
     if target.metric != summary.metric:  # a stop rule of its own, such as a return of training
-        met = len(summary.solved_at) == len(summary.arm.counted)
-        return f"{'Reached' if met else 'Did not reach'} {what} in {target.metric}."
+        met, of = len(summary.solved_at), len(summary.arm.counted)
+        sentence = f"{'Reached' if met == of else 'Did not reach'} {what} in {target.metric}."
+        if not summary.arm.complete:
+            return Outcome("not complete", "plain", sentence)
+        return Outcome("reached" if met == of else f"reached by {met}", "good" if met == of else "fair", sentence)
     if not summary.arm.complete:
-        return f"Not complete; {'now above' if summary.solved else 'so far below'} {what}."
-    if not summary.solved:
-        above = int((summary.scores >= target.value).sum())
-        if above:
-            return f"Solved by {above} of {len(summary.scores)} seeds only: they are above {what}."
-        return f"Reached {what}, and lost it again." if summary.steps_to_target else f"Not solved: below {what}."
+        now = "now above" if summary.solved else "so far below"
+        return Outcome("not complete", "plain", f"Not complete; {now} {what}.")
     if summary.clearly_solved:
-        return f"Solved: above {what}."
-    inside = "is inside the interval" if score.low is not None else "is above the lowest seed"
-    return f"Solved, but not by a clear margin: {what} {inside}."
+        return Outcome("✓ solved", "good", f"Solved: above {what}.")
+    if summary.solved:
+        inside = "is inside the interval" if score.low is not None else "is above the lowest seed"
+        return Outcome("✓ solved, just", "fair", f"Solved, but not by a clear margin: {what} {inside}.")
+    if above := int((summary.scores >= target.value).sum()):
+        sentence = f"Solved by {above} of {seeds} seeds only: they are above {what}."
+        return Outcome(f"solved {above} of {seeds}", "fair", sentence)
+    lost = f"Reached {what}, and lost it again." if summary.steps_to_target else f"Not solved: below {what}."
+    return Outcome("✗ not solved", "bad", lost)
 
 
 def repeated(arm: Arm) -> str:

@@ -6,6 +6,7 @@ of an asynchronous vector environment start quickly.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import multiprocessing
@@ -28,7 +29,7 @@ from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
 from lightning_rl.envs.multi_agent.copies import Copies
 from lightning_rl.envs.multi_agent.grouped_agents import GroupedAgents
 from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv
-from lightning_rl.envs.multi_agent.packed_env import PackedEnv, is_packed
+from lightning_rl.envs.multi_agent.packed_env import PackedEnv, is_packed, row_of
 from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
 from lightning_rl.envs.multi_agent.random_play import OLD_API, check_env
 from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
@@ -72,15 +73,9 @@ class WrapperEntry:
         return value
 
 
-class LayoutSlot:
-    """Room for what `EnvCreator.spaces` has found: a frozen dataclass with slots takes no other attribute."""
-
-    __slots__ = ("_layout", "_time_limit")
-
-
 @check_fields("env")
-@dataclass(frozen=True, slots=True)
-class EnvCreator(LayoutSlot):
+@dataclass(frozen=True)
+class EnvCreator:
     """Describes how to create an environment; can be pickled, compared and written to a config.
 
     Args:
@@ -307,8 +302,7 @@ class EnvCreator(LayoutSlot):
             if self.check:
                 _check(env, self.name)
             layout = env.layout if isinstance(env, PackedEnv) else None
-            object.__setattr__(self, "_layout", layout)
-            object.__setattr__(self, "_time_limit", declared_time_limit(env))
+            vars(self).update(_layout=layout, _time_limit=declared_time_limit(env))
             if layout is None:
                 return env.observation_space, env.action_space
             # Not sorted, as Dict sorts a dict's keys: the order of the agents is the environment's.
@@ -323,9 +317,9 @@ class EnvCreator(LayoutSlot):
         Raises:
             EnvError: as `spaces`.
         """
-        if not hasattr(self, "_layout"):
+        if "_layout" not in vars(self):
             self.spaces()
-        return self._layout
+        return vars(self)["_layout"]
 
     @property
     def time_limit(self) -> int | None:
@@ -334,9 +328,9 @@ class EnvCreator(LayoutSlot):
         Raises:
             EnvError: as `spaces`.
         """
-        if not hasattr(self, "_time_limit"):
+        if "_time_limit" not in vars(self):
             self.spaces()
-        return self._time_limit
+        return vars(self)["_time_limit"]
 
     @property
     def reward_threshold(self) -> float | None:
@@ -376,17 +370,12 @@ class EnvCreator(LayoutSlot):
         return 1 if is_atari(self.id) else 4
 
     def _has_native(self) -> bool:
-        if self.agents is not None or self.group_agents is not None:
+        if self.agents is not None or self.group_agents is not None or self.wrappers:
             return False
         if is_atari(self.id):
-            return not self.wrappers and self._atari().has_native
+            return self._atari().has_native
         spec = self._spec()
-        return (
-            spec is not None
-            and spec.vector_entry_point is not None
-            and not self.wrappers
-            and not spec.additional_wrappers
-        )
+        return spec is not None and spec.vector_entry_point is not None and not spec.additional_wrappers
 
     def _native(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
@@ -417,7 +406,7 @@ class ResetEnded(gym.vector.VectorWrapper):
         if ended.any():
             final = np.full(self.num_envs, None, dtype=object)
             for index in np.flatnonzero(ended).tolist():
-                final[index] = _row(obs, index)
+                final[index] = copy.deepcopy(row_of(obs, index))
             obs, begun = self.env.reset(options={"reset_mask": ended})
             masks = self._masks_after_reset(info, begun, ended) if "action_mask" in {**info, **begun} else {}
             info = {**info, **masks, "final_obs": final, "_final_obs": ended, "final_info": info, "_final_info": ended}
@@ -461,21 +450,12 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     """
     mode = env.metadata.get("autoreset_mode")
     try:
-        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+        return AutoresetMode(mode)
     except ValueError:
         raise EnvError(
             f"vector environment {env} declares autoreset_mode={mode!r} in its metadata; "
             f"expected one of {[mode.value for mode in AutoresetMode]}: add it to `metadata`"
         ) from None
-
-
-def _row(obs: Any, index: int) -> Any:
-    """A copy of one environment's observation from a (nested) vector observation."""
-    if isinstance(obs, Mapping):
-        return {name: _row(child, index) for name, child in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_row(child, index) for child in obs)
-    return np.copy(obs[index])
 
 
 def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:

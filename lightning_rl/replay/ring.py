@@ -83,8 +83,7 @@ class Ring:
                 f"step: {', '.join(str(layout) for layout in layouts if layout.path[0] == 'obs')}; set obs_frames=0"
             )
         rows = -(-capacity // steps.num_envs)
-        # One slot for the newest observation; twice the history: the oldest rows lose theirs, a new episode adds its
-        # own.
+        # One slot for the newest observation; the history twice: of the oldest rows, and of a new episode.
         length = max(rows, history + 1) + 1 + history
         columns = Columns(layouts, length, steps.num_envs, allocate)
         for frames in columns.frames.values():

@@ -12,7 +12,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE, Ring
-from lightning_rl.replay.transitions import OF_STEPS, Windows, add_columns, run_lengths
+from lightning_rl.replay.transitions import OF_STEPS, add_columns, n_step_returns, run_lengths
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
@@ -112,13 +112,13 @@ class SequenceReplayBuffer(ReplayBuffer):
         lens = trained + burnt
         within = np.arange(lens.sum()) - np.repeat(np.cumsum(lens) - lens, lens)
         rows = (np.repeat(slots - burnt * ring.num_envs, lens) + within * ring.num_envs) % ring.slots
-        sums = Windows(ring, rows, self._powers, np.repeat(lens, lens) - within)
+        returns, more = n_step_returns(ring, rows, self._powers, self._of_steps, np.repeat(lens, lens) - within)
         obs, next_obs = columns.read_pair("obs", rows)
         batch = {
             "obs": obs,
             "next_obs": next_obs,
-            **sums.returns(self._of_steps),
-            "bootstrap_rows": torch.from_numpy(np.arange(len(rows)) + sums.more),
+            **returns,
+            "bootstrap_rows": torch.from_numpy(np.arange(len(rows)) + more),
             "burn_in": torch.from_numpy(within < np.repeat(burnt, lens)),
             "batch_indexes": torch.from_numpy(ring.ids(slots)),
             "seq_lens": torch.from_numpy(lens),

@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.replay.ring import ENDED, MASKED, SAMPLEABLE, TERMINATED, Ring
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["OF_STEPS", "Windows", "add_columns", "discounted_sums", "run_lengths", "runs", "transitions"]
+__all__ = ["OF_STEPS", "add_columns", "discounted_sums", "n_step_returns", "run_lengths", "runs", "transitions"]
 
 OF_STEPS = ("step_rewards", "step_next_obs")
 """Columns of rows with n-step returns: the single rewards `[N, n]`, 0 after the last one; and the observation one step
@@ -38,8 +38,8 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Col
             "terminated": _terminated(flags),
         }
     else:
-        windows = Windows(ring, slots, powers)
-        last, returns = ring.after(slots, windows.more), windows.returns(of_steps)
+        returns, more = n_step_returns(ring, slots, powers, of_steps)
+        last = ring.after(slots, more)
         next_obs = columns.read("obs", ring.after(last))
         if "step_next_obs" in of_steps:
             obs, returns["step_next_obs"] = columns.read_pair("obs", slots)
@@ -65,44 +65,36 @@ def add_columns(batch: dict[str, Any], ring: Ring, slots: np.ndarray, last: np.n
         batch["next_action_mask"] = torch.from_numpy(masks)
 
 
-class Windows:
-    """The rows that n-step returns sum: up to n, but none after an episode's end or the newest row.
+def n_step_returns(
+    ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Collection[str], most: np.ndarray | None = None
+) -> tuple[dict[str, Any], np.ndarray]:
+    """The columns of n-step returns, which sum up to n rows, but none after an episode's end or the newest row.
 
     Args:
-        ring, slots, powers: as for `transitions`.
+        ring, slots, powers, of_steps: as for `transitions`.
         most: int `[N]`, upper bound on the number of rows, for each.
 
-    Attributes:
-        more: `[N]`, number of rows summed, less one.
+    Returns:
+        "rewards", "terminated" and "discounts", which are γ to the number of rows summed; "intrinsic_rewards" if they
+        are stored; "step_rewards" if asked for. And the number of rows summed, less one, `[N]`.
     """
-
-    __slots__ = ("_flags", "_inside", "_powers", "_ring", "_slots", "more")
-
-    def __init__(self, ring: Ring, slots: np.ndarray, powers: np.ndarray, most: np.ndarray | None = None) -> None:
-        self._ring, self._powers = ring, powers
-        self._slots, flags, self._inside = runs(ring, slots, len(powers) - 1)
-        if most is not None:
-            self._inside &= np.arange(len(powers) - 1) < most[:, None]
-        self.more = self._inside.sum(1) - 1
-        self._flags = _at(flags, self.more)
-
-    def returns(self, of_steps: Collection[str] = ()) -> dict[str, Any]:
-        """The columns that n-step returns replace or add; "discounts" are γ to the number of rows summed."""
-        rewards = self._each("rewards")
-        batch = {
-            "rewards": discounted_sums(rewards, self._powers),
-            "discounts": torch.from_numpy(self._powers.take(self.more + 1).astype(np.float32)),
-            "terminated": _terminated(self._flags),
-        }
-        if "step_rewards" in of_steps:
-            batch["step_rewards"] = torch.from_numpy(rewards)
-        if "intrinsic_rewards" in self._ring.columns:
-            batch["intrinsic_rewards"] = discounted_sums(self._each("intrinsic_rewards"), self._powers)
-        return batch
-
-    def _each(self, name: str) -> np.ndarray:
-        """The single numbers that are summed, float32 `[N, n]`; 0 after the last."""
-        return self._ring.columns.array(name).take(self._slots, mode="wrap") * self._inside
+    columns = ring.columns
+    window, flags, inside = runs(ring, slots, len(powers) - 1)
+    if most is not None:
+        inside &= np.arange(len(powers) - 1) < most[:, None]
+    more = inside.sum(1) - 1
+    rewards = columns.array("rewards").take(window, mode="wrap") * inside  # 0 after the last
+    batch = {
+        "rewards": discounted_sums(rewards, powers),
+        "discounts": torch.from_numpy(powers.take(more + 1).astype(np.float32)),
+        "terminated": _terminated(_at(flags, more)),
+    }
+    if "step_rewards" in of_steps:
+        batch["step_rewards"] = torch.from_numpy(rewards)
+    if "intrinsic_rewards" in columns:
+        paid = columns.array("intrinsic_rewards").take(window, mode="wrap") * inside
+        batch["intrinsic_rewards"] = discounted_sums(paid, powers)
+    return batch, more
 
 
 def discounted_sums(each: np.ndarray, powers: np.ndarray) -> Tensor:

@@ -148,7 +148,8 @@ class EpsilonGreedy(Exploration):
 
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: Generator) -> Tensor | None:
         """Random actions if ε decides so for all rows, equal to those of `get_action`; else `None`."""
-        if not (explore and self.uses_choose and isinstance(self.action_space, spaces.Discrete)):
+        chooses_so = self.uses_choose and type(self).choose is EpsilonGreedy.choose
+        if not (explore and chooses_so and isinstance(self.action_space, spaces.Discrete)):
             return None
         draws = torch.rand(rows, generator=generator, device=generator.device)
         if draws.max().item() < self.epsilon(timestep):

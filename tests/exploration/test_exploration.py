@@ -101,6 +101,16 @@ def test_a_subclass_that_overrides_the_choice_is_used_in_every_short_cut(parent:
     assert bool((mine.get_action(distribution(space, 4), generator=generator, **how) == 2).all())
 
 
+def test_a_subclass_of_epsilon_greedy_that_chooses_otherwise_gets_the_outputs_of_the_model() -> None:
+    class Mine(EpsilonGreedy):
+        def choose(self, dist: Any, timestep: int, generator: Any, logp: bool) -> Any:
+            return torch.full_like(dist.deterministic_sample(), 2), None
+
+    mine, how = Mine(spaces.Discrete(3), epsilon_schedule=1.0), {"timestep": 0, "explore": True}
+    assert mine.blind_action(4, generator=torch.Generator(), **how) is None
+    assert bool((mine.get_action(distribution(spaces.Discrete(3), 4), **how) == 2).all())
+
+
 @every_strategy
 def test_explored_actions_are_inside_the_space_and_not_the_best_ones(name: str) -> None:
     """And the outputs of the network are left alone: RLlib's soft Q divided the caller's logits in place."""

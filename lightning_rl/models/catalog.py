@@ -10,22 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from gymnasium import Space
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.models import distributions
 from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.complex_input import ComplexInputNetwork
 from lightning_rl.models.custom import check_class, custom_class, custom_model
-from lightning_rl.models.distributions import (
-    ActionDistribution,
-    AutoregressiveDistribution,
-    Beta,
-    Deterministic,
-    DiagGaussian,
-    Dirichlet,
-    GumbelSoftmax,
-    SquashedDeterministic,
-    SquashedGaussian,
-    action_dist,
-    log_std_columns,
-)
+from lightning_rl.models.distributions import ActionDistribution, action_dist, log_std_columns
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.models.layers import Activation
@@ -75,17 +64,8 @@ ModelOptions = Annotated[Mapping[str, Any], Section("model", (ModelConfig,))]
 MODEL_DEFAULTS: dict[str, Any] = {
     name: list(value) if isinstance(value, tuple) else value for name, value in asdict(ModelConfig()).items()
 }
-SHARED_KEYS = (
-    "fcnet_weights_initializer",
-    "post_fcnet_hiddens",
-    "post_fcnet_activation",
-    "no_final_linear",
-    "layer_norm",
-    "batch_norm",
-    "vf_share_layers",
-)
-FC_KEYS = (*SHARED_KEYS, "fcnet_hiddens", "fcnet_activation")
-VISION_KEYS = (*SHARED_KEYS, "conv_filters", "conv_activation", "conv_residual_channels")
+# How the keys start that all built-in models take.
+SHARED_KEYS = ("fcnet_weights", "post_fcnet_", "no_final_linear", "layer_norm", "batch_norm", "vf_share_layers")
 
 
 def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -113,14 +93,14 @@ class ModelCatalog:
 
     _models: ClassVar[dict[str, Any]] = {}
     _dists: ClassVar[dict[str, Any]] = {
-        "DiagGaussian": DiagGaussian,
-        "SquashedGaussian": SquashedGaussian,
-        "Beta": Beta,
-        "Dirichlet": Dirichlet,
-        "GumbelSoftmax": GumbelSoftmax,
-        "Deterministic": Deterministic,
-        "SquashedDeterministic": SquashedDeterministic,
-        "Autoregressive": AutoregressiveDistribution,
+        "DiagGaussian": distributions.DiagGaussian,
+        "SquashedGaussian": distributions.SquashedGaussian,
+        "Beta": distributions.Beta,
+        "Dirichlet": distributions.Dirichlet,
+        "GumbelSoftmax": distributions.GumbelSoftmax,
+        "Deterministic": distributions.Deterministic,
+        "SquashedDeterministic": distributions.SquashedDeterministic,
+        "Autoregressive": distributions.AutoregressiveDistribution,
     }
     _preprocessors: ClassVar[dict[str, Any]] = {}
 
@@ -256,8 +236,8 @@ def _built_in_model(
 ) -> Model:
     """The model for `arguments` (obs_space, action_space, num_outputs)."""
 
-    def settings(*keys: str) -> dict[str, Any]:
-        return {key: config[key] for key in keys} | dict(free)
+    def settings(*starts: str) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if key.startswith((*SHARED_KEYS, *starts))} | dict(free)
 
     seen = arguments[0] if preprocessor is None else preprocessor.observation_space
     given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
@@ -270,15 +250,13 @@ def _built_in_model(
             stacklevel=2,
         )
     if images == [""]:
-        keywords = settings(*VISION_KEYS)
-        return VisionNetwork(*arguments, preprocessor=preprocessor, **keywords)
+        return VisionNetwork(*arguments, preprocessor=preprocessor, **settings("conv_"))
     if images:
-        return ComplexInputNetwork(*arguments, **settings(*FC_KEYS, *VISION_KEYS))
+        return ComplexInputNetwork(*arguments, **settings("conv_", "fcnet_hiddens", "fcnet_activation"))
     if given:
         warnings.warn(
             "model.conv_filters and model.conv_residual_channels are for images, and the observations hold none: "
             f"the network is that of model.fcnet_hiddens={list(config['fcnet_hiddens'])}",
             stacklevel=2,
         )
-    keywords = settings(*FC_KEYS, "fcnet_residual")
-    return FullyConnectedNetwork(*arguments, preprocessor=preprocessor, **keywords)
+    return FullyConnectedNetwork(*arguments, preprocessor=preprocessor, **settings("fcnet_"))

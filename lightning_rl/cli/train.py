@@ -17,7 +17,6 @@ import yaml
 from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line, whole_number
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
-from lightning_rl.config.schema import RunKeys
 from lightning_rl.config.sweeps import check_continuation, check_launcher, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.checkpoints import checkpoint_of
@@ -27,7 +26,8 @@ from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import Job, train_jobs, train_or_continue
 from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
-from lightning_rl.schema.signatures import coerce, hints_of
+from lightning_rl.schema.ranges import Count
+from lightning_rl.schema.signatures import coerce
 from lightning_rl.schema.trust import packages_to_trust
 from lightning_rl.version import __version__
 
@@ -119,7 +119,7 @@ def start_line(config: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: `total_env_steps` is no number of steps.
     """
-    total = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
+    total = coerce("total_env_steps", config["total_env_steps"], Count)
     policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
     return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {total:,} env steps → {config['run_dir']}"
 

@@ -16,21 +16,13 @@ from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.policies import complete_policies
 from lightning_rl.config.policy_option import space_arguments, takes_config
 from lightning_rl.config.ranks import ranks_of
-from lightning_rl.config.run_fractions import section_to_env_steps
-from lightning_rl.config.schema import (
-    SEVERAL_AGENTS,
-    TRAINER_KEYS_WITH_A_HOME,
-    RunKeys,
-    SeveralAgents,
-    StopSection,
-    TrainerSection,
-)
+from lightning_rl.config.schema import TRAINER_KEYS_WITH_A_HOME, RunKeys, StopSection, TrainerSection
 from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.run_directory.atomic import why_not_writable
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of, keywords_of
+from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of, in_env_steps, keywords_of
 
 __all__ = ["check_config"]
 
@@ -53,9 +45,7 @@ def check_config(config: dict[str, Any]) -> None:
     Raises:
         ConfigError: names the key, its value, what is expected and what to write instead.
     """
-    for key, default in SEVERAL_AGENTS.items():
-        config.setdefault(key, default)
-    hints = {**hints_of(RunKeys), **hints_of(SeveralAgents)}
+    hints = hints_of(RunKeys)
     _check_complete("", config, hints)
     config |= coerce_keywords("", config, hints)
     _coerce_section(config, "workers", WORKERS.hints)
@@ -68,7 +58,7 @@ def check_config(config: dict[str, Any]) -> None:
 
 def _coerce_values(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
     """Coerce the values of a section to their hints; shares of the run are checked as env steps, and kept as shares."""
-    given = section_to_env_steps(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
+    given = in_env_steps(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
     found = coerce_keywords(section, given, hints, [*dotted_keys(config)])
     return {key: found[key] if given[key] is value else value for key, value in values.items()}
 
@@ -344,7 +334,7 @@ def _coerce_logger(key: str, entry: Any, config: Config) -> Any:
 def _coerce_known(key: str, entry: Config, target: Any, config: Config) -> dict[str, Any]:
     """Coerce the keywords that a class declares, which may take further ones; shares of the run are kept as shares."""
     hints = hints_of(target)
-    given = section_to_env_steps(entry, hints, config["total_env_steps"])
+    given = in_env_steps(entry, hints, config["total_env_steps"])
     found = {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in given.items()}
     return {name: found[name] if given[name] is value else value for name, value in entry.items()}
 

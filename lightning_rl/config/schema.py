@@ -10,10 +10,8 @@ from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.schema.ranges import Count, CountEnvSteps, Range, Seed
 
 __all__ = [
-    "SEVERAL_AGENTS",
     "TRAINER_KEYS_WITH_A_HOME",
     "RunKeys",
-    "SeveralAgents",
     "StopSection",
     "TrainerSection",
 ]
@@ -43,23 +41,10 @@ class RunKeys(TypedDict):
     init_from: str | None
     init_from_strict: bool
     overrides: list[str]
-
-
-class SeveralAgents(TypedDict):
-    """The keys of the whole config that environments with several agents need; a config may lack them."""
-
     policies: Mapping[str, Any]
     policy_mapping: Any  # `PolicyMapping` checks it, which knows the agents
     policies_to_train: list[str] | None
     count_steps_by: Literal["env_steps", "agent_steps"]
-
-
-SEVERAL_AGENTS: Mapping[str, Any] = {
-    "policies": {},
-    "policy_mapping": None,
-    "policies_to_train": None,
-    "count_steps_by": "env_steps",
-}
 
 
 # Beside the keywords of `StopCallback`; "auto" stands for the environment's reward_threshold.

@@ -18,7 +18,6 @@ from lightning_rl.config.batch_sizes import longer_than_run
 from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.config.schema import SEVERAL_AGENTS, RunKeys
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -48,7 +47,8 @@ from lightning_rl.runs import multi_agent
 from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.ranks import is_first_rank
 from lightning_rl.runs.trainer import make_trainer
-from lightning_rl.schema.signatures import coerce, hints_of
+from lightning_rl.schema.ranges import Count
+from lightning_rl.schema.signatures import coerce
 from lightning_rl.schema.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
@@ -533,7 +533,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     config = read_config(run_dir)
     trust_in_config(config, run_dir, trust).check(config)
     known = list(dotted_keys(config))
-    before = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
+    before = coerce("total_env_steps", config["total_env_steps"], Count)
     for key, value in changed.items():
         trust_names(value)  # the user's own
         if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes
@@ -548,7 +548,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
         (value_at(config, section) if section else config)[name] = value
         if section == "exploration":  # policies have a copy of that section
             config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
-    total = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
+    total = coerce("total_env_steps", config["total_env_steps"], Count)
     status = read_status(run_dir / STATUS_FILE)
     taken = status.get("env_steps", 0)
     if not isinstance(taken, int):
@@ -580,14 +580,15 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
         config: config of the run.
         env_steps: env steps that the run has taken.
     """
-    from lightning_rl.schedules import schedule_span
+    from lightning_rl.schedules import schedule_span, to_env_steps
 
-    policy, total = fractions_to_env_steps(config)["policy"], config["total_env_steps"]
+    policy, total = config["policy"], config["total_env_steps"]
     effects = {"lr": "nothing is learned", "clip": "the policy does not move"}
     return [
         f"policy.{key} is 0 from {env_steps:,} env steps on, so {effect}: give another policy.{key}"
         for key, effect in effects.items()
-        if policy.get(key) is not None and set(schedule_span(policy[key], env_steps, total)) == {0.0}
+        if policy.get(key) is not None
+        and set(schedule_span(to_env_steps(policy[key], total), env_steps, total)) == {0.0}
     ]
 
 
@@ -639,7 +640,6 @@ def check_same_run(
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # it was saved by hand
     FileTrust(f"checkpoint {checkpoint}").check_complete(theirs)
-    theirs = {**SEVERAL_AGENTS, **theirs}
     changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair

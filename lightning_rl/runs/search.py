@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.config import compose_config
-from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
 from lightning_rl.errors import ConfigError, first_line, printable
 from lightning_rl.run_directory.atomic import check_directory, write_atomically
@@ -32,6 +31,7 @@ from lightning_rl.runs.job_processes import (
     with_defaults,
 )
 from lightning_rl.runs.job_progress import JobProgress
+from lightning_rl.schedules import to_env_steps
 
 __all__ = ["PRUNERS", "SAMPLERS", "TABLE", "Search", "short"]
 
@@ -219,8 +219,8 @@ class Search:
 
     def _share(self, config: Mapping[str, Any]) -> float:
         """The part of a run between two evaluations."""
-        steps = fractions_to_env_steps(config)
-        return min(1.0, steps["evaluation"]["every_env_steps"] / steps["total_env_steps"])
+        total = config["total_env_steps"]
+        return min(1.0, to_env_steps(config["evaluation"]["every_env_steps"], total) / total)
 
     def _release_dead(self) -> None:
         """Let trials whose process was killed be begun again."""

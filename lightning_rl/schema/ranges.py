@@ -13,7 +13,6 @@ from typing import Annotated
 from lightning_rl.schedules import EnvSteps, Schedule
 
 __all__ = [
-    "FLOAT32_MAX",
     "Agents",
     "Atoms",
     "Coefficient",
@@ -37,8 +36,6 @@ __all__ = [
     "WholeEnvSteps",
     "Width",
 ]
-
-FLOAT32_MAX = (2 - 2**-23) * 2.0**127  # largest number of the dtype in which networks and losses compute
 
 
 @dataclass(frozen=True, slots=True)

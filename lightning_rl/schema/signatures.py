@@ -1,7 +1,8 @@
 """Reads from a constructor's signature which keywords it takes, with their types and ranges: the schema of a config.
 
 Configs are checked against it before a run starts, and constructors check themselves (`check_keywords`), so a wrong
-value gives the same message on every way in.
+value gives the same message on every way in. pydantic does not check them, because it would add a tenth of a second to
+every start, and shares, schedules, import paths and suggestions for unknown keys would still be written here.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import numbers
 import operator
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import (
     Annotated,
     Any,
     Literal,
     ParamSpec,
-    Protocol,
     TypeVar,
     Union,
     get_args,
@@ -29,11 +30,10 @@ from typing import (
 )
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr, unknown_key
-from lightning_rl.schedules import Schedule, Share, check_schedule, is_share, schedule_points
-from lightning_rl.schema.ranges import FLOAT32_MAX, Range
+from lightning_rl.schedules import Schedule, Share, check_schedule, is_share, schedule_points, to_env_steps
+from lightning_rl.schema.ranges import Range
 
 __all__ = [
-    "Form",
     "ImportPath",
     "Importable",
     "Keyword",
@@ -47,9 +47,9 @@ __all__ = [
     "coerce_keywords",
     "constructor_arguments",
     "hints_of",
+    "in_env_steps",
     "keywords_of",
     "kinds_of",
-    "may_be_share",
     "spell_type",
     "takes_keyword",
     "with_tuples",
@@ -78,14 +78,6 @@ WORDS = {
 }
 
 
-class Form(Protocol):
-    """Metadata for `Annotated`, beside `Range`: a form of values that no type describes."""
-
-    def coerce(self, key: str, value: Any) -> Any:
-        """Check the value and return it; raises `ConfigError` if it has another form."""
-        ...
-
-
 class OtherKindError(ConfigError):
     """A value of another type; in a union, another member may still accept it."""
 
@@ -99,7 +91,7 @@ def keywords_of(target: Any) -> dict[str, Keyword]:
     found: dict[str, Keyword] = {}
     for function in _constructors(target):
         parameters = list(inspect.signature(function).parameters.values())
-        hints = _hints(target if is_dataclass(target) else function)
+        hints = _hints(function)
         for parameter in parameters:
             if parameter.name != "self" and parameter.kind in (Keyword.POSITIONAL_OR_KEYWORD, Keyword.KEYWORD_ONLY):
                 found.setdefault(parameter.name, parameter.replace(annotation=hints.get(parameter.name, Any)))
@@ -116,17 +108,11 @@ def _constructors(target: Any) -> list[Any]:
 
 def _hints(function: Any) -> dict[str, Any]:
     """Parameter → type hint, without hints whose names are imported for type checkers only."""
-    function = inspect.unwrap(function)
-    try:
-        return get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError):
-        found = {}
+    function, found = inspect.unwrap(function), {}
+    scope = getattr(function, "__globals__", {})
     for name, hint in getattr(function, "__annotations__", {}).items():
-        alone = types.SimpleNamespace(__annotations__={name: hint}, __globals__=getattr(function, "__globals__", {}))
-        try:
-            found |= get_type_hints(alone, alone.__globals__, include_extras=True)
-        except (NameError, TypeError, AttributeError):
-            continue
+        with suppress(NameError, TypeError, AttributeError):
+            found |= get_type_hints(types.SimpleNamespace(__annotations__={name: hint}), scope, include_extras=True)
     return found
 
 
@@ -222,7 +208,7 @@ def check_fields(section: str) -> Callable[[type[T]], type[T]]:
 def coerce(key: str, value: Any, hint: Any) -> Any:
     """Check a value against a type hint and return it, in the number type of the hint; also inside lists and mappings.
 
-    Whole floats become integers if the hint is an integer; integers beyond 64 bits become floats.
+    Whole floats become integers if the hint is an integer.
 
     Args:
         key: the dotted config key, for messages.
@@ -265,9 +251,6 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
     # Text is a sequence, too, but no list.
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
-    if isinstance(value, str) and "\0" in value:
-        message = f"{key}={short_repr(value)} holds the character NUL, which no name or path can have"
-        raise ConfigError(message, key=key, value=value)
     return value
 
 
@@ -282,23 +265,16 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _coerce_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) -> Any:
-    number: Any = value
-    whole = kind is not int or isinstance(value, numbers.Integral)
-    if isinstance(value, numbers.Real) and not whole:
-        whole = math.isfinite(value) and float(value).is_integer()
-        number = int(value) if whole else value  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not whole:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not (kind is float or isinstance(value, numbers.Integral) or float(value).is_integer()):
         raise _other_kind(key, value, Annotated[kind, ranges[0]] if ranges else kind)
+    number: Any = value
     expected = " and ".join(map(str, ranges))
-    beyond_64_bits = not -(2**63) <= number < 2**63
-    if kind is int and beyond_64_bits:
-        raise _unexpected(key, value, "an integer of at most 64 bits")
-    if kind is float and not abs(number) <= FLOAT32_MAX:  # NaN is not
+    if not -math.inf < number < math.inf:  # NaN is not
         raise _unexpected(key, value, f"a finite number {expected}".rstrip())
     if not all(number in each for each in ranges):
         raise _unexpected(key, value, f"a number {expected}" if expected.startswith("above") else expected)
-    # torch accepts no integer beyond 64 bits, but the same number as a float.
-    return number if type(number) in (int, float) and not beyond_64_bits else kind(number)
+    return number if type(number) in (kind, int) else kind(number)
 
 
 def _coerce_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:
@@ -402,8 +378,15 @@ def with_tuples(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def may_be_share(value: Any, hint: Any) -> bool:
-    """Whether a value may contain shares of a run ("10%") in place of env steps, alone or inside a schedule."""
+def in_env_steps(values: Mapping[str, Any], hints: Mapping[str, Any], total_env_steps: int) -> dict[str, Any]:
+    """Keywords with env steps in place of shares of a run ("10%"), where type hints allow shares."""
+    return {
+        name: to_env_steps(value, total_env_steps) if _may_be_share(value, hints.get(name)) else value
+        for name, value in values.items()
+    }
+
+
+def _may_be_share(value: Any, hint: Any) -> bool:
     kinds = kinds_of(hint)
     return Share in kinds if isinstance(value, str) else value is not None and kinds >= SCHEDULE
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from lightning_rl.config.batch_sizes import check_iteration, check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
@@ -34,6 +34,14 @@ NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vecto
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
 PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory of a process with torch, and of one with an environment
 ENOUGH_MB = 4096  # a smaller need is never refused, as free memory may be low for a moment
+
+
+@runtime_checkable
+class Launcher(Protocol):
+    """Runs the training loop of a config, here or elsewhere."""
+
+    def launch(self, config: Config, ckpt_path: Any = None, watch: Any = None) -> None:
+        """Train."""
 
 
 def check_config(config: dict[str, Any]) -> None:
@@ -122,7 +130,8 @@ def _check_evaluation(config: Config) -> None:
 
 def _check_constructors(config: dict[str, Any]) -> None:
     """Check sections against the signatures of their constructors."""
-    from lightning.pytorch import Trainer
+    from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch.loggers import Logger
 
     from lightning_rl.callbacks import RLCheckpoint, StopCallback
     from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
@@ -130,7 +139,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.models.catalog import ModelOptions
 
-    policy_class = _policy_class("policy", config["policy"])
+    policy_class = _policy_class("policy", config["policy"].get("_target_"))
     data_class = _data_class("data", config["data"].get("_target_"))
     if config["data"].get("plan") is None:  # a plan of the user's own may give anything
         check_kind_of_data(policy_class, data_class)
@@ -157,13 +166,15 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_complete("stop", config["stop"], ("return",))
     _check_metrics(config)
     _check_trainer(config, Trainer)
-    launcher = _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER))
+    launcher = _target_class("launcher", config["launcher"].get("_target_", LOCAL_LAUNCHER), Launcher, LOCAL_LAUNCHER)
     config["launcher"] = _coerce_to_constructor("launcher", config["launcher"], launcher, config)
     config["callbacks"] = [
-        _coerce_callback(f"callbacks[{index}]", entry, config) for index, entry in enumerate(config["callbacks"])
+        _coerce_object(f"callbacks[{index}]", entry, "callback", Callback, config)
+        for index, entry in enumerate(config["callbacks"])
     ]
     config["logger"] = {
-        name: _coerce_logger(f"logger.{name}", entry, config) for name, entry in config["logger"].items()
+        name: _coerce_object(f"logger.{name}", entry, "_target_", Logger, config)
+        for name, entry in config["logger"].items()
     }
 
     _check_processes(config)
@@ -177,15 +188,40 @@ def _check_constructors(config: dict[str, Any]) -> None:
         )
 
 
-def _policy_class(key: str, values: Config) -> Any:
-    """The class of a policy's section, which is a policy with the methods that it needs."""
-    target = values.get("_target_")
-    if not isinstance(target, str | type):
+def _target_class(section: str, target: Any, base: type, example: str) -> Any:
+    """The class of a section's `_target_`.
+
+    Raises:
+        ConfigError: it cannot be imported, or does not derive from `base`.
+    """
+    key = f"{section}._target_"
+    coerce(key, target, ImportPath)
+    found = import_object(target) if isinstance(target, str) else target
+    if not (isinstance(found, type) and issubclass(found, base)):
         raise ConfigError(
-            f"{key}._target_={short_repr(target)}; expected an import path, such as lightning_rl.policies.PPO"
+            f"{key}={short_repr(target)} is {short_repr(found)}; expected a subclass of {base.__name__}, such as "
+            f"{example}"
         )
-    found = _target_class(key, target)
-    _check_policy(key, target, found)
+    return found
+
+
+def _data_class(section: str, target: Any) -> Any:
+    from lightning_rl.data.datamodule import RolloutDataModule
+
+    return _target_class(section, target, RolloutDataModule, "lightning_rl.data.datamodule:RolloutDataModule")
+
+
+def _policy_class(section: str, target: Any) -> Any:
+    """The class of a policy's section, which has the methods that it needs."""
+    from lightning_rl.policies import Policy, RandomPolicy, ScriptedPolicy
+
+    found = _target_class(section, target, Policy, "lightning_rl.policies.PPO")
+    learns = section == "policy" or not issubclass(found, RandomPolicy | ScriptedPolicy)
+    if learns and found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
+        raise ConfigError(
+            f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "
+            "compute_actions and learn_on_batch"
+        )
     return found
 
 
@@ -193,7 +229,7 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
     """Coerce a policy's section to the constructor of its class, its exploration and its optimizer included."""
     from lightning_rl.learning.optimiser import check_optimizer
 
-    policy_class = _policy_class(key, values)
+    policy_class = _policy_class(key, values.get("_target_"))
     without = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
     found = _coerce_to_constructor(key, values, policy_class, config, without)
     if found.get("exploration"):
@@ -220,7 +256,7 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
     if "checkpoint" in entry:
         return coerce_keywords(key, entry, {"checkpoint": str, "policy_id": str | None})
     values = {name: value for name, value in entry.items() if name != "data"}
-    policy_class, data = _policy_class(key, values), dict(entry.get("data") or {})
+    policy_class, data = _policy_class(key, values.get("_target_")), dict(entry.get("data") or {})
     found = _coerce_policy(key, values, config)
     kind = kind_of_data(policy_class)
     if kind == "populations":
@@ -300,35 +336,28 @@ def _check_processes(config: Config) -> None:
         )
 
 
-def _coerce_callback(key: str, entry: Any, config: Config) -> Any:
-    """Coerce an entry of `callbacks` to the constructor of its class."""
-    from lightning.pytorch import Callback
+def _coerce_object(key: str, entry: Any, name: str, base: type, config: Config) -> Any:
+    """Coerce an entry that describes an object to the constructor of its class; an object stays as it is.
 
-    named = entry.get("callback", entry.get("_target_")) if isinstance(entry, Mapping) else entry
+    Args:
+        entry: an import path, or a mapping of one and keywords; the path may be that of a function.
+        name: the key of the path in a mapping.
+        base: the class from which a class must derive.
+    """
+    is_mapping = isinstance(entry, Mapping)
+    named = entry.get(name, entry.get("_target_")) if is_mapping else entry
     if type(named) in (int, float, bool, list, dict, type(None)):
-        raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{callback: path, **keywords}}")
-    found = _class_or_maker(key, named, Callback)
-    if not isinstance(entry, Mapping) or not isinstance(found, type):
-        return entry
-    return _coerce_known(key, entry, found, config)
-
-
-def _coerce_logger(key: str, entry: Any, config: Config) -> Any:
-    """Coerce an entry of `logger` to the constructor of its class."""
-    from lightning.pytorch.loggers import Logger
-
-    if type(entry) in (int, float, bool, list, type(None)):
-        raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{_target_: path, **keywords}}")
-    target = entry.get("_target_") if isinstance(entry, Mapping) else entry
-    if target is None:
-        raise ConfigError(
-            f"{key}._target_ is not there: expected {{_target_: path, **keywords}}, got {short_repr(entry)}"
-        )
+        raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{{name}: path, **keywords}}")
+    key_of_path = f"{key}.{name}" if is_mapping else key
     try:
-        found = _class_or_maker(key if target is entry else f"{key}._target_", target, Logger)
+        found = import_object(coerce(key_of_path, named, ImportPath)) if isinstance(named, str) else named
     except ModuleNotFoundError as error:
         raise ConfigError(f"{key} needs a package that is not installed: {error}") from error
-    return _coerce_known(key, entry, found, config) if isinstance(entry, Mapping) else entry
+    fits = issubclass(found, base) if isinstance(found, type) else callable(found) or isinstance(found, base)
+    if not fits:
+        expected = f"a subclass of {base.__module__}.{base.__name__}"
+        raise ConfigError(f"{key_of_path}={short_repr(named)} is {short_repr(found)}; expected {expected}")
+    return _coerce_known(key, entry, found, config) if is_mapping and isinstance(found, type) else entry
 
 
 def _coerce_known(key: str, entry: Config, target: Any, config: Config) -> dict[str, Any]:
@@ -337,51 +366,6 @@ def _coerce_known(key: str, entry: Config, target: Any, config: Config) -> dict[
     given = in_env_steps(entry, hints, config["total_env_steps"])
     found = {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in given.items()}
     return {name: found[name] if given[name] is value else value for name, value in entry.items()}
-
-
-def _class_or_maker(key: str, named: Any, base: type) -> Any:
-    """The subclass of `base` at an import path, or the function there that makes an object; an object stays as it is.
-
-    Raises:
-        ConfigError: it is a class of another kind, or neither a class nor a function nor such an object.
-    """
-    found = import_object(coerce(key, named, ImportPath)) if isinstance(named, str) else named
-    fits = issubclass(found, base) if isinstance(found, type) else callable(found) or isinstance(found, base)
-    if not fits:
-        raise ConfigError(
-            f"{key}={short_repr(named)} is {short_repr(found)}; expected a subclass of "
-            f"{base.__module__}.{base.__name__}"
-        )
-    return found
-
-
-def _target_class(section: str, target: Any) -> Any:
-    """The class of a section's `_target_`."""
-    coerce(f"{section}._target_", target, ImportPath)
-    return import_object(target) if isinstance(target, str) else target
-
-
-def _launcher_class(target: Any) -> Any:
-    """The class of `launcher._target_`."""
-    found = _target_class("launcher", target)
-    if not (isinstance(found, type) and hasattr(found, "launch")):
-        raise ConfigError(
-            f"launcher._target_={short_repr(target)}; expected the path of a launcher, such as {LOCAL_LAUNCHER}"
-        )
-    return found
-
-
-def _data_class(key: str, target: Any) -> Any:
-    """The DataModule class of a section's `_target_`."""
-    from lightning_rl.data.datamodule import RolloutDataModule
-
-    found = _target_class(key, target)
-    if not (isinstance(found, type) and issubclass(found, RolloutDataModule)):
-        raise ConfigError(
-            f"{key}._target_={short_repr(target)}; expected the import path of a RolloutDataModule, such as "
-            "lightning_rl.data.datamodule:RolloutDataModule"
-        )
-    return found
 
 
 def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:
@@ -396,22 +380,6 @@ def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str,
     if found.get("sub_exploration"):
         found["sub_exploration"] = _coerce_exploration(f"{key}.sub_exploration", found["sub_exploration"], config)
     return {name: found.get(name, value) for name, value in given.items()}
-
-
-def _check_policy(key: str, named: Any, found: Any) -> None:
-    """Check that a class is a policy with the required methods."""
-    from lightning_rl.policies import Policy, RandomPolicy, ScriptedPolicy
-
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise ConfigError(
-            f"{key}._target_={short_repr(named)} is {short_repr(found)}; expected a subclass of lightning_rl.Policy"
-        )
-    learns = key == "policy" or not issubclass(found, RandomPolicy | ScriptedPolicy)
-    if learns and found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
-        raise ConfigError(
-            f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "
-            "compute_actions and learn_on_batch"
-        )
 
 
 def _check_metrics(config: Config) -> None:

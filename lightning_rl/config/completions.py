@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.config.directories import DEEPEST, GROUPS, PRIMARY, directories, option_content, option_keys
+from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError
 
 __all__ = ["candidates", "main"]
@@ -78,11 +79,11 @@ def override_candidates(words: Sequence[str], current: str, assigns: bool) -> It
         return
     config = config_of(words)
     if equals:
-        default = _at(config, key)
+        default = value_at(config, key)
         yield from (f"{key}={word}" for word in ("true", "false") if isinstance(default, bool))
         return
     section = key.rpartition(".")[0]
-    held = config if not section else _at(config, section)
+    held = config if not section else value_at(config, section)
     if not section:
         yield from (f"{group}=" for group in GROUPS)
     for name, child in (held if isinstance(held, Mapping) else {}).items():
@@ -137,13 +138,6 @@ def runs() -> Iterator[str]:
         if "config.yaml" in files or len(Path(parent).relative_to(top).parts) >= DEEPEST_RUN:
             children.clear()
         children.sort()
-
-
-def _at(config: Mapping[str, Any], key: str) -> Any:
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 if __name__ == "__main__":

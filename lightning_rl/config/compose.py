@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,6 @@ OPEN_AS_A_WHOLE = (*OPEN, "logger")
 MAIN = f"{PRIMARY}.yaml"
 OPTIONAL = ("experiment",)  # optional groups
 CHOOSE_THE_EXPERIMENT = ("policy", "env", "experiment")
-MOST_LEVELS = 64  # of brackets in an override, as in a config file
 
 
 def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -209,7 +207,6 @@ def complete_config(overrides: Sequence[str]) -> list[str]:
         ConfigError: the value for a group is no choice.
     """
     for override in overrides:
-        check_nesting(override)
         check_group(override)
     overrides = with_own_policies(overrides)
     keys = {key_of(override) for override in overrides}
@@ -309,19 +306,6 @@ def check_choices(overrides: Sequence[str]) -> None:
             )
 
 
-def check_nesting(override: str) -> None:
-    """Refuse an override that is nested so deeply that Hydra's parser could not read it.
-
-    Raises:
-        ConfigError: it has more levels than a config file may have (`trust.check_bounded`).
-    """
-    steps = ((character in "[{(") - (character in "]})") for character in override)
-    if (depth := max(accumulate(steps), default=0)) > MOST_LEVELS:
-        raise ConfigError(
-            f"override {short_repr(override)} has {depth} levels of brackets; expected {MOST_LEVELS} at most"
-        )
-
-
 def check_experiment(overrides: Sequence[str]) -> None:
     """Refuse an experiment that does not exist; as it is optional in the defaults list, Hydra would skip it silently.
 
@@ -350,8 +334,6 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     Raises:
         ConfigError: an override cannot be read.
     """
-    for override in overrides:
-        check_nesting(override)
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:

@@ -143,7 +143,7 @@ def _signature(keywords: Mapping[str, KeywordInSource]) -> yaml.Node:
     """The keywords of a policy's constructor; the marks of their names are lines in its source."""
     pairs = []
     for name, keyword in keywords.items():
-        mark = yaml.Mark(keyword.file, 0, keyword.line - 1, 0, None, None)
+        mark = yaml.Mark(keyword.file, 0, keyword.line - 1, 0, "", 0)
         pairs.append((yaml.ScalarNode("str", name, mark), yaml.compose(yaml.safe_dump(keyword.default))))
     return yaml.MappingNode("map", pairs, pairs[-1][0].start_mark)
 

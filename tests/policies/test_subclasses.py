@@ -19,6 +19,7 @@ from lightning_rl.policies.checkpoints import counters
 from lightning_rl.rllib import PPOTrainer, build_trainer, defaults_of
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.signatures import keywords_of
 from tests.families import each
 from tests.models.parameters import parameter_vector
 from tests.refusals import not_refused
@@ -218,6 +219,23 @@ def test_a_user_s_file_that_builds_a_shipped_class_is_not_the_class_s_own(
     (folder / "a_quick_one.yaml").write_text(content)
     monkeypatch.chdir(tmp_path)
     assert defaults_of("a_quick_one")["policy"]["passes"] == 1 and defaults_of(PPO)["policy"]["passes"] == 10
+
+
+def test_a_user_s_file_begins_with_the_keywords_of_every_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "conf" / "policy"
+    folder.mkdir(parents=True)
+    content = "defaults: [signature/Policy@_here_, _self_]\n_target_: my_pkg:Mine\nepsilon: 0.2\n"
+    (folder / "mine.yaml").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    config = compose_config(["policy=mine", "policy.gamma=0.9", "seed=4"])["policy"]
+    assert (config["gamma"], config["seed"], config["epsilon"]) == (0.9, 4, 0.2)
+    assert config.keys() - {"_target_", "epsilon"} == keywords_of(Policy).keys() - {
+        "observation_space",
+        "action_space",
+        "config",
+    }
 
 
 # -- callbacks --------------------------------------------------------------------------------------------------------

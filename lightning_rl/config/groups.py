@@ -26,7 +26,7 @@ __all__ = ["GROUPS", "PRIMARY", "group_options", "hydra_ready", "is_path", "opti
 
 
 class UserConf(SearchPathPlugin):
-    """Hydra plugin that puts the user's config directories before the package's, and constructors after it."""
+    """Hydra plugin that puts the user's config directories before the package's, and constructors after them."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Change the search path of this package's commands; Hydra calls this for every program."""

@@ -75,8 +75,8 @@ class Kind:
     Args:
         expected: description for messages.
         homes: modules and classes that a file may name without being trusted.
-        base: import path of the class that a class has to derive from; "": any class or function is accepted.
-        other_base: of another class that it may derive from instead.
+        bases: import paths of the classes from one of which a class has to derive; none: any class or function is
+            accepted.
         functions: whether any class or function of a trusted package is accepted, too, as training accepts it: what it
             makes is checked then.
         registries: import paths of mappings (or functions that give them) whose keys are registered names instead of
@@ -85,8 +85,7 @@ class Kind:
 
     expected: str
     homes: tuple[str, ...] = ()
-    base: str = ""
-    other_base: str = ""
+    bases: tuple[str, ...] = ()
     functions: bool = False
     registries: tuple[str, ...] = ()
 
@@ -103,45 +102,45 @@ IN_PRESETS = (
 CATALOG = "lightning_rl.models.catalog:ModelCatalog"
 REGISTERED_ENVS = "lightning_rl.envs.registry:registered_envs"
 
-POLICY = Kind("a subclass of lightning_rl.Policy", OURS, "lightning_rl.policies.policy:Policy")
-MODEL = Kind("a subclass of lightning_rl.models.Model", OURS, "torch.nn:Module", registries=(f"{CATALOG}._models",))
+POLICY = Kind("a subclass of lightning_rl.Policy", OURS, ("lightning_rl.policies.policy:Policy",))
+MODEL = Kind("a subclass of lightning_rl.models.Model", OURS, ("torch.nn:Module",), registries=(f"{CATALOG}._models",))
 DISTRIBUTION = Kind(
     "a subclass of lightning_rl.models.distributions.ActionDistribution",
     OURS,
-    "lightning_rl.models.distributions:ActionDistribution",
+    ("lightning_rl.models.distributions:ActionDistribution",),
     registries=(f"{CATALOG}._dists",),
 )
 PREPROCESSOR = Kind(
     "a subclass of lightning_rl.models.preprocessors.Preprocessor",
     OURS,
-    "lightning_rl.models.preprocessors:Preprocessor",
+    ("lightning_rl.models.preprocessors:Preprocessor",),
     registries=(f"{CATALOG}._preprocessors",),
 )
-EXPLORATION = Kind("a subclass of lightning_rl.exploration.Exploration", OURS, "lightning_rl.exploration:Exploration")
-OPTIMIZER = Kind("a subclass of torch.optim.Optimizer", ("torch.optim",), "torch.optim:Optimizer")
+EXPLORATION = Kind(
+    "a subclass of lightning_rl.exploration.Exploration", OURS, ("lightning_rl.exploration:Exploration",)
+)
+OPTIMIZER = Kind("a subclass of torch.optim.Optimizer", ("torch.optim",), ("torch.optim:Optimizer",))
 LOSS = Kind("a function loss(policy, batch) of a package that you trust")
 ENV = Kind(
     "a registered id, a subclass of gymnasium.Env or of MultiAgentEnv, or another class or function of a package that "
     "you trust",
     OURS,
-    "gymnasium:Env",
-    "lightning_rl.envs.multi_agent.multi_agent_env:MultiAgentEnv",
+    ("gymnasium:Env", "lightning_rl.envs.multi_agent.multi_agent_env:MultiAgentEnv"),
     functions=True,
     registries=("gymnasium:registry", REGISTERED_ENVS),
 )
 WRAPPER = Kind(
     "a subclass of gymnasium.Wrapper or of MultiAgentWrapper, or another class or function of a package that you trust",
     (*OURS, "gymnasium.wrappers"),
-    "gymnasium:Wrapper",
-    "lightning_rl.envs.multi_agent.wrappers:MultiAgentWrapper",
+    ("gymnasium:Wrapper", "lightning_rl.envs.multi_agent.wrappers:MultiAgentWrapper"),
     functions=True,
 )
-DATA = Kind("a subclass of RolloutDataModule", OURS, "lightning_rl.data.datamodule:RolloutDataModule")
-DATASET = Kind("a subclass of torch's IterableDataset", OURS, "torch.utils.data:IterableDataset")
+DATA = Kind("a subclass of RolloutDataModule", OURS, ("lightning_rl.data.datamodule:RolloutDataModule",))
+DATASET = Kind("a subclass of torch's IterableDataset", OURS, ("torch.utils.data:IterableDataset",))
 PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")
 MAPPING = Kind("a function policy_mapping(agent) of a package that you trust")
-MATCHES = Kind("a subclass of lightning_rl.policies.Matches", OURS, "lightning_rl.policies.matches:Matches")
+MATCHES = Kind("a subclass of lightning_rl.policies.Matches", OURS, ("lightning_rl.policies.matches:Matches",))
 SCRIPT = Kind("a function obs -> action of a package that you trust", ("lightning_rl.envs.multi_agent.connect_four",))
 LAUNCHER = Kind(
     "a launcher",
@@ -158,13 +157,13 @@ LOGGER = Kind(
         "lightning.pytorch.loggers.tensorboard",
         "lightning.pytorch.loggers.wandb",
     ),
-    "lightning.pytorch.loggers:Logger",
+    ("lightning.pytorch.loggers:Logger",),
     functions=True,
 )
 CALLBACK = Kind(
     "a subclass of lightning.pytorch.Callback",
     ("lightning_rl.callbacks", "lightning.pytorch.callbacks"),
-    "lightning.pytorch:Callback",
+    ("lightning.pytorch:Callback",),
     functions=True,
 )
 
@@ -344,7 +343,7 @@ class FileTrust:
         if not own and not _under(home, (*kind.homes, *self.trust)):
             raise self.error(self._distrust_message(key, path, home))
         is_class = isinstance(found, type)
-        bases = tuple(object_at(base) for base in (kind.base, kind.other_base) if base)
+        bases = tuple(map(object_at, kind.bases))
         fits = is_class and issubclass(found, bases) if bases else callable(found)
         theirs = not is_class or (_top(home) not in PARTLY and (own or _under(home, self.trust)))
         if not fits and not (kind.functions and users and callable(found) and theirs):

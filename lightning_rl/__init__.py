@@ -12,8 +12,7 @@ from lightning_rl.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from lightning_rl.callbacks import RLCallback
-    from lightning_rl.data.datamodule import RolloutDataModule
-    from lightning_rl.data.replay_datamodule import ReplayDataModule
+    from lightning_rl.data.datamodule import ReplayDataModule, RolloutDataModule
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.envs.multi_agent import MultiAgentEnv
     from lightning_rl.envs.registry import EnvContext, register_env
@@ -150,7 +149,7 @@ _HOMES = {
     "Rainbow": "policies",
     "RandomPolicy": "policies",
     "RecurrentSAC": "policies",
-    "ReplayDataModule": "data.replay_datamodule",
+    "ReplayDataModule": "data.datamodule",
     "RolloutDataModule": "data.datamodule",
     "RolloutWorker": "rollouts.worker_set",
     "SAC": "policies",

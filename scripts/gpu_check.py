@@ -353,7 +353,7 @@ def time_updates(rows: Rows, side: str, policy: Any, buffer: Any, device: str, s
     import torch
 
     from lightning_rl.data.device_transfer import to_device
-    from lightning_rl.data.plans import Draw
+    from lightning_rl.data.draws import Draw
 
     generator, place = np.random.default_rng(0), torch.device(device)
 

@@ -23,8 +23,7 @@ from lightning.pytorch import Callback, Trainer, callbacks, seed_everything
 from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
 from lightning.pytorch.loggers import CSVLogger
 
-from lightning_rl import DQN, PPO, EnvCreator, RolloutDataModule
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl import DQN, PPO, EnvCreator, ReplayDataModule, RolloutDataModule
 
 PAGE = Path(__file__).parents[1] / "docs" / "lightning_tools.md"
 BEGIN, END = "<!-- table: scripts/lightning_table.py -->\n", "<!-- end of the table -->\n"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.data.population_datamodule import evaluate_perturbations
+from lightning_rl.data.population_source import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import FullyConnectedNetwork

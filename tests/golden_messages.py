@@ -30,8 +30,7 @@ from math import nan, inf
 from typing import Annotated, Literal
 import gymnasium as gym
 from lightning_rl.callbacks import RLCheckpoint, StopCallback
-from lightning_rl.data import RolloutDataModule
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayDataModule, RolloutDataModule
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import import_object
 from lightning_rl.exploration import EpsilonGreedy, SoftQ

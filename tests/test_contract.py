@@ -18,7 +18,7 @@ from lightning_rl.config import compose_config
 from lightning_rl.config.check import check_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.data.population_datamodule import evaluate_perturbations
+from lightning_rl.data.population_source import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.learning.metrics import Metrics

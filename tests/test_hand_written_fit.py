@@ -16,8 +16,7 @@ from lightning_rl import build_policy
 from lightning_rl.callbacks import MetricsCallback, RLCheckpoint
 from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data import RolloutDataModule
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayDataModule, RolloutDataModule
 from lightning_rl.errors import CheckpointError, ConfigError, import_path
 from lightning_rl.policies import A2C, DQN, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker

@@ -15,8 +15,7 @@ import yaml
 from lightning_rl import build_policy
 from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config.groups import shipped_conf
-from lightning_rl.data import RolloutDataModule
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayDataModule, ReplayFeed, RolloutDataModule
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import import_object
 from lightning_rl.exploration import STRATEGIES, EpsilonGreedy
@@ -118,7 +117,7 @@ def test_a_constructor_refuses_values_outside_of_its_annotations():
 def test_whole_floats_become_integers_where_these_belong():
     policy = PPO(OBS, ACTIONS, passes=2.0, model={"fcnet_hiddens": [8.0]})
     assert (policy.passes, type(policy.passes)) == (2, int)
-    assert ReplayDataModule({"id": "CartPole-v1"}, capacity=1e5).capacity == 100_000
+    assert ReplayFeed(capacity=1e5).capacity == 100_000
     algorithm = Algorithm("ppo", "CartPole-v1", config={"total_env_steps": 1e4, "workers": {"fragment_length": 8.0}})
     assert repr(algorithm.config["total_env_steps"]) == "10000"
     assert repr(algorithm.config["workers"]["fragment_length"]) == "8"

@@ -73,7 +73,8 @@ class ProgressBar(LightningProgressBar):
         self._first_step = int(pl_module.env_steps)
         self._first_gradient_step = int(pl_module.gradient_steps)
         self._policies = list(getattr(pl_module, "policies_to_train", ()))
-        self._warming_up = hasattr(getattr(trainer, "datamodule", None), "ratio")  # of a replay DataModule
+        source = getattr(getattr(trainer, "datamodule", None), "source", None)
+        self._warming_up = hasattr(source, "ratio")  # of gradient steps to env steps, of a replay feed
         self._evaluation_seconds, self._drawn_at, self._line = 0.0, -LINE_SECONDS, ""
         bar = [BarColumn(shutil.get_terminal_size().columns // 10)] if self.total else []
         rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")

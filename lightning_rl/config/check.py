@@ -28,7 +28,6 @@ __all__ = ["check_config"]
 
 Config = Mapping[str, Any]
 
-NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
@@ -140,9 +139,9 @@ def _check_constructors(config: dict[str, Any]) -> None:
     from lightning_rl.models.catalog import ModelOptions
 
     policy_class = _policy_class("policy", config["policy"].get("_target_"))
-    data_class = _data_class("data", config["data"].get("_target_"))
+    source = _source_class("data", config["data"].get("_target_"))
     if config["data"].get("plan") is None:  # a plan of the user's own may give anything
-        check_kind_of_data(policy_class, data_class)
+        check_kind_of_data(policy_class, source)
 
     _coerce_section(config, "evaluation", EVALUATION.hints)
     _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
@@ -159,7 +158,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
         section = "evaluation.env"
         config["evaluation"]["env"] = _coerce_values(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
         _check_complete(section, config["evaluation"]["env"], ("id",))
-    config["data"] = _coerce_to_constructor("data", config["data"], data_class, config, NOT_DATA)
+    config["data"] = _coerce_to_constructor("data", config["data"], source, config)
     _coerce_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
     stop = hints_of(StopCallback, StopSection, without=NOT_STOP)
     _coerce_section(config, "stop", stop)
@@ -205,10 +204,11 @@ def _target_class(section: str, target: Any, base: type, example: str) -> Any:
     return found
 
 
-def _data_class(section: str, target: Any) -> Any:
-    from lightning_rl.data.datamodule import RolloutDataModule
+def _source_class(section: str, target: Any) -> Any:
+    """The class of a section's `_target_`, a source."""
+    from lightning_rl.data.source import Source
 
-    return _target_class(section, target, RolloutDataModule, "lightning_rl.data.datamodule:RolloutDataModule")
+    return _target_class(section, target, Source, "lightning_rl.data.source:SyncSource")
 
 
 def _policy_class(section: str, target: Any) -> Any:
@@ -251,7 +251,7 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
         own = {name: value for name, value in entry.items() if name != "spaces_of"}
         return {**_coerce_entry(key, own, config), "spaces_of": agent}
     from lightning_rl.data.kinds_of_data import kind_of_data
-    from lightning_rl.data.replay_datamodule import ReplayDataModule
+    from lightning_rl.data.replay_feed import ReplayFeed
 
     if "checkpoint" in entry:
         return coerce_keywords(key, entry, {"checkpoint": str, "policy_id": str | None})
@@ -264,14 +264,14 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
     if kind != "transitions":
         return found
     target, planned = data.get("_target_"), config["data"].get("plan") is not None
-    if planned and (not data or _data_class(f"{key}.data", target) is not ReplayDataModule):
+    if planned and (not data or _source_class(f"{key}.data", target) is not ReplayFeed):
         return found  # a plan of the user's own may give anything
-    if _data_class(f"{key}.data", target) is not ReplayDataModule:
+    if _source_class(f"{key}.data", target) is not ReplayFeed:
         raise ConfigError(
             f"{key}.data._target_={short_repr(target)}; several agents learn from a replay buffer each: expected "
-            "lightning_rl.data.replay_datamodule:ReplayDataModule"
+            "lightning_rl.data.replay_feed:ReplayFeed"
         )
-    return {**found, "data": _coerce_to_constructor(f"{key}.data", data, ReplayDataModule, config, NOT_DATA)}
+    return {**found, "data": _coerce_to_constructor(f"{key}.data", data, ReplayFeed, config)}
 
 
 def _check_meant_for(key: str, optimizer: str, keywords: Config) -> None:

@@ -35,7 +35,7 @@ __all__ = [
 TAKEN_BY = {
     "env": "lightning_rl.envs.creator:EnvCreator",
     "checkpoint": "lightning_rl.callbacks.checkpoint:RLCheckpoint",
-    "data": "lightning_rl.data.datamodule:RolloutDataModule",
+    "data": "lightning_rl.data.source:SyncSource",
     "trainer": "lightning.pytorch:Trainer",
 }
 

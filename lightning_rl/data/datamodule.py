@@ -1,6 +1,7 @@
-"""The DataModule of rollouts: environments, workers, evaluation, the episode window. Lightning saves and restores it.
+"""The DataModule: environments, workers, source and feeds, evaluation, the episode window.
 
-State lies here and not in a loader, because Lightning drops a loader's state when it resumes from an epoch's end.
+Lightning saves and restores it. State lies here and not in a loader, because Lightning drops a loader's state when it
+resumes from an epoch's end.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ import logging
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.metrics import ensure_metrics_callback
-from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
+from lightning_rl.data.datasets import EvaluationDataset
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import (
@@ -28,12 +28,12 @@ from lightning_rl.data.evaluator import (
     evaluation_workers,
     longest_evaluated,
 )
-from lightning_rl.data.kinds_of_data import check_kind_of_data
-from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.data.policy_feeds import PolicyFeeds
+from lightning_rl.data.replay_feed import ReplayFeed
+from lightning_rl.data.source import Source, SyncSource
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file, short_repr
+from lightning_rl.errors import ConfigError, count_in_file, number_in_file
 from lightning_rl.learning.protocols import check_callbacks
 from lightning_rl.models.filters import ReturnNormaliser
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
@@ -42,11 +42,10 @@ from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, Work
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.schema.ranges import Count, Seed
-from lightning_rl.schema.signatures import ImportPath, check_keywords
+from lightning_rl.schema.ranges import Seed
+from lightning_rl.schema.signatures import check_keywords
 
-__all__ = ["EpisodeWindow", "RolloutDataModule"]
-
+__all__ = ["EpisodeWindow", "ReplayDataModule", "RolloutDataModule"]
 
 log = logging.getLogger(__name__)
 
@@ -130,28 +129,18 @@ class RolloutDataModule(LightningDataModule):
             "auto": `longest_evaluated`; `None`: never), env (keywords of another `EnvCreator`; `None`: as in training),
             num_workers (Ray processes for evaluation only; 0: in this process), parallel (whether training goes on
             meanwhile).
-        dataset: import path or class of the training dataset, called with (datamodule, policy).
-        fragments_per_batch: fragments that each environment gives to a training batch, one after the other; a batch is
-            then `fragments_per_batch` × workers × environments columns `[T, B, …]`.
-        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
-            training batches; `None`: `parallel_rollouts`.
+        source: runs the workers, and says what an iteration learns from: a `SyncSource`, `AsyncSource`,
+            `GradientSource`, `PopulationSource` or `ReplayFeed`; `None`: a `SyncSource` of the `keywords`.
         seed: the seeds of all workers are derived from it.
         callbacks: objects whose episode and sample hooks the workers call.
+        keywords: of `SyncSource`: dataset, fragments_per_batch, plan.
+
+    Attributes:
+        feeds: of several agents: policy id → `ReplayFeed`, for each policy that learns from replay.
 
     Raises:
         ConfigError: a number is out of range, or a key is unknown.
     """
-
-    feeds: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"  # what policies learn from
-    reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read the column "action_logp"
-    default_plan: ClassVar[Any] = staticmethod(parallel_rollouts)
-    runs_ahead: ClassVar[bool] = False  # whether worker processes go on while the policy learns
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        """Let a subclass's constructor check its keywords."""
-        super().__init_subclass__(**keywords)
-        if "__init__" in vars(cls):
-            cls.__init__ = check_keywords("data")(cls.__init__)
 
     @check_keywords("data")
     def __init__(
@@ -159,15 +148,18 @@ class RolloutDataModule(LightningDataModule):
         env: Any,
         workers: WorkerOptions | None = None,
         evaluation: EvaluationOptions | None = None,
+        source: Source | None = None,
         *,
-        dataset: ImportPath = PlanDataset,
-        fragments_per_batch: Count = 1,
-        plan: ImportPath | None = None,
         seed: Seed = 0,
         callbacks: Sequence[Any] = (),
+        **keywords: Any,
     ) -> None:
         super().__init__()
         self.env = EnvCreator.from_spec(env)
+        if source is not None and keywords:
+            kind = type(source).__name__
+            raise ConfigError(f"data.{min(keywords)} beside a source: give it to {kind}, if it has that keyword")
+        self.source = SyncSource(**keywords) if source is None else source
         self.worker_options = dict(workers or {})
         self.num_workers = int(self.worker_options.pop("num_workers", 0))
         self._logical: int | None = self.worker_options.pop("logical_workers", None)
@@ -178,8 +170,8 @@ class RolloutDataModule(LightningDataModule):
             )
         self.act_on: str = self.worker_options.pop("act_on", "cpu")
         if self.worker_options.get("record_logp") is None:
-            self.worker_options["record_logp"] = self.reads_logp
-        elif self.reads_logp and not self.worker_options["record_logp"]:
+            self.worker_options["record_logp"] = self.source.reads_logp
+        elif self.source.reads_logp and not self.worker_options["record_logp"]:
             raise ConfigError(
                 "workers.record_logp=false: on-policy losses read how likely actions were; leave it null, or use "
                 "data=replay"
@@ -189,19 +181,7 @@ class RolloutDataModule(LightningDataModule):
         self.seed, self.callbacks = seed, tuple(callbacks)
         every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
-        self.dataset = dataset_at(dataset)
-        self.fragments_per_batch = fragments_per_batch
-        self._has_own_plan = plan is not None  # which may give any kind of data
-        self.plan: Any = plan_at(self.default_plan if plan is None else plan)
-        if fragments_per_batch > 1:
-            if plan is not None:
-                raise ConfigError(
-                    f"data.fragments_per_batch={fragments_per_batch} with data.plan: the plan decides what a batch is; "
-                    "leave one of them out"
-                )
-            self.plan = partial(parallel_rollouts, fragments_per_batch=fragments_per_batch)
-        self.policy_feeds = PolicyFeeds()  # of several agents; a replay buffer each for those that learn from one
-        self.learner_policy: Any = None  # the policy that learns; `None`: the one that the Trainer trains
+        self.feeds = PolicyFeeds(self)
         self.workers: Any = None
         self._left_at: dict[str, Any] = {}  # the positions of workers that an exception stopped
         self.evaluator: Evaluator | None = None
@@ -210,6 +190,7 @@ class RolloutDataModule(LightningDataModule):
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
         self._collected_at = 0
+        self.source.attach(self)
 
     def __repr__(self) -> str:
         workers = f"num_workers={self.num_workers}, envs_per_worker={self.worker_options['num_envs']}"
@@ -228,41 +209,35 @@ class RolloutDataModule(LightningDataModule):
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
-            check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
-            if not self._has_own_plan:
-                check_kind_of_data(type(policy), type(self))
+            callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]  # pyright: ignore
+            check_callbacks(callbacks)
+            self.source.prepare(policy)
+            self.feeds.prepare(policy)
             ensure_metrics_callback(self.trainer)
-            self.policy_feeds.setup(self.trainer, policy)
+            if self.epochs not in callbacks:
+                callbacks.insert(0, self.epochs)
             if self.workers is None:
                 self.workers = self._training_workers(policy)
                 if self._left_at:
                     self.workers.load_state_dict(self._left_at)
-            callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-            if self.epochs not in callbacks:
-                callbacks.insert(0, self.epochs)
+                self.source.start()
         evaluates = stage != "fit" or self.trainer.limit_val_batches != 0
         if self.evaluator is None and evaluates:
             self.evaluator = self._make_evaluator(policy)
 
     def train_dataloader(self) -> Any:
         """The sized dataset itself, because a DataLoader would draw from the global generator at each `iter`."""
-        return self.dataset(self, self._policy())
+        return self.source.dataset(self, self._policy())
 
-    def training_batches(self, policy: Any) -> Iterator[Any]:
-        """The items of the training dataset: a batch of the plan is one iteration."""
-        return self.feed(record_times(self.plan(self.workers, policy), self.record_time))
-
-    def feed(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches of a plan, in which each policy of several agents finds what it learns from."""
-        return map(self.policy_feeds.feed, batches)
+    def iterations(self, policy: Any) -> Iterator[Any]:
+        """The items of the training dataset, in which each policy of several agents finds what it learns from."""
+        return map(self.feeds.feed, self.source.iterations(policy))
 
     def val_dataloader(self) -> Any:
         """One evaluation."""
         return EvaluationDataset(self.evaluate)
 
-    def test_dataloader(self) -> Any:
-        """One evaluation."""
-        return EvaluationDataset(self.evaluate)
+    test_dataloader = val_dataloader
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Copy a batch, to a GPU through pinned memory; Lightning calls this with every item of a dataset."""
@@ -271,8 +246,8 @@ class RolloutDataModule(LightningDataModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where all ranks' workers are, with the episodes that run, and the episode window; plain data and tensors."""
-        state: dict[str, Any] = {"episode_window": self.episode_window.state_dict()}
+        """Where all ranks' workers are, the episode window, source and feeds; plain data and tensors."""
+        state: dict[str, Any] = {"episode_window": self.episode_window.state_dict(), **self.source.state_dict()}
         if self.workers is not None:
             state["workers"] = merge_ranks(self.workers.state_dict())
         if self.evaluator is not None:
@@ -280,7 +255,7 @@ class RolloutDataModule(LightningDataModule):
             state["evaluation_workers"] = merge_ranks({} if own is None else own.state_dict())
         followed = {name: each.returns.state_dict() for name, each in return_normalisers(self._policy())}
         state["running_returns"] = all_gather_objects(followed)
-        if fed := self.policy_feeds.state_dict():
+        if fed := self.feeds.state_dict():
             state["policies"] = fed
         return state
 
@@ -291,11 +266,12 @@ class RolloutDataModule(LightningDataModule):
             self.workers.load_state_dict(state_dict["workers"])
         if self.evaluation_workers is not None and "evaluation_workers" in state_dict:
             self.evaluation_workers.load_state_dict(state_dict["evaluation_workers"])
-        rank, of_ranks = 0 if self.trainer is None else self.trainer.global_rank, state_dict.get("running_returns", [])
-        for name, each in return_normalisers(self._policy()) if rank < len(of_ranks) else ():
-            if name in of_ranks[rank]:
-                each.returns.load_state_dict(of_ranks[rank][name])
-        self.policy_feeds.load_state_dict(state_dict.get("policies", {}))
+        of_ranks = state_dict.get("running_returns", [])
+        for name, each in return_normalisers(self._policy()) if self.rank < len(of_ranks) else ():
+            if name in of_ranks[self.rank]:
+                each.returns.load_state_dict(of_ranks[self.rank][name])
+        self.source.load_state_dict(state_dict)
+        self.feeds.load_state_dict(state_dict.get("policies", {}))
 
     def on_exception(self, exception: BaseException) -> None:
         """Stop the workers, because Lightning runs no teardown after an exception; the next fit's go on from there."""
@@ -331,7 +307,7 @@ class RolloutDataModule(LightningDataModule):
         waits = limit == "auto" and not self.evaluation_env.time_limit and not self.episode_window.lengths
         if waits and not self._warned and (steps := self._policy().env_steps):
             self._warned = True
-            of_each = steps // self._running_episodes()
+            of_each = steps // self.running_episodes
             warnings.warn(
                 f"no training episode has ended in {steps:,} env steps ({of_each:,} of each environment), and "
                 f"{self.env.name!r} declares no time limit: evaluations cut episodes after "
@@ -374,28 +350,26 @@ class RolloutDataModule(LightningDataModule):
             "rollout/staleness": float(self._policy().iterations - 1 - self._collected_at),
             "time/collect_s": seconds,
             **self.workers.get_health(),
-            **self.policy_feeds.metrics(),
+            **self.source.pop_metrics(),
+            **self.feeds.metrics(),
         }
 
     def force_reset(self) -> None:
-        """Let the next fragments start with a seeded reset."""
+        """Let the next fragments start with a seeded reset; what is in flight is discarded."""
+        self.source.force_reset()
         if self.workers is not None:
             self.workers.force_reset()
-        self.policy_feeds.force_reset()
+        self.feeds.force_reset()
 
     def describe_loss(self) -> str:
         """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
-        if self.runs_ahead and self.num_workers:
+        if self.source.runs_ahead and self.num_workers:
             return "what worker processes have in flight is lost, and their episodes begin anew"
         found = [reason for reason in self.workers.foreach_worker(lambda worker: worker.describe_loss()) if reason]
         if self.evaluation["parallel"]:
             found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")
         return "; ".join(dict.fromkeys(found))
 
-    def _running_episodes(self) -> int:
-        """How many environments run at a time, of all ranks."""
-        ranks = 1 if self.trainer is None else self.trainer.world_size
-        return logical_workers(self._logical, self.num_workers, ranks) * self.worker_options["num_envs"]
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` once `stopping()`: in evaluations at once, in waits for processes after seconds."""
@@ -405,6 +379,7 @@ class RolloutDataModule(LightningDataModule):
 
     def stop(self) -> None:
         """Close all environments and processes; safe to call again."""
+        self.source.stop()
         sets = [workers for workers in (self.evaluation_workers, self.workers) if workers is not None]
         # The set that owns the Ray session is stopped last.
         for workers in sorted(sets, key=lambda workers: getattr(workers, "owns_ray", False)):
@@ -413,21 +388,37 @@ class RolloutDataModule(LightningDataModule):
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def _policy(self) -> Any:
-        if self.learner_policy is not None:
-            return self.learner_policy
         assert self.trainer is not None
         return self.trainer.lightning_module
 
+    @property
+    def rank(self) -> int:
+        """The number of this process among those that learn."""
+        return 0 if self.trainer is None else self.trainer.global_rank
+
+    @property
+    def ranks(self) -> int:
+        """How many processes learn."""
+        return 1 if self.trainer is None else self.trainer.world_size
+
+    def logical_workers(self, ranks: int | None = None) -> int:
+        """How many logical workers all ranks have together; of so many ranks, or of those that there are."""
+        return logical_workers(self._logical, self.num_workers, self.ranks if ranks is None else ranks)
+
+    @property
+    def running_episodes(self) -> int:
+        """How many environments run at a time, of all ranks."""
+        return self.logical_workers() * self.worker_options["num_envs"]
+
     def _training_workers(self, policy: Any) -> Any:
-        assert self.trainer is not None
-        rank, ranks = self.trainer.global_rank, self.trainer.world_size
-        logical = logical_workers(self._logical, self.num_workers, ranks)
-        self._check_memory(policy, len(range(rank, logical, ranks)))
+        logical = self.logical_workers()
+        indices = list(range(self.rank, logical, self.ranks))
+        self._check_memory(policy, len(indices))
         return make_worker_set(
             self.env,
             self.acting_policy(policy),
-            num_workers=-(-self.num_workers // ranks),
-            worker_indices=list(range(rank, logical, ranks)),
+            num_workers=-(-self.num_workers // self.ranks),
+            worker_indices=indices,
             logical_workers=logical,
             seed=self.seed,
             callbacks=self.callbacks,
@@ -437,7 +428,7 @@ class RolloutDataModule(LightningDataModule):
     def _check_memory(self, policy: Any, workers: int) -> None:
         """Refuse fragments that do not fit into this machine's memory."""
         steps, envs = self.worker_options.get("fragment_length", 128), self.worker_options["num_envs"]
-        rows = self.fragments_per_batch * workers * envs * (steps + 1)
+        rows = self.source.fragments_per_batch * workers * envs * (steps + 1)
         needed = estimated_bytes(policy.observation_space, policy.action_space, rows)
         if needed > max(ENOUGH, free := available_bytes()):
             raise ConfigError(
@@ -446,8 +437,7 @@ class RolloutDataModule(LightningDataModule):
             )
 
     def _make_evaluator(self, policy: Any) -> Evaluator:
-        assert self.trainer is not None
-        place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
+        place = {"seed": self.seed, "rank": self.rank, "ranks": self.ranks}
         limit = longest_evaluated(self.evaluation["max_episode_steps"], self.evaluation_env)
         options = {**self.evaluation, "max_episode_steps": limit}
         workers, episodes = evaluation_workers(
@@ -462,33 +452,25 @@ class RolloutDataModule(LightningDataModule):
         return policy if here and self.trainer.precision not in ("bf16-true", "16-true") else policy.copy_for_acting()
 
 
-def dataset_at(named: Any) -> Callable[..., Any]:
-    """The class of the training dataset, from itself or its import path.
+class ReplayDataModule(RolloutDataModule):
+    """A `RolloutDataModule` whose source is a `ReplayFeed`.
 
-    Raises:
-        ConfigError: it is something else.
+    Args:
+        env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
+        keywords: of `ReplayFeed`.
     """
-    found = import_object(named) if isinstance(named, str) else named
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, Iterable)):
-        raise ConfigError(
-            f"data.dataset={short_repr(named)}; expected the import path of a subclass of torch's IterableDataset, "
-            "called with (datamodule, policy)"
-        )
-    return found
 
-
-def plan_at(named: Any) -> Callable[..., Any]:
-    """The generator function of an execution plan, from itself or its import path.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    found = import_object(named) if isinstance(named, str) else named
-    if not callable(found) or isinstance(found, type):
-        raise ConfigError(
-            f"data.plan={short_repr(named)}; expected the import path of a generator function plan(workers, policy)"
-        )
-    return found
+    def __init__(
+        self,
+        env: Any,
+        workers: Any = None,
+        evaluation: Any = None,
+        *,
+        seed: Any = 0,
+        callbacks: Any = (),
+        **keywords: Any,
+    ) -> None:
+        super().__init__(env, workers, evaluation, ReplayFeed(**keywords), seed=seed, callbacks=callbacks)
 
 
 def return_normalisers(policy: Any) -> list[tuple[str, ReturnNormaliser]]:

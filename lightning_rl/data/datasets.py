@@ -27,7 +27,7 @@ class PlanDataset(IterableDataset[Any]):
     The plan goes on from one epoch to the next, so that training does not depend on when evaluations take place.
 
     Args:
-        datamodule: `datamodule.training_batches(policy)` gives the items.
+        datamodule: `datamodule.iterations(policy)` gives the items.
         policy: that learns.
     """
 
@@ -35,9 +35,9 @@ class PlanDataset(IterableDataset[Any]):
         self.datamodule, self.policy = datamodule, policy
         self._running: Iterator[Any] | None = None
 
-    def training_batches(self) -> Iterator[Any]:
+    def iterations(self) -> Iterator[Any]:
         """The items; begun again where they end."""
-        return self.datamodule.training_batches(self.policy)
+        return self.datamodule.iterations(self.policy)
 
     def __len__(self) -> int:
         return ENDLESS
@@ -50,13 +50,12 @@ class PlanDataset(IterableDataset[Any]):
     def _repeat(self) -> Iterator[Any]:
         while True:
             count = 0
-            for item in self.training_batches():
+            for item in self.iterations():
                 count += 1
                 yield item
             if not count:
-                raise ConfigError(
-                    f"the execution plan of {type(self.datamodule).__name__} ended without giving a batch: data.plan"
-                )
+                name = type(self.datamodule.source).__name__
+                raise ConfigError(f"the execution plan of {name} ended without giving a batch: data.plan")
 
 
 class EvaluationDataset(IterableDataset[SampleBatch]):

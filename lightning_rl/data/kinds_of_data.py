@@ -9,12 +9,12 @@ from lightning_rl.errors import ConfigError
 __all__ = ["SERVE_SEVERAL_AGENTS", "check_kind_of_data", "kind_of_data"]
 
 SERVE_SEVERAL_AGENTS = (
-    "lightning_rl.data.datamodule:RolloutDataModule",
-    "lightning_rl.data.async_datamodule:AsyncDataModule",
-    "lightning_rl.data.gradient_datamodule:GradientDataModule",
-    "lightning_rl.data.replay_datamodule:ReplayDataModule",
+    "lightning_rl.data.source:SyncSource",
+    "lightning_rl.data.async_source:AsyncSource",
+    "lightning_rl.data.gradient_source:GradientSource",
+    "lightning_rl.data.replay_feed:ReplayFeed",
 )
-"""Import paths of the DataModules that feed several agents."""
+"""Import paths of the sources that serve several agents; of a `ReplayFeed`, each policy has its own."""
 
 KINDS_OF_DATA = {
     "rollouts": "rollouts of its own policy",
@@ -30,19 +30,17 @@ def kind_of_data(policy_class: type) -> str:
     return "populations" if getattr(policy_class, "evolves", False) else "rollouts"
 
 
-def check_kind_of_data(policy_class: Any, data_class: Any) -> None:
-    """Check that policies of a class learn from the kind of data that a DataModule feeds.
+def check_kind_of_data(policy_class: Any, source_class: Any) -> None:
+    """Check that policies of a class learn from the kind of data that a source gives.
 
-    `config/check.py` calls it for every composed config, and `RolloutDataModule.setup` for DataModules that are made in
-    Python, both unless the user has given a plan. Pipelines that cannot serve another kind whatever the plan call it
-    themselves.
+    `config/check.py` calls it for every composed config, and `Source.prepare` for sources that are made in Python.
 
     Raises:
         ConfigError: they learn from another kind; names the pipeline to use.
     """
     needed = kind_of_data(policy_class)
-    if data_class.feeds != needed:
+    if source_class.gives != needed:
         raise ConfigError(
-            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {data_class.__name__} feeds "
-            f"{KINDS_OF_DATA[data_class.feeds]}: use data={getattr(policy_class, 'data', 'on_policy')}"
+            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {source_class.__name__} gives "
+            f"{KINDS_OF_DATA[source_class.gives]}: use data={getattr(policy_class, 'data', 'on_policy')}"
         )

@@ -1,8 +1,8 @@
 """The operators of execution plans: small generators that a plan composes in a few lines.
 
 A plan is an iterator of training batches; what RLlib's execution plans and policy optimizers did with actor iterators
-is plain Python here. The plan of a kind of learning lies beside its DataModule: `replay_datamodule.store_and_replay`,
-`apex_datamodule.receive_and_replay`, `async_datamodule.batches_as_they_come`, `population_datamodule.populations`.
+is plain Python here. The plan of a kind of learning lies beside its source: `replay_feed.store_and_replay`,
+`sharded_feed.receive_and_replay`, `async_source.batches_as_they_come`, `population_source.populations`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import Any
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.worker_results import WorkerResult
@@ -19,32 +19,16 @@ from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
 __all__ = [
     "NOT_READY",
-    "Draw",
     "async_gradients",
     "concat_batches",
     "concurrently",
-    "env_steps",
     "for_each",
     "parallel_rollouts",
     "record_times",
-    "replay",
-    "store_to_replay_buffer",
     "take",
 ]
 
 NOT_READY: Any = object()  # an operator yields it when it has no item yet (a replay buffer before learning starts)
-
-
-class Draw(NamedTuple):
-    """Rows for one or more gradient steps.
-
-    Attributes:
-        rows: batches of equal size, one after the other.
-        steps: number of the batches.
-    """
-
-    rows: SampleBatch
-    steps: int = 1
 
 
 def parallel_rollouts(
@@ -97,26 +81,6 @@ def async_gradients(workers: Any, policy: Any) -> Iterator[WorkerResult]:
             workers.submit(worker_index, methodcaller("contribute"))
         if (result := workers.next_result()) is not None:
             yield result
-
-
-def store_to_replay_buffer(batches: Iterable[SampleBatch], buffer: Any) -> Iterator[SampleBatch]:
-    """The batches, each after it has been added to the buffer.
-
-    Args:
-        batches: what `buffer.add_batch` takes.
-        buffer: a `LocalReplayBuffer`.
-    """
-    for batch in batches:
-        if batch is not NOT_READY:
-            buffer.add_batch(batch)
-        yield batch
-
-
-def replay(buffer: Any, policy_id: str | None = None) -> Iterator[Any]:
-    """Draws from a `LocalReplayBuffer` without end; NOT_READY while it gives nothing."""
-    while True:
-        batch = buffer.replay(policy_id)
-        yield NOT_READY if batch is None else batch
 
 
 def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[SampleBatch]:

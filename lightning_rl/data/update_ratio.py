@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
-
-from lightning_rl.errors import ConfigError
 
 __all__ = ["UpdateRatio"]
 
@@ -24,19 +21,9 @@ class UpdateRatio:
     Attributes:
         offset: environment steps that were taken before counting started.
         taken: gradient steps since then.
-
-    Raises:
-        ConfigError: a number is out of range.
     """
 
     def __init__(self, training_intensity: float = 1.0, learning_starts: int = 0) -> None:
-        if not 0 < training_intensity < math.inf:
-            raise ConfigError(
-                f"data.training_intensity={training_intensity}; expected a finite number above 0, gradient steps per "
-                "env step: 1 takes one for each"
-            )
-        if learning_starts < 0:
-            raise ConfigError(f"data.learning_starts={learning_starts}; expected 0 or more env steps")
         self._steps, self._every = Fraction(str(training_intensity)).as_integer_ratio()
         self.learning_starts, self.offset, self.taken = learning_starts, 0, 0
 

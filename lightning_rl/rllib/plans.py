@@ -19,7 +19,6 @@ from lightning_rl.data.plans import (
     concurrently,
     for_each,
     parallel_rollouts,
-    replay,
     take,
 )
 from lightning_rl.data.policy_feeds import trained_policies
@@ -112,8 +111,14 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync") -> LocalIterator:
 
 
 def Replay(*, local_buffer: Any, policy_id: str | None = None) -> LocalIterator:  # noqa: N802
-    """Draws from a `LocalReplayBuffer`."""
-    return LocalIterator(replay(local_buffer, policy_id))
+    """Draws from a `LocalReplayBuffer` without end; NOT_READY while it gives nothing."""
+
+    def draws() -> Iterator[Any]:
+        while True:
+            batch = local_buffer.replay(policy_id)
+            yield NOT_READY if batch is None else batch
+
+    return LocalIterator(draws())
 
 
 def Concurrently(  # noqa: N802
@@ -128,7 +133,7 @@ def Concurrently(  # noqa: N802
 
 
 class StoreToReplayBuffer:
-    """Puts what comes by into a `LocalReplayBuffer`.
+    """Adds batches to a `LocalReplayBuffer`.
 
     Args:
         local_buffer: the buffer.
@@ -310,10 +315,10 @@ class PlannedDataset(PlanDataset):
 
     def __init__(self, datamodule: Any, policy: Any) -> None:
         super().__init__(datamodule, policy)
-        self.plan: ClassicPlan = datamodule.plan
+        self.plan: ClassicPlan = datamodule.source.plan
         self.workers = PlanWorkers(datamodule.workers, policy, datamodule)
 
-    def training_batches(self) -> Iterator[Callable[[], Any]]:
+    def iterations(self) -> Iterator[Callable[[], Any]]:
         """Each goes on with the plan."""
         while True:
             yield functools.partial(next, self.plan(self.workers))

@@ -1,4 +1,4 @@
-"""Builds the policies and the DataModule of a run in an environment with several agents."""
+"""Builds the policies of a run in an environment with several agents, and says what each learns from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.envs.multi_agent import AgentLayout
 
-__all__ = ["build_datamodule", "build_policy", "check_one_agent", "default_policies"]
+__all__ = ["build_policy", "check_one_agent", "default_policies", "sources"]
 
 ENV_STEPS_OF_ITERATION = 32  # least number where all policies replay; an iteration costs as much as some gradient steps
 SHARED = "shared"  # the id of the policy of all agents, where they have the same spaces
@@ -122,25 +122,21 @@ def _check_that_agents_meet(env: EnvCreator) -> None:
         packed.close()
 
 
-def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping[str, Any], **keywords: Any) -> Any:
-    """The DataModule of the run's own pipeline, with a replay buffer for each policy that learns from one.
+def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config with the source that collects for all policies, and a feed for each policy that learns from replay.
 
     Args:
         config: of the run.
-        env: the environment.
         policy: a `MultiAgentPolicy`.
         data: id → `data` section.
-        keywords: `seed` and `callbacks` of the DataModule.
 
     Raises:
-        ConfigError: the pipeline feeds no rollouts, or a policy needs rollouts of its own that are not there.
+        ConfigError: the source gives no rollouts, or a policy needs rollouts of its own that are not there.
     """
-    from lightning_rl.data.datamodule import RolloutDataModule
-    from lightning_rl.data.gradient_datamodule import GradientDataModule
+    from lightning_rl.data.gradient_source import GradientSource
     from lightning_rl.data.kinds_of_data import SERVE_SEVERAL_AGENTS, kind_of_data
-    from lightning_rl.data.policy_feeds import PolicyFeeds
-    from lightning_rl.data.replay_datamodule import ReplayDataModule
-    from lightning_rl.policies.multi_agent_policy import policy_seed
+    from lightning_rl.data.replay_feed import ReplayFeed
+    from lightning_rl.data.source import SyncSource
 
     trained = {name: policy.policies[name] for name in policy.policies_to_train}
     if not trained and config["policies_to_train"] is not None:
@@ -153,55 +149,42 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
             f"none of the policies {', '.join(policy.policies)} learns from steps of several agents: name one that "
             "does, such as policy=ppo, or play with `lightning-rl evaluate`"
         )
-    planned = config["data"].get("plan") is not None  # and then it may give anything to a policy without a buffer
-    replaying = [
-        name
-        for name, each in trained.items()
-        if kind_of_data(type(each)) == "transitions" and not (planned and not _has_buffer(data.get(name)))
-    ]
-    run_class, section = _class_of(config["data"]), dict(config["data"])
-    workers = dict(config["workers"])
-    if f"{run_class.__module__}:{run_class.__qualname__}" not in SERVE_SEVERAL_AGENTS:
+    kind = _class_of(config["data"])
+    if f"{kind.__module__}:{kind.__qualname__}" not in SERVE_SEVERAL_AGENTS:
         raise ConfigError(
-            f"data._target_={import_path(run_class)} serves one agent; several agents take data=on_policy, async, "
+            f"data._target_={import_path(kind)} serves one agent; several agents take data=on_policy, async, "
             "gradients, or replay, where each policy that replays has a buffer of its own"
         )
-    if run_class is GradientDataModule and replaying:
+    planned = config["data"].get("plan") is not None  # and then it may give anything to a policy without a buffer
+    replays = [name for name, each in policy.policies.items() if kind_of_data(type(each)) == "transitions"]
+    replaying = [name for name in trained if name in replays and not (planned and not _has_buffer(data.get(name)))]
+    if kind is GradientSource and replaying:
         raise ConfigError(
             f"policies {', '.join(replaying)} learn from replay, and data=gradients keeps the samples in the workers: "
             "use data=on_policy or async"
         )
-    if run_class is ReplayDataModule:
-        section, run_class = {}, RolloutDataModule
+    if kind is ReplayFeed:
+        config = {**config, "data": {"_target_": SyncSource}}
     if len(replaying) == len(trained):
-        least = -(-ENV_STEPS_OF_ITERATION // workers["envs_per_worker"])
-        workers["fragment_length"] = max(workers["fragment_length"], least)
-    own = {key: value for key, value in section.items() if key != "_target_"}
-    datamodule = run_class(env, workers, config["evaluation"], **own, **keywords)
-    datamodule.policy_feeds = PolicyFeeds(
-        {
-            # Each draws rows by a seed of its own, else all draw the same ones.
-            name: _replay(name, data.get(name), env, **{**keywords, "seed": policy_seed(keywords["seed"], name)})
-            for name, each in policy.policies.items()
-            if name in replaying  # or may be trained later
-            or (name not in trained and name in data and kind_of_data(type(each)) == "transitions")
-        }
-    )
-    return datamodule
+        workers = config["workers"]
+        least = max(workers["fragment_length"], -(-ENV_STEPS_OF_ITERATION // workers["envs_per_worker"]))
+        config = {**config, "workers": {**workers, "fragment_length": least}}
+    # Policies that are not trained now may be trained later.
+    with_feed = [name for name in replays if name in replaying or (name not in trained and name in data)]
+    return dict(config), {name: _feed(name, data.get(name)) for name in with_feed}
 
 
-def _replay(name: str, section: Mapping[str, Any] | None, env: EnvCreator, **keywords: Any) -> Any:
+def _feed(name: str, section: Mapping[str, Any] | None) -> Any:
     if section is None or not _has_buffer(section):
         raise ConfigError(
             f"policies.{name} learns from replay, and nothing says how: give policies.{name}.data, or name its "
             f"algorithm with policies.{name}.policy"
         )
-    own = {key: value for key, value in section.items() if key not in ("_target_", "fragments_per_iteration")}
-    return _class_of(section)(env, **own, **keywords)
+    return _class_of(section)(**{key: value for key, value in section.items() if key != "_target_"})
 
 
 def _has_buffer(section: Mapping[str, Any] | None) -> bool:
-    return section is not None and _class_of(section).feeds == "transitions"
+    return section is not None and _class_of(section).gives == "transitions"
 
 
 def _class_of(section: Mapping[str, Any]) -> Any:

@@ -128,6 +128,7 @@ def build(
 
     from lightning_rl.callbacks import ConfigInCheckpoint, RunDescription, filter_lightning_messages
     from lightning_rl.callbacks.hooks import worker_hooks
+    from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.envs.creator import EnvCreator
 
     filter_lightning_messages()
@@ -144,15 +145,16 @@ def build(
     if evaluations_decide(config, users):
         config = {**config, "evaluation": {**config["evaluation"], "max_share": None}}
     shared = {"seed": config["seed"], "callbacks": worker_hooks(users)}
-    datamodule: RolloutDataModule
     if layout is None:
         multi_agent.check_one_agent(config, env)
         check_evaluation_env(config, env, spaces)
-        policy = instantiate(config["policy"], "_target_", *spaces)
-        datamodule = instantiate({**config["data"], **shared}, "_target_", env, config["workers"], config["evaluation"])
+        policy, feeds = instantiate(config["policy"], "_target_", *spaces), {}
     else:
         policy, data = multi_agent.build_policy(config, env, layout, spaces, ckpt_path)
-        datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
+        config, feeds = multi_agent.sources(config, policy, data)
+    source = instantiate(config["data"], "_target_")
+    datamodule = RolloutDataModule(env, config["workers"], config["evaluation"], source, **shared)
+    datamodule.feeds.update(feeds)
     check_monitors(users, policy)
     check_directories(users)
     if is_first_rank():
@@ -209,11 +211,11 @@ def warn_if_nothing_is_learned(config: Mapping[str, Any], policy: Any, datamodul
     """Warn of policies in training that learn from replay, if the run ends before their first gradient step."""
     total_env_steps = config["total_env_steps"]
     ratios = {
-        f"policies.{name}.data" if name in config["policies"] else "data": replay.ratio
-        for name, replay in datamodule.policy_feeds.replays.items()
+        f"policies.{name}.data" if name in config["policies"] else "data": feed.ratio
+        for name, feed in datamodule.feeds.items()
         if name in policy.policies_to_train  # the others have a buffer for the case that they are trained later
     }
-    if (own := getattr(datamodule, "ratio", None)) is not None:
+    if (own := getattr(datamodule.source, "ratio", None)) is not None:
         ratios["data"] = own
     for section, ratio in ratios.items():
         if total_env_steps < ratio.first_step:

@@ -15,7 +15,7 @@ import operator
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import (
     Annotated,
     Any,
@@ -92,6 +92,8 @@ def keywords_of(target: Any) -> dict[str, Keyword]:
     for function in _constructors(target):
         parameters = list(inspect.signature(function).parameters.values())
         hints = _hints(function)
+        if is_dataclass(target):  # a field that is inherited names what its own module knows
+            hints |= get_type_hints(target, include_extras=True)
         for parameter in parameters:
             if parameter.name != "self" and parameter.kind in (Keyword.POSITIONAL_OR_KEYWORD, Keyword.KEYWORD_ONLY):
                 found.setdefault(parameter.name, parameter.replace(annotation=hints.get(parameter.name, Any)))
@@ -186,7 +188,9 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
     def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
         @functools.wraps(constructor)
         def check(*args: P.args, **kwargs: P.kwargs) -> None:
-            placed, named = check_arguments(section, constructor, args[1:], kwargs, owner=type(args[0]))
+            owner = type(args[0])
+            target = owner if is_dataclass(owner) else constructor
+            placed, named = check_arguments(section, target, args[1:], kwargs, owner)
             constructor(args[0], *placed, **named)  # type: ignore[arg-type]  # pyright: ignore
 
         return check

@@ -135,7 +135,7 @@ WRAPPER = Kind(
     ("gymnasium:Wrapper", "lightning_rl.envs.multi_agent.wrappers:MultiAgentWrapper"),
     functions=True,
 )
-DATA = Kind("a subclass of RolloutDataModule", OURS, ("lightning_rl.data.datamodule:RolloutDataModule",))
+DATA = Kind("a subclass of lightning_rl.data.Source", OURS, ("lightning_rl.data.source:Source",))
 DATASET = Kind("a subclass of torch's IterableDataset", OURS, ("torch.utils.data:IterableDataset",))
 PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")

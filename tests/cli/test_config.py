@@ -13,12 +13,12 @@ import yaml
 
 from lightning_rl.callbacks import RLCheckpoint
 from lightning_rl.config.batch_sizes import longer_than_run
-from lightning_rl.config.check import NOT_DATA, check_config
+from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, parse_overrides
 from lightning_rl.config.groups import group_options, shipped_conf
 from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
-from lightning_rl.data.hindsight_datamodule import HindsightDataModule
+from lightning_rl.data.hindsight_feed import HindsightFeed
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
@@ -52,10 +52,10 @@ def test_the_other_sections_yaml_are_their_constructors_signatures():
             assert data.keys() <= yaml_content("data/replay").keys()
             continue
         target = import_object(data.pop("_target_"))
-        if target is HindsightDataModule:  # over what conf/data/replay.yaml has
+        if target is HindsightFeed:  # over what conf/data/replay.yaml has
             data = {**yaml_content("data/replay"), **data}
             del data["_target_"]
-        expected = defaults(target, NOT_DATA)
+        expected = defaults(target)
         if "dataset" in expected:
             assert import_object(data.pop("dataset")) is expected.pop("dataset")
         assert data == expected

@@ -8,8 +8,8 @@ from typing import Any
 
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data.apex_datamodule import receive_and_replay
-from lightning_rl.data.replay_datamodule import store_and_replay
+from lightning_rl.data.replay_feed import store_and_replay
+from lightning_rl.data.sharded_feed import receive_and_replay
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
@@ -190,7 +191,7 @@ def test_without_a_bound_no_evaluation_is_put_off(tmp_path: Path, monkeypatch: p
 def test_the_first_evaluation_is_expected_to_last_as_its_own_steps_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 episodes in 16 environments are two rounds of the longest training episode: 2 × 50 steps of 0.1 s."""
     module, learner = RolloutDataModule(CARTPOLE), PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]})
-    module.learner_policy = learner
+    module.trainer = SimpleNamespace(lightning_module=learner)  # type: ignore[assignment]
     options = {**module.evaluation, "episodes": 20}
     workers, share = evaluation_workers(CARTPOLE, learner, options, {}, seed=0, rank=0, ranks=1)
     monkeypatch.setattr(RolloutWorker, "seconds_per_step", lambda worker: 0.1)

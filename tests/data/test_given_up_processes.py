@@ -10,7 +10,7 @@ import pytest
 
 from lightning_rl.data.evaluator import Evaluator
 from lightning_rl.data.inflight_requests import InflightRequests
-from lightning_rl.data.population_datamodule import populations
+from lightning_rl.data.population_source import populations
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import ES, PPO
 from lightning_rl.rollouts.processes.limits import Limits

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from lightning import Trainer
 
-from lightning_rl.data.apex_datamodule import ApexDataModule
-from lightning_rl.data.async_datamodule import AsyncDataModule
-from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.gradient_datamodule import GradientDataModule
-from lightning_rl.data.population_datamodule import PopulationDataModule
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import (
+    AsyncSource,
+    GradientSource,
+    PopulationSource,
+    ReplayFeed,
+    RolloutDataModule,
+    ShardedReplayFeed,
+    SyncSource,
+)
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, ES, PPO, MultiAgentPolicy
@@ -25,15 +28,15 @@ def fit(policy: Any, data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy_class", "data_classes", "pipeline"),
+    ("policy_class", "sources", "pipeline"),
     [
-        (DQN, [RolloutDataModule, AsyncDataModule, GradientDataModule, PopulationDataModule], "replay"),
-        (ES, [RolloutDataModule, AsyncDataModule], "population"),
-        (PPO, [ReplayDataModule, ApexDataModule, PopulationDataModule], "on_policy"),
+        (DQN, [SyncSource, AsyncSource, GradientSource, PopulationSource], "replay"),
+        (ES, [SyncSource, AsyncSource], "population"),
+        (PPO, [ReplayFeed, ShardedReplayFeed, PopulationSource], "on_policy"),
     ],
 )
-def test_a_policy_of_another_kind_is_refused(policy_class: Any, data_classes: list[Any], pipeline: str) -> None:
-    for data in (kind(CARTPOLE) for kind in data_classes):
+def test_a_policy_of_another_kind_is_refused(policy_class: Any, sources: list[Any], pipeline: str) -> None:
+    for data in (RolloutDataModule(CARTPOLE, None, None, kind()) for kind in sources):
         with pytest.raises(ConfigError, match=rf"{policy_class.__name__} learns from .*: use data={pipeline}$"):
             fit(policy_class(*CARTPOLE.spaces()), data)
         assert data.workers is None
@@ -51,7 +54,7 @@ def test_a_policy_that_replays_learns_nothing_from_rollouts() -> None:
     several = MultiAgentPolicy(*copies.spaces(), policies={"a": PPO, "b": DQN}, policy_mapping=mapping)
     for policy, learner, env, message in (
         (alone := DQN(*CARTPOLE.spaces()), alone, CARTPOLE, r"^DQN learns .*use a ReplayDataModule \(data=replay\)"),
-        (several, several.get_policy("b"), copies, r"^policy 'b', a DQN, learns .*policy_feeds.replays\['b'\] = "),
+        (several, several.get_policy("b"), copies, r"^policy 'b', a DQN, learns .*datamodule.feeds\['b'\] = "),
     ):
         with pytest.raises(ConfigError, match=message):
             fit(policy, RolloutDataModule(env, {"fragment_length": 8}, {"episodes": 1}, plan=rollouts_alone))

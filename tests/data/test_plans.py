@@ -15,12 +15,11 @@ from lightning_rl.data.plans import (
     concurrently,
     for_each,
     parallel_rollouts,
-    replay,
-    store_to_replay_buffer,
     take,
 )
 from lightning_rl.policies import PPO
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rllib.plans import Replay, StoreToReplayBuffer
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
@@ -65,7 +64,10 @@ def test_stored_rows_are_replayed_once_learning_starts() -> None:
     """Batches of 4 rows, learning_starts=8: the first replay gives no batch, the second one of rows of both."""
     buffer = LocalReplayBuffer(learning_starts=8, buffer_size=100, replay_batch_size=6, prioritized_replay_alpha=0.0)
     batches = [rows_from(start) for start in (0, 4, 8)]
-    both = concurrently([store_to_replay_buffer(batches, buffer), replay(buffer)], round_robin_weights=[1, 1])
+    both = concurrently(
+        [for_each(batches, StoreToReplayBuffer(local_buffer=buffer)), Replay(local_buffer=buffer)],
+        round_robin_weights=[1, 1],
+    )
     assert next(both) is batches[0]
     assert next(both) is batches[1]  # nothing to replay in between
     drawn = next(both)

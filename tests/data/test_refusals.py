@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.data.apex_datamodule import ApexDataModule
-from lightning_rl.data.async_datamodule import AsyncDataModule
-from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.gradient_datamodule import GradientDataModule
+from lightning_rl.data import AsyncSource, GradientSource, RolloutDataModule, ShardedReplayFeed, SyncSource
 from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.apex import ApexDQN
@@ -54,36 +51,37 @@ def test_runs_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_arguments_that_exclude_each_other_are_refused() -> None:
     cases = [
         (
-            AsyncDataModule,
+            AsyncSource,
             {"replay_proportion": 0.5, "replay_slots": 0},
             r"replay_slots=0 with data\.replay_proportion=0\.5",
         ),
         (
-            RolloutDataModule,
+            SyncSource,
             {"plan": parallel_rollouts, "fragments_per_batch": 2},
             r"data\.fragments_per_batch=2 with data\.plan",
         ),
     ]
-    assert not_refused(lambda kind, keywords: kind(CARTPOLE, **keywords), cases) == []
+    assert not_refused(lambda kind, keywords: kind(**keywords), cases) == []
 
 
 @pytest.mark.parametrize(
     ("kind", "trainer", "message"),
     [
-        (ApexDataModule, {"world_size": 2}, r"trainer\.devices=1"),
-        (GradientDataModule, {"world_size": 2, "precision_plugin": None}, r"trainer\.devices=1"),
+        (ShardedReplayFeed, {"world_size": 2}, r"trainer\.devices=1"),
+        (GradientSource, {"world_size": 2, "precision_plugin": None}, r"trainer\.devices=1"),
         (
-            GradientDataModule,
+            GradientSource,
             {"world_size": 1, "precision_plugin": SimpleNamespace(scaler="s")},
             "16-mixed scales losses",
         ),
     ],
 )
 def test_several_ranks_and_scaled_losses_are_refused(kind: Any, trainer: dict[str, Any], message: str) -> None:
-    data, policy = kind(CARTPOLE), ApexDQN(*CARTPOLE.spaces())
-    data.trainer = SimpleNamespace(**trainer)
+    source = kind()
+    RolloutDataModule(CARTPOLE, None, None, source).trainer = SimpleNamespace(**trainer)  # type: ignore[assignment]
+    policy = ApexDQN(*CARTPOLE.spaces()) if kind is ShardedReplayFeed else SimpleNamespace(off_policy=False)
     with pytest.raises(ConfigError, match=message):
-        data.check_fits(policy if kind is ApexDataModule else SimpleNamespace(off_policy=False))
+        source.prepare(policy)
 
 
 @pytest.mark.parametrize("policy", ["impala", "a3c"])

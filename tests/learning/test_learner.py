@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.data.population_datamodule import PopulationDataModule
+from lightning_rl.data.population_source import PopulationSource
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.learning.metrics import means
@@ -133,10 +133,8 @@ def test_a_policy_without_class_attributes_learns_from_rollouts() -> None:
     policy = scripted()
     found = policy.learner.rows_of(fragment_of(policy))
     assert found.count == 16 and not {"next_obs", "discounts"} & set(found)
-    data = PopulationDataModule({"id": "CartPole-v1"}, directions=4)
-    data._policy = lambda: policy  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="data=on_policy"):
-        data.setup("fit")
+        PopulationSource(directions=4).prepare(policy)
 
 
 def test_learn_on_batch_calls_every_callback_s_hooks_with_the_rows_then_with_the_result() -> None:

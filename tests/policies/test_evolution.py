@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from lightning_rl.data.population_datamodule import evaluate_perturbations
+from lightning_rl.data.population_source import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration

@@ -15,8 +15,7 @@ from gymnasium import spaces
 from lightning.pytorch import Callback
 
 from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScriptedPolicy
-from lightning_rl.data.policy_feeds import PolicyFeeds
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayFeed, RolloutDataModule
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.learning.gradients import MultiAgentGradientUpdate
 from lightning_rl.policies import DQN, ES, PPO
@@ -456,8 +455,9 @@ def test_postprocess_trajectory_gets_the_fragments_of_the_other_policies() -> No
 
 def test_postprocess_trajectory_gets_the_fragment_of_a_policy_that_replays() -> None:
     policy = several({"first": {**PPO_ENTRY, "_target_": Peeking}, "second": DQN_ENTRY}, FIRST_AND_SECOND)
-    feeds = PolicyFeeds({"second": ReplayDataModule(CARTPOLE, batch_size=4, learning_starts=8)})
-    feeds.setup(None, policy)
+    feeds = RolloutDataModule(CARTPOLE).feeds
+    feeds["second"] = ReplayFeed(batch_size=4, learning_starts=8)
+    feeds.prepare(policy)
     batch = sample(policy)
     policy.learn_on_batch(feeds.feed(batch))
     (other, fragment) = policy.policies["first"].others["second"]

@@ -148,12 +148,12 @@ class Transitions(Policy):
 
 def test_a_policy_without_a_config_file_gets_the_datamodule_that_policy_data_names(tmp_path: Path) -> None:
     config = compose_config([f"policy={__name__}:Transitions", "env=cartpole"])
-    assert config["data"]["_target_"].endswith("ReplayDataModule") and config["workers"]["fragment_length"] < 128
+    assert config["data"]["_target_"].endswith("ReplayFeed") and config["workers"]["fragment_length"] < 128
 
 
 def test_a_datamodule_of_another_kind_than_policy_data_is_refused(tmp_path: Path) -> None:
     cases = [
-        ("dqn", "on_policy", r"DQN.*RolloutDataModule"),
+        ("dqn", "on_policy", r"DQN.*SyncSource"),
         (f"{__name__}:Transitions", "on_policy", "data=replay"),
         ("es", "on_policy", r"ES.*data=population"),
         ("ppo", "replay", r"PPO.*data=on_policy"),

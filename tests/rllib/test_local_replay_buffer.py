@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.data.plans import concurrently, for_each, replay, store_to_replay_buffer, take
+from lightning_rl.data.plans import concurrently, for_each, take
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rllib.plans import Replay, StoreToReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 from tests.refusals import not_refused
@@ -257,8 +258,9 @@ def test_wrong_numbers_words_and_batches_are_refused() -> None:
 def test_a_plan_stores_and_replays_in_turn() -> None:
     """Learning starts at 20 rows, so behind the first batch of 10 there is nothing to replay."""
     buffer = LocalReplayBuffer(learning_starts=20, replay_batch_size=8)
-    store_op = store_to_replay_buffer((rows(10, start) for start in range(0, 40, 10)), buffer)
-    replay_op = for_each(replay(buffer), lambda batch: (buffer.num_added, batch.count))
+    batches = (rows(10, start) for start in range(0, 40, 10))
+    store_op = for_each(batches, StoreToReplayBuffer(local_buffer=buffer))
+    replay_op = for_each(Replay(local_buffer=buffer), lambda batch: (buffer.num_added, batch.count))
     train_op = concurrently([store_op, replay_op], mode="async", output_indexes=[1])
     assert list(take(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
 

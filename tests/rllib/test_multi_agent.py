@@ -44,7 +44,7 @@ def test_each_policy_has_its_class_and_its_own_keys() -> None:
     result = made.train()
     assert "train/a/loss" in result and result["episode_reward_mean"] > 0
     assert result["info"]["learner"]["a"]["loss"] == result["train/a/loss"]
-    assert made.datamodule.policy_feeds.replays["b"].capacity == 500
+    assert made.datamodule.feeds["b"].capacity == 500
     assert made.compute_single_action(SPACES[0].sample(), policy_id="a") in (0, 1)
     made.stop()
 
@@ -96,9 +96,9 @@ def test_policies_that_replay_draw_from_buffers_of_their_own() -> None:
     policies = {"a": (None, *SPACES, {}), "b": (None, *SPACES, {"buffer_size": 500})}
     made = two_agents("DQN", REPLAY, policies=policies, policy_mapping_fn=map_agents, replay_mode="independent")
     results = [made.train() for _ in range(4)]
-    buffers = made.datamodule.policy_feeds.replays
-    assert buffers["a"].replay is not buffers["b"].replay and buffers["b"].capacity == 500
-    assert not torch.equal(buffers["a"].draw().batch_indexes[:9], buffers["b"].draw().batch_indexes[:9])
+    feeds = made.datamodule.feeds
+    assert feeds["a"].buffer is not feeds["b"].buffer and feeds["b"].capacity == 500
+    assert not torch.equal(feeds["a"].draw().batch_indexes[:9], feeds["b"].draw().batch_indexes[:9])
     due = (results[-1]["timesteps_total"] - 40) // 8
     assert [made.get_policy(name).gradient_steps for name in "ab"] == [due, due] and due > 0
     made.stop()

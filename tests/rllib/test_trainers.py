@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from lightning_rl import rllib
-from lightning_rl.data.async_datamodule import AsyncDataModule
-from lightning_rl.data.gradient_datamodule import GradientDataModule
-from lightning_rl.data.population_datamodule import PopulationDataModule
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayFeed
+from lightning_rl.data.async_source import AsyncSource
+from lightning_rl.data.gradient_source import GradientSource
+from lightning_rl.data.population_source import PopulationSource
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Random
 from lightning_rl.policies import A2C, DQN, PPO
@@ -313,9 +313,9 @@ def test_rllib_has_a_trainer_and_a_policy_for_every_algorithm_and_no_other() -> 
 @pytest.mark.parametrize(
     ("name", "given", "kind"),
     [
-        *((name, {"train_batch_size": 100}, AsyncDataModule) for name in ("IMPALA", "Impala", "APPO")),
-        ("A3C", {"rollout_fragment_length": 4, "num_envs_per_worker": 1}, GradientDataModule),
-        ("ARS", {"num_rollouts": 2, "horizon": 10}, PopulationDataModule),
+        *((name, {"train_batch_size": 100}, AsyncSource) for name in ("IMPALA", "Impala", "APPO")),
+        ("A3C", {"rollout_fragment_length": 4, "num_envs_per_worker": 1}, GradientSource),
+        ("ARS", {"num_rollouts": 2, "horizon": 10}, PopulationSource),
     ],
 )
 def test_a_classic_trainer_trains_on_its_kind_of_data(name: str, given: dict[str, Any], kind: type[Any]) -> None:
@@ -323,7 +323,7 @@ def test_a_classic_trainer_trains_on_its_kind_of_data(name: str, given: dict[str
     result = made.train()
     made.stop()
     assert isinstance(made.datamodule, kind) and type(made.policy) is getattr(rllib, f"{name}TorchPolicy")
-    assert result["timesteps_total"] > (90 if kind is AsyncDataModule else 5)  # resets are no steps
+    assert result["timesteps_total"] > (90 if kind is AsyncSource else 5)  # resets are no steps
     assert result["info"]["learner"]["default_policy"]["grad_norm"] >= 0
 
 
@@ -335,7 +335,7 @@ def test_a_policy_class_brings_its_replay_along() -> None:
 
     for policy, prioritized in ((DQN, False), (Mine, True)):
         made = rllib.Trainer.with_updates("Classes", default_policy=policy)(env="CartPole-v1")
-        assert isinstance(made.datamodule, ReplayDataModule) and made.datamodule.prioritized == prioritized
+        assert isinstance(source := made.datamodule.source, ReplayFeed) and source.prioritized == prioritized
 
 
 def test_a_trainer_gives_classic_results_and_restores(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayFeed
 from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
@@ -199,10 +199,10 @@ def test_an_added_policy_that_replays_needs_a_buffer_before_it_learns(algorithm:
     entry = {"_target_": DQN, "model": {"fcnet_hiddens": [8]}}
     mapping = {"agent_0": "a", "agent_1": "c"}
     added = algorithm.policy.add_policy("c", entry, trained=True, policy_mapping=mapping)
-    with pytest.raises(ConfigError, match=r"'c'.*DQN.*policy_feeds.replays\['c'\] ="):
+    with pytest.raises(ConfigError, match=r"'c'.*DQN.*datamodule.feeds\['c'\] ="):
         algorithm.train()
     assert added.gradient_steps == 0
-    algorithm.datamodule.policy_feeds.replays["c"] = ReplayDataModule("CartPole-v1", **REPLAYED)
+    algorithm.datamodule.feeds["c"] = ReplayFeed(**REPLAYED)
     before = algorithm.policy.env_steps
     algorithm.train()
     result = algorithm.train()
@@ -248,7 +248,7 @@ def test_policies_that_replay_cannot_be_trained_later_on_gradients_of_workers(tm
     try:
         algorithm.train()
         algorithm.policy.set_policies_to_train(["b"])
-        with pytest.raises(ConfigError, match=r"DQN.*GradientDataModule"):
+        with pytest.raises(ConfigError, match=r"DQN.*GradientSource"):
             algorithm.train()
     finally:
         algorithm.stop()
@@ -277,7 +277,7 @@ def test_a_policy_whose_first_gradient_step_lies_beyond_the_run_is_named_before_
 ) -> None:
     _, datamodule, _ = run.build(config(tmp_path, *overrides))
     if key is None:
-        assert "b" in datamodule.policy_feeds.replays and caplog.messages == []
+        assert "b" in datamodule.feeds and caplog.messages == []
     else:
         due = rf"{key}\.learning_starts=300: the first gradient step is due after 301 env steps.*{key}\.learning_starts"
         (message,) = caplog.messages

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data.population_datamodule import evaluate_perturbations
+from lightning_rl.data.population_source import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A3C, ARS, ES, Policy
 from lightning_rl.policies.evolution import EvolutionStrategy

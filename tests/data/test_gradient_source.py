@@ -1,4 +1,4 @@
-"""GradientDataModule (A3C): which weights workers get, and what happens to late gradients."""
+"""GradientSource (A3C): which weights workers get, and what happens to late gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.data.gradient_datamodule import GradientDataModule
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.gradient_source import GradientSource
 from lightning_rl.data.plans import async_gradients
 from lightning_rl.errors import NonFiniteError
 from lightning_rl.policies import A2C
@@ -88,32 +89,32 @@ class Scripted:
         return WorkerResult(index, "contribution", self.requests.pop(index))
 
 
-def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
-    """The workers, the DataModule, and (worker index, whether it counted) of each gradient."""
-    data, workers = GradientDataModule(ENV, {"logical_workers": 3}, **keywords), Scripted(order)
-    policy = SimpleNamespace(gradient_steps=0, named_modules=list)
-    data._policy = lambda: policy  # type: ignore[method-assign]
+def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientSource, list[tuple[int, bool]]]:
+    """The workers, the source, and (worker index, whether it counted) of each gradient."""
+    source, workers = GradientSource(**keywords), Scripted(order)
+    RolloutDataModule(ENV, {"logical_workers": 3}, None, source)
+    source.policy = policy = SimpleNamespace(gradient_steps=0)
     came, answers = [], async_gradients(workers, policy)
     for _ in range(len(order)):
-        index, _, fresh = data.check_staleness(next(answers))
+        index, _, fresh = source.check_staleness(next(answers))
         policy.gradient_steps += fresh
         came.append((index, fresh))
-    return workers, data, came
+    return workers, source, came
 
 
 def test_new_weights_are_sent_to_the_worker_that_gave_the_gradient() -> None:
-    workers, data, _ = learn([1, 1, 0, 2])
+    workers, source, _ = learn([1, 1, 0, 2])
     assert workers.sent == [(0, 0), (1, 0), (2, 0), (1, 1), (1, 2), (0, 3)]
-    assert data._staleness == 3  # worker 2's gradient comes after three others, from the first weights
+    assert source.staleness == 3  # worker 2's gradient comes after three others, from the first weights
 
 
 @pytest.mark.parametrize(("limit", "counted"), [(3, [True] * 4), (2, [True, True, True, False]), (None, [True] * 4)])
 def test_a_gradient_from_older_weights_than_allowed_is_dropped_and_counted(limit: Any, counted: list[bool]) -> None:
     """Worker 2 is three gradient steps behind at its turn; then it gets new weights like any other."""
-    _, data, came = learn([1, 1, 0, 2], max_staleness=limit)
-    assert [fresh for _, fresh in came] == counted and data.dropped == counted.count(False)
-    assert data.state_dict()["dropped"] == data.dropped
-    assert data.max_staleness == (12 if limit is None else limit)
+    _, source, came = learn([1, 1, 0, 2], max_staleness=limit)
+    assert [fresh for _, fresh in came] == counted and source.dropped == counted.count(False)
+    assert source.state_dict()["dropped"] == source.dropped
+    assert source._most_stale == (12 if limit is None else limit)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data import ReplayDataModule
 from lightning_rl.errors import CheckpointError
 from lightning_rl.models import Model
 from lightning_rl.policies import DQN, R2D2, Policy
@@ -75,7 +75,7 @@ def test_rows_sum_three_rewards_for_the_package_s_own_losses_and_one_for_others(
     tmp_path: Path, overrides: tuple[str, ...], expected: int
 ) -> None:
     policy, datamodule, _ = run.build(small_config(tmp_path, *REPLAY, *overrides))
-    assert datamodule.make_buffer(policy).n_step == expected
+    assert datamodule.source.make_buffer(policy).n_step == expected
 
 
 def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ class ReadsPreviousStep(Model):
         return self.layer(torch.stack([actions.float(), rewards], dim=1)), []
 
 
-def filled(module: ReplayDataModule, policy: Policy) -> tuple[Any, SampleBatch]:
+def filled(data: ReplayDataModule, policy: Policy) -> tuple[Any, SampleBatch]:
     """The buffer for a policy with a fragment of 40 steps in it, and the fragment."""
-    buffer, fragment = module.make_buffer(policy), RolloutWorker(CARTPOLE, policy, fragment_length=40).sample()
+    buffer, fragment = data.source.make_buffer(policy), RolloutWorker(CARTPOLE, policy, fragment_length=40).sample()
     buffer.add(policy.learner.take_experience(fragment))
     return buffer, fragment
 
@@ -124,11 +124,11 @@ def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -
 def test_rows_hold_the_time_step_if_the_policy_reads_it(memory: bool) -> None:
     """Curiosity reads the next observation of a row's own step, scaled rewards are clipped one by one; else neither."""
     policy_class, model = (R2D2, {"use_lstm": True, "lstm_cell_size": 8}) if memory else (DQN, {})
-    module = ReplayDataModule(CARTPOLE, capacity=200, batch_size=8, learning_starts=8, n_step=3, sequence_length=8)
+    data = ReplayDataModule(CARTPOLE, capacity=200, batch_size=8, learning_starts=8, n_step=3, sequence_length=8)
     of_the_step = {"step_next_obs", "step_rewards", "intrinsic_rewards"}
     curious, plain = {"exploration": {"type": "curiosity"}, "reward_filter": "return_std"}, {}
     for keywords, expected in ((curious, of_the_step), (plain, set())):
-        buffer, fragment = filled(module, policy_class(*CARTPOLE.spaces(), model=model, **keywords))
+        buffer, fragment = filled(data, policy_class(*CARTPOLE.spaces(), model=model, **keywords))
         rows = buffer.sample(4)
         # "next_obs" of a sequence's row is that of its step
         assert of_the_step & set(rows) == expected - ({"step_next_obs"} if memory else set())
@@ -166,7 +166,9 @@ def test_a_buffer_that_cannot_hold_a_batch_of_sequences_is_refused(tmp_path: Pat
 
 @pytest.mark.parametrize(("length", "stride"), [(8, 4), (7, 3), (1, 1)])
 def test_sequences_overlap_by_half_by_default(length: int, stride: int) -> None:
-    assert ReplayDataModule(CARTPOLE, sequence_length=length).sequences["stride"] == stride
+    source = ReplayDataModule(CARTPOLE, sequence_length=length).source
+    policy = R2D2(*CARTPOLE.spaces(), model={"use_lstm": True, "lstm_cell_size": 8})
+    assert source.make_buffer(policy).stride == stride
 
 
 def test_a_checkpoint_without_a_buffer_needs_save_replay_false_and_fills_a_new_one_each_time(tmp_path: Path) -> None:
@@ -178,9 +180,9 @@ def test_a_checkpoint_without_a_buffer_needs_save_replay_false_and_fills_a_new_o
 
     for total in (40, 80, 120):
         policy, datamodule = train(total, "data.save_replay=false")
-        assert policy.gradient_steps == total // 40 * 8 and 0 < len(datamodule.replay) <= 40
+        assert policy.gradient_steps == total // 40 * 8 and 0 < len(datamodule.source.buffer) <= 40
     saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
-    assert "replay" not in saved["ReplayDataModule"]
+    assert "replay" not in saved["RolloutDataModule"]
     with pytest.raises(CheckpointError, match=r"data\.save_replay=false"):
         train(160)
 
@@ -196,8 +198,8 @@ def test_an_iteration_is_about_32_env_steps_and_steps_are_the_same(
     policies = []
     for number in ("null", str(fragments)):
         overrides = [*REPLAY, "total_env_steps=96", f"data.fragments_per_iteration={number}", *workers]
-        policy, datamodule = fit(tmp_path / number, *overrides)
-        assert datamodule.fragments_per_iteration == fragments and policy.gradient_steps > 0
+        policy, _ = fit(tmp_path / number, *overrides)
+        assert policy.gradient_steps > 0
         policies.append(policy)
     assert policies[0].iterations == policies[1].iterations
     assert_equal_weights(*policies)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data.apex_datamodule import ApexDataModule, receive_and_replay
+from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.plans import NOT_READY
+from lightning_rl.data.sharded_feed import ShardedReplayFeed, receive_and_replay
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
@@ -29,7 +30,7 @@ def train(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, An
 
 
 def buffers_of(datamodule: Any) -> list[Any]:
-    return [shard.object.buffer for shard in datamodule.replay.shards]
+    return [shard.object.buffer for shard in datamodule.source.buffer.shards]
 
 
 def drawable_slots(buffer: Any) -> np.ndarray:
@@ -46,8 +47,8 @@ def assert_initial_priorities(policy: Any, buffer: Any) -> None:
 
 def test_the_warm_up_is_a_share_of_the_run(tmp_path: Path) -> None:
     """5% of 100,000 env steps, then 4 for the first of 0.25 gradient steps each."""
-    assert run.build(small_config(tmp_path, "policy=apex"))[1].ratio.first_step == 5004  # type: ignore[attr-defined]
-    assert ApexDataModule(CARTPOLE).ratio.first_step == 5004
+    assert run.build(small_config(tmp_path, "policy=apex"))[1].source.ratio.first_step == 5004  # type: ignore[attr-defined]
+    assert ShardedReplayFeed().ratio.first_step == 5004
 
 
 def test_workers_take_turns_and_fragments_go_to_shards_in_turn(tmp_path: Path) -> None:
@@ -96,10 +97,10 @@ def count_updates(state: dict[str, Any]) -> int:
 
 def test_metrics_report_late_priority_updates(tmp_path: Path) -> None:
     _, datamodule = train(tmp_path, "total_env_steps=60")
-    datamodule.replay.late_updates += 3
+    datamodule.source.buffer.late_updates += 3
     empty = {"episode_returns": [], "episode_lengths": []}
     datamodule.workers = SimpleNamespace(get_metrics=lambda: empty, get_health=dict)
-    assert datamodule.pop_iteration_metrics()["replay/late_updates"] == datamodule.replay.late_updates
+    assert datamodule.pop_iteration_metrics()["replay/late_updates"] == datamodule.source.buffer.late_updates
 
 
 @pytest.mark.parametrize("processes", [0, pytest.param(1, marks=pytest.mark.ray)])
@@ -112,7 +113,7 @@ def test_observation_filters_take_in_every_fragment(tmp_path: Path, processes: i
 def test_data_apex_feeds_every_algorithm_with_td_errors(tmp_path: Path) -> None:
     continuous = ["policy=sac", "env=pendulum", "data=apex", "workers=apex"]
     policy, datamodule = train(tmp_path, *continuous, "total_env_steps=60")
-    assert policy.gradient_steps == 8 and len(datamodule.replay) == 64
+    assert policy.gradient_steps == 8 and len(datamodule.source.buffer) == 64
 
 
 def test_recurrent_models_learn_without_initial_priorities(tmp_path: Path) -> None:
@@ -127,20 +128,20 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
     """A gradient step per env step: unbounded, the second of two fragments of 8 steps is 8 gradient steps behind."""
     policy = ApexDQN(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
     one: dict[str, Any] = {"num_shards": 1, "batch_size": 1, "learning_starts": 1, "training_intensity": 1.0}
-    datamodule = ApexDataModule(CARTPOLE, capacity=100, max_staleness=limit, **one)
-    datamodule.ratio.learning_starts = 0
-    datamodule._policy = lambda: policy
-    workers = datamodule.workers = Virtual(1.0)
-    datamodule.replay = SimpleNamespace(add=lambda fragments: None, sample=lambda env_steps: "batch")
+    feed, workers = ShardedReplayFeed(capacity=100, max_staleness=limit, **one), Virtual(1.0)
+    data = RolloutDataModule(CARTPOLE, None, None, feed)
+    data.workers, data.trainer = workers, SimpleNamespace(lightning_module=policy, callbacks=())
+    feed.ratio.learning_starts, feed.policy = 0, policy
+    feed.buffer = SimpleNamespace(add=lambda fragments: None, sample=lambda env_steps: "batch")
     behind = []
-    for item in receive_and_replay(workers, policy, datamodule):
+    for item in receive_and_replay(workers, policy, feed):
         if isinstance(item, SampleReference):
             behind.append(policy.gradient_steps - item.gradient_steps)
         else:
             assert item is not NOT_READY
             policy.gradient_steps += 1
-        assert datamodule.due <= 16
-        if policy.env_steps >= 200 and datamodule.due <= 0:
+        assert feed.due <= 16
+        if policy.env_steps >= 200 and feed.due <= 0:
             break
     assert max(behind) == staleness and workers.most == 2
     assert policy.gradient_steps == policy.env_steps  # the ratio is kept all the same
@@ -170,7 +171,7 @@ def test_processes_act_and_replay_and_a_run_resumes_from_its_checkpoint(tmp_path
 
 
 def saved_data(run_dir: Path) -> Any:
-    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)["ApexDataModule"]
+    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)["RolloutDataModule"]
 
 
 @pytest.mark.ray
@@ -180,6 +181,6 @@ def test_fragments_of_processes_hold_initial_priorities_of_their_weights(tmp_pat
     three = ["workers.num_workers=2", "workers.logical_workers=3", "total_env_steps=200"]
     policy, _ = train(tmp_path / "run", *overrides, *three)
     _, datamodule = train(tmp_path / "here", *overrides, "total_env_steps=30")
-    datamodule.replay.load_state_dict(saved_data(tmp_path / "run")["replay"])
+    datamodule.source.buffer.load_state_dict(saved_data(tmp_path / "run")["replay"])
     for buffer in buffers_of(datamodule):
         assert_initial_priorities(policy, buffer)

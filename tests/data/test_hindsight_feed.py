@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.data.hindsight_datamodule import HindsightDataModule
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.hindsight_feed import HindsightFeed
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
 from lightning_rl.policies import DQN, SAC, Policy
@@ -30,7 +31,7 @@ PAIRS += [(name, "point_reach") for name in ("td3", "ddpg", "tqc")]
 def test_every_algorithm_of_single_rows_learns_with_hindsight(tmp_path: Path, policy: str, env: str) -> None:
     learner, _ = small_runs.fit(tmp_path, f"policy={policy}", *SMALL, f"env={env}", "total_env_steps=60")
     checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
-    assert learner.gradient_steps >= 5 and "HindsightDataModule" in checkpoint
+    assert learner.gradient_steps >= 5 and "replay" in checkpoint["RolloutDataModule"]
 
 
 def random_policy(kind: type[Policy], env: EnvCreator, **keywords: Any) -> Policy:
@@ -38,14 +39,15 @@ def random_policy(kind: type[Policy], env: EnvCreator, **keywords: Any) -> Polic
 
 
 def fill(kind: type[Policy], env: EnvCreator, reward_filter: str = "none", **keywords: Any) -> Any:
-    """A data module's buffer with rows of random actions, and the data module."""
+    """A feed's buffer with rows of random actions, and the feed."""
     policy = random_policy(kind, env, reward_filter=reward_filter)
-    data = HindsightDataModule(env, capacity=1000, **keywords)
-    buffer = data.make_buffer(policy)
+    feed = HindsightFeed(capacity=1000, **keywords)
+    RolloutDataModule(env, None, None, feed)
+    buffer = feed.make_buffer(policy)
     worker = RolloutWorker(env, policy, num_envs=2, fragment_length=100, record_logp=False)
     buffer.add(policy.learner.take_experience(worker.sample()))
     worker.stop()
-    return buffer, data
+    return buffer, feed
 
 
 @pytest.mark.parametrize(("goals", "share"), [(0, 0), (1, 50), (4, 80)])
@@ -86,7 +88,9 @@ def test_intrinsic_rewards_stay_with_their_step_under_another_goal(n_step: int) 
     """1 for each step: of three Σ 0.99ⁱ, or as many as there are up to the other goal, where the sum ends."""
     env = EnvCreator(BitFlipping, {"bits": 6})
     policy = random_policy(DQN, env)
-    buffer = HindsightDataModule(env, capacity=1000, n_step=n_step).make_buffer(policy)
+    feed = HindsightFeed(capacity=1000, n_step=n_step)
+    RolloutDataModule(env, None, None, feed)
+    buffer = feed.make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=200).sample()
     fragment["intrinsic_rewards"] = torch.ones_like(fragment.rewards)
     buffer.add(fragment)
@@ -102,11 +106,11 @@ def test_intrinsic_rewards_stay_with_their_step_under_another_goal(n_step: int) 
 
 
 def test_a_closed_goal_environment_is_made_again() -> None:
-    buffer, data = fill(SAC, EnvCreator(PointReach))
-    data.stop()
-    assert data._goals.env is None
+    buffer, feed = fill(SAC, EnvCreator(PointReach))
+    feed.stop()
+    assert feed._goals.env is None
     assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
-    data.stop()
+    feed.stop()
 
 
 def test_goal_functions_are_found_through_gymnasium_wrappers() -> None:

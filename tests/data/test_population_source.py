@@ -1,4 +1,4 @@
-"""PopulationDataModule (ES and ARS): which worker evaluates which perturbation, and equal runs in processes."""
+"""PopulationSource (ES and ARS): which worker evaluates which perturbation, and equal runs in processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.data.population_datamodule import PopulationDataModule
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.population_source import PopulationSource
 from tests.data.small_runs import fit
 from tests.families import each
 from tests.run_comparison import assert_equal_weights
@@ -35,28 +36,28 @@ def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str)
     assert int(learner.observation_filter.moments.count) == learner.env_steps
 
 
-def data_of_an_iteration(workers: Any = None, **keywords: Any) -> tuple[PopulationDataModule, Any]:
-    """A DataModule within an iteration, and its policy, of which it reads the number of iterations."""
-    data, policy = PopulationDataModule({"id": "CartPole-v1"}, workers, **keywords), SimpleNamespace(iterations=0)
-    data.trainer = SimpleNamespace(world_size=1)  # type: ignore[assignment]
-    data._policy = lambda: policy  # type: ignore[method-assign]
-    return data, policy
+def source_in_an_iteration(workers: Any = None, seed: int = 0, **keywords: Any) -> tuple[PopulationSource, Any]:
+    """A source within an iteration, and its policy, of which it reads the number of iterations."""
+    source = PopulationSource(**keywords)
+    RolloutDataModule({"id": "CartPole-v1"}, workers, None, source, seed=seed)
+    source.policy = SimpleNamespace(iterations=0)
+    return source, source.policy
 
 
 def test_workers_share_the_directions_and_every_perturbation_has_its_own_seed() -> None:
-    data, policy = data_of_an_iteration({"logical_workers": 2}, directions=5, seed=3)
+    source, policy = source_in_an_iteration({"logical_workers": 2}, directions=5, seed=3)
     seeds = []
     for policy.iterations in range(3):
-        shares = data.shares([0, 1])
+        shares = source.shares([0, 1])
         assert [len(mine) for mine, _ in shares.values()] == [3, 2] and all(not own for _, own in shares.values())
-        assert shares == data.shares([0, 1])
+        assert shares == source.shares([0, 1])
         seeds += [seed for mine, _ in shares.values() for seed in mine]
     assert len(set(seeds)) == 15
 
 
 def test_eval_prob_is_the_share_of_episodes_of_the_policy_itself(tmp_path: Path) -> None:
-    data, _ = data_of_an_iteration(directions=1000, eval_prob=0.2)
-    ((_, own),) = data.shares([0]).values()
+    source, _ = source_in_an_iteration(directions=1000, eval_prob=0.2)
+    ((_, own),) = source.shares([0]).values()
     assert 150 < len(own) < 250
     learner = train(tmp_path, "es", "total_env_steps=100", "data.eval_prob=1.0")
     assert learner.reported["rollout/episodes"] == 20 * learner.iterations

@@ -1,4 +1,4 @@
-"""The DataModule of asynchronous learning: workers act while the policy learns.
+"""Asynchronous learning: workers act while the policy learns.
 
 The weights that act are therefore a few gradient steps old; how many is measured and bounded. With
 `workers.num_workers=0` the workers of this process act in turn, with the newest weights.
@@ -7,18 +7,16 @@ The weights that act are therefore a few gradient steps old; how many is measure
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
-from lightning_rl.data.kinds_of_data import check_kind_of_data
-from lightning_rl.data.plans import record_times
 from lightning_rl.data.policy_feeds import policies_in
+from lightning_rl.data.source import Source
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.replay.storage import estimated_bytes
@@ -26,11 +24,11 @@ from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_results import SampleReference, as_writable
 from lightning_rl.sample_batch import SampleBatch, env_steps
-from lightning_rl.schema.ranges import Count, NonNegative, Positive, Seed, Whole
-from lightning_rl.schema.signatures import ImportPath
+from lightning_rl.schema.ranges import Count, NonNegative, Positive, Whole
+from lightning_rl.schema.signatures import ImportPath, check_fields
 from lightning_rl.seeding import derive_seed
 
-__all__ = ["AsyncDataModule", "batches_as_they_come"]
+__all__ = ["AsyncSource", "batches_as_they_come"]
 
 MB = 1024**2
 
@@ -53,7 +51,7 @@ class PendingBatch:
         return min(sample.gradient_steps for sample in self.samples)
 
 
-def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncDataModule) -> Iterator[SampleBatch]:
+def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncSource) -> Iterator[SampleBatch]:
     """Receive samples until there is a training batch, submit new requests, then give the batch; and again."""
     while True:
         while fragments.wants_more:
@@ -62,7 +60,9 @@ def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncDataModule) 
         yield from fragments.next_batch()
 
 
-class AsyncDataModule(RolloutDataModule):
+@check_fields("data")
+@dataclass(kw_only=True, eq=False)
+class AsyncSource(Source):
     """Fragments of many workers, joined to training batches as they become ready. Espeholt et al. 2018, 1802.01561.
 
     Args:
@@ -80,7 +80,6 @@ class AsyncDataModule(RolloutDataModule):
         num_aggregators: processes that join fragments ahead of the learner, over all ranks; 0, or without worker
             processes: the learner's process joins them when it needs them.
         plan: `plan(workers, policy, fragments)`; `None`: `batches_as_they_come`.
-        env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -89,98 +88,71 @@ class AsyncDataModule(RolloutDataModule):
     default_plan = staticmethod(batches_as_they_come)
     runs_ahead = True
 
-    def __init__(
-        self,
-        env: Any,
-        workers: Mapping[str, Any] | None = None,
-        evaluation: Mapping[str, Any] | None = None,
-        *,
-        fragments_per_batch: Count = 1,
-        requests_per_worker: Count = 2,
-        max_outstanding_mb: Positive = 256.0,
-        max_policy_lag: Count = 1000,
-        order: Literal["ready", "fixed"] = "ready",
-        replay_proportion: NonNegative = 0.0,
-        replay_slots: Whole = 100,
-        num_aggregators: Processes = 0,
-        plan: ImportPath | None = None,
-        seed: Seed = 0,
-        callbacks: Sequence[Any] = (),
-    ) -> None:
-        super().__init__(
-            env,
-            workers,
-            evaluation,
-            plan=plan,
-            seed=seed,
-            callbacks=callbacks,
-        )
-        if replay_proportion > 0 and replay_slots < 1:
+    fragments_per_batch: Count = 1
+    requests_per_worker: Count = 2
+    max_outstanding_mb: Positive = 256.0
+    max_policy_lag: Count = 1000
+    order: Literal["ready", "fixed"] = "ready"
+    replay_proportion: NonNegative = 0.0
+    replay_slots: Whole = 100
+    num_aggregators: Processes = 0
+    plan: ImportPath | None = None
+
+    def __post_init__(self) -> None:
+        """Begin without a fragment."""
+        super().__post_init__()
+        if self.replay_proportion > 0 and self.replay_slots < 1:
             raise ConfigError(
-                f"data.replay_slots={replay_slots} with data.replay_proportion={replay_proportion}: keep at least 1 "
-                "fragment, or set the proportion to 0"
+                f"data.replay_slots={self.replay_slots} with data.replay_proportion={self.replay_proportion}: keep at "
+                "least 1 fragment, or set the proportion to 0"
             )
-        self.fragments_per_batch, self.max_policy_lag, self.order = fragments_per_batch, max_policy_lag, order
-        self.requests_per_worker, self.max_outstanding_mb = requests_per_worker, max_outstanding_mb
-        self.replay_proportion, self.replay_slots = replay_proportion, replay_slots
-        self.num_aggregators = num_aggregators
         self.dropped = 0  # env steps of fragments that were too old
-        self.inflight = InflightRequests(requests_per_worker)
+        self.inflight = InflightRequests(self.requests_per_worker)
         self.joiners: list[Any] = []
         self._group: list[SampleReference] = []  # samples that are not enough for a batch yet
         self._pending: deque[PendingBatch] = deque()
         self._batches = 0  # that were joined so far
-        self._staleness = 0  # the largest since the last report
 
-    # -- Lightning ----------------------------------------------------------------------------------------------------
-    def setup(self, stage: str) -> None:
-        """Make the workers that `stage` needs, and the joiners of their fragments, once.
+    # -- the DataModule -----------------------------------------------------------------------------------------------
+    def prepare(self, policy: Any) -> None:
+        """Refuse a policy that does not learn from rollouts, or whose exploration's rewards do not fit."""
+        super().prepare(policy)
+        because = "data=async takes fragments of all workers as they come, some of them again"
+        for each in policies_in(policy):
+            check_intrinsic_rewards(each, because, "take data=on_policy")
 
-        Raises:
-            ConfigError: the policy does not learn from rollouts, or its exploration's rewards do not fit.
-        """
-        first = stage == "fit" and self.workers is None
-        if first:
-            check_kind_of_data(type(self._policy()), type(self))
-            for policy in policies_in(self._policy()):
-                check_intrinsic_rewards(
-                    policy,
-                    "data=async takes fragments of all workers as they come, some of them again",
-                    "take data=on_policy",
-                )
-        super().setup(stage)  # starts Ray where that is needed
-        if first:
-            self.inflight = InflightRequests(
-                self.requests_per_worker,
-                max_bytes=self.max_outstanding_mb * MB / self._ranks,
-                in_order=self.order == "fixed",
-                nbytes=self._expected_bytes(),
-            )
-            count = max(1, self._aggregators)
-            slots = max(1, self.replay_slots // (count * self._ranks))
-            keywords = {"replay_proportion": self.replay_proportion, "replay_slots": slots}
-            remedy = "lower data.fragments_per_batch or data.replay_slots"
-            self.joiners = make_objects(FragmentJoiner, [keywords] * count, remote=self._joins_remotely, remedy=remedy)
+    def start(self) -> None:
+        """Make the joiners of fragments."""
+        self.inflight = InflightRequests(
+            self.requests_per_worker,
+            max_bytes=self.max_outstanding_mb * MB / self.ranks,
+            in_order=self.order == "fixed",
+            nbytes=self._expected_bytes(),
+        )
+        count = max(1, self._aggregators)
+        slots = max(1, self.replay_slots // (count * self.ranks))
+        keywords = {"replay_proportion": self.replay_proportion, "replay_slots": slots}
+        remedy = "lower data.fragments_per_batch or data.replay_slots"
+        self.joiners = make_objects(FragmentJoiner, [keywords] * count, remote=self._aggregators > 0, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the rollouts, and counters; in one process, the fragments that are kept to be replayed."""
+        """Counters; in one process, also the fragments that are kept to be replayed."""
         own = {"demand": self.inflight.state_dict(), "batches": self._batches, "dropped": self.dropped}
-        if self.num_workers == 0:  # else this rank's workers are ahead of what is saved
+        if self.datamodule.num_workers == 0:  # else this rank's workers are ahead of what is saved
             own["kept"] = all_gather_objects([joiner.submit("state_dict").result() for joiner in self.joiners])
-        return {**super().state_dict(), **own}
+        return own
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the checkpoint was written."""
-        super().load_state_dict(state_dict)
-        self.inflight.load_state_dict(state_dict["demand"])
-        self._batches, self.dropped = int(state_dict["batches"]), int(state_dict["dropped"])
+        self.inflight.load_state_dict(state["demand"])
+        self._batches, self.dropped = int(state["batches"]), int(state["dropped"])
         self._discard_batches()
-        if self.num_workers == 0 and "kept" in state_dict:
-            for joiner, kept in zip(self.joiners, state_dict["kept"][self._rank], strict=True):
+        if self.datamodule.num_workers == 0 and "kept" in state:
+            for joiner, kept in zip(self.joiners, state["kept"][self.datamodule.rank], strict=True):
                 joiner.submit("load_state_dict", kept)
 
     def force_reset(self) -> None:
-        """Start with seeded resets and without waiting fragments, as a run resumed from the checkpoint does.
+        """Start without waiting fragments, as a run resumed from the checkpoint does.
 
         In fixed order the samples in flight are waited for and discarded; else they are learned from when they come.
         """
@@ -190,24 +162,18 @@ class AsyncDataModule(RolloutDataModule):
         for future in [joiner.submit("forget") for joiner in self.joiners]:
             with suppress(EnvError):  # a joiner that died keeps nothing
                 future.result()
-        super().force_reset()
 
     def stop(self) -> None:
-        """Close all environments and processes; safe to call again."""
+        """End the joiners' processes; safe to call again."""
         self._discard_batches()
         joiners, self.joiners = self.joiners, []
         for joiner in joiners:
             joiner.stop()
-        super().stop()
-
-    def training_batches(self, policy: Any) -> Iterator[SampleBatch]:
-        """The items of the training dataset: a batch of the plan is one iteration."""
-        return self.feed(record_times(self.plan(self.workers, policy, self), self.record_time))
 
     # -- sampling and joining ----------------------------------------------------------------------------------------
     def submit_samples(self) -> None:
         """Submit as many requests to sample as may be in flight, with the newest weights."""
-        self.inflight.submit(self.workers, self._policy(), self._waiting_bytes)
+        self.inflight.submit(self.workers, self.policy, self._waiting_bytes)
 
     @property
     def wants_more(self) -> bool:
@@ -226,8 +192,9 @@ class AsyncDataModule(RolloutDataModule):
         self._group.append(sample)
         if sum(each.count for each in self._group) >= self.fragments_per_batch:
             group, self._group = self._group, []
-            parts = [each.fragments if self._joins_remotely else self.workers.fetch(each) for each in group]
-            seed = derive_seed(self.seed, "replay", self._batches, self._rank)
+            # To aggregators fragments go from the workers without passing through this process.
+            parts = [each.fragments if self._aggregators else self.workers.fetch(each) for each in group]
+            seed = derive_seed(self.seed, "replay", self._batches, self.datamodule.rank)
             future = self.joiners[self._batches % len(self.joiners)].submit("join", seed, *parts)
             self._pending.append(PendingBatch(future, group))
             self._batches += 1
@@ -240,24 +207,22 @@ class AsyncDataModule(RolloutDataModule):
         if self._too_old(ahead.oldest):
             self.dropped += sum(sample.env_steps for sample in ahead.samples)
             return
-        self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
+        self.staleness = max(self.staleness, self.policy.gradient_steps - ahead.oldest)
         batch = as_writable(ahead.future.result())
         if env_steps(batch):  # else it holds nothing but resets, as fragments of one step may
             yield batch
 
-    def pop_iteration_metrics(self) -> dict[str, float]:
-        """The metrics of the rollouts, the largest staleness, dropped env steps, and MiB in flight or waiting."""
-        staleness, self._staleness = self._staleness, 0
+    def pop_metrics(self) -> dict[str, float]:
+        """The largest staleness of a batch, dropped env steps, and MiB in flight or waiting."""
         outstanding = (self.inflight.inflight_bytes(self.workers) + self._waiting_bytes) / MB
         return {
-            **super().pop_iteration_metrics(),
-            "rollout/staleness": float(staleness),
+            **super().pop_metrics(),
             "rollout/dropped_steps": float(self.dropped),
             "rollout/outstanding_mb": outstanding,
         }
 
     def _too_old(self, gradient_steps: int) -> bool:
-        return self._policy().gradient_steps - gradient_steps > self.max_policy_lag
+        return self.policy.gradient_steps - gradient_steps > self.max_policy_lag
 
     def _discard_batches(self) -> None:
         self._group = []
@@ -269,29 +234,16 @@ class AsyncDataModule(RolloutDataModule):
         return sum(sample.nbytes for sample in waiting)
 
     @property
-    def _joins_remotely(self) -> bool:
-        """Whether fragments go from the workers to the aggregators without passing through this process."""
-        return self._aggregators > 0
-
-    @property
     def _aggregators(self) -> int:
         """How many aggregators this rank has; none in one process, where they would join nothing ahead."""
-        return -(-self.num_aggregators // self._ranks) if self.num_workers else 0
-
-    @property
-    def _ranks(self) -> int:
-        return 1 if self.trainer is None else self.trainer.world_size
-
-    @property
-    def _rank(self) -> int:
-        return 0 if self.trainer is None else self.trainer.global_rank
+        return -(-self.num_aggregators // self.ranks) if self.datamodule.num_workers else 0
 
     def _expected_bytes(self) -> float:
         """Estimated bytes of a sample of one process, from the spaces."""
-        policy, options = self._policy(), self.worker_options
+        policy, options = self.policy, self.datamodule.worker_options
         rows = options["num_envs"] * options.get("fragment_length", 128)
-        logical = logical_workers(self._logical, self.num_workers, self._ranks)
-        together = -(-logical // self.num_workers) if self.num_workers else 1
+        logical = self.datamodule.logical_workers()
+        together = -(-logical // self.datamodule.num_workers) if self.datamodule.num_workers else 1
         state = sum(4 * part.numel() for each in policies_in(policy) for part in each.model.get_initial_state())
         spaces = policy.observation_space, policy.action_space
         return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))

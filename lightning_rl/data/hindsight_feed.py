@@ -1,23 +1,27 @@
-"""The DataModule of hindsight replay (HER): rows are drawn with goals that their episode has reached."""
+"""Hindsight replay (HER): rows are drawn with goals that their episode has reached."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.goals import GoalFunctions, goal_space
 from lightning_rl.errors import ConfigError
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.schema.ranges import Whole
+from lightning_rl.schema.signatures import check_fields
 
-__all__ = ["HindsightDataModule"]
+__all__ = ["HindsightFeed"]
 
 
-class HindsightDataModule(ReplayDataModule):
+@check_fields("data")
+@dataclass(kw_only=True, eq=False)
+class HindsightFeed(ReplayFeed):
     """Replay in which most rows are drawn with a goal that their episode reached, and with the reward for that goal.
 
     Andrychowicz et al. 2017, arXiv:1707.01495. For every algorithm that learns from single rows (dqn, sac, td3, ddpg,
@@ -29,50 +33,47 @@ class HindsightDataModule(ReplayDataModule):
         hindsight_goals: k, the number of other goals for each real one: a share k / (k + 1) of the drawn rows has
             another goal; 0: none has.
         prioritized: must be false, because a row has no priority of its own for each goal.
-        env, workers, evaluation, keywords: as `ReplayDataModule`; n-step returns end where the other goal is reached,
+        keywords: as `ReplayFeed`; n-step returns end where the other goal is reached,
             if that ends an episode.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
     """
 
-    def __init__(
-        self,
-        env: Any,
-        workers: Any = None,
-        evaluation: Any = None,
-        *,
-        goal_strategy: Literal["future", "final", "episode"] = "future",
-        hindsight_goals: Whole = 4,
-        prioritized: bool = False,
-        **keywords: Any,
-    ) -> None:
-        super().__init__(env, workers, evaluation, prioritized=prioritized, **keywords)
-        if prioritized:
+    goal_strategy: Literal["future", "final", "episode"] = "future"
+    hindsight_goals: Whole = 4
+
+    def __post_init__(self) -> None:
+        """Refuse priorities."""
+        super().__post_init__()
+        if self.prioritized:
             raise ConfigError(
                 "data.prioritized=true: an error with one goal says nothing about another; set it to false, or use "
                 "data=replay"
             )
-        goal_space(self.env.spaces()[0], self.env.name)  # the rest of the environment is tried when training begins
-        self.goal_strategy, self.hindsight_goals = goal_strategy, hindsight_goals
         self._goals: GoalFunctions | None = None
+
+    def attach(self, datamodule: Any) -> None:
+        """Become the source of a DataModule, whose environments have goals."""
+        super().attach(datamodule)
+        env = datamodule.env
+        goal_space(env.spaces()[0], env.name)  # the rest of the environment is tried when training begins
 
     def make_buffer(self, policy: Any) -> ReplayBuffer:
         """A buffer that computes rewards for other goals.
 
         Raises:
-            ConfigError: as `ReplayDataModule`; the environment has no goals; or the policy learns from sequences.
+            ConfigError: as `ReplayFeed`; the environment has no goals; or the policy learns from sequences.
         """
-        if policy.off_policy:  # else the base class refuses it for that reason
-            if policy.is_recurrent:
-                raise ConfigError(
-                    f"data=hindsight draws single rows, and {type(policy).__name__} with this model learns from "
-                    "sequences: take a model without memory, or data=replay"
-                )
-            self._goals = GoalFunctions(self.env)
+        if policy.is_recurrent:
+            raise ConfigError(
+                f"data=hindsight draws single rows, and {type(policy).__name__} with this model learns from "
+                "sequences: take a model without memory, or data=replay"
+            )
+        self._goals = GoalFunctions(self.datamodule.env)
         return super().make_buffer(policy)
 
-    def row_buffer(self, policy: Any, **keywords: Any) -> ReplayBuffer:
+    def row_buffer(self, policy: Any, capacity: int, **keywords: Any) -> ReplayBuffer:
         """A buffer of single rows; goals' rewards are the environment's, clipped as those of steps are."""
         goals = self._goals
         assert goals is not None
@@ -84,7 +85,7 @@ class HindsightDataModule(ReplayDataModule):
             return goals.compute_terminated(achieved, desired)
 
         return HindsightReplayBuffer(
-            self.capacity // self.parts,
+            capacity,
             compute_reward=compute_rewards,
             compute_terminated=compute_terminated if goals.terminates else None,
             strategy=self.goal_strategy,
@@ -93,7 +94,6 @@ class HindsightDataModule(ReplayDataModule):
         )
 
     def stop(self) -> None:
-        """Close all environments and processes; safe to call again."""
+        """Close the environment that computes goals' rewards; safe to call again."""
         if self._goals is not None:
             self._goals.close()
-        super().stop()

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from lightning_rl.callbacks import RLCallback
-from lightning_rl.data.async_datamodule import AsyncDataModule, batches_as_they_come
+from lightning_rl.data.async_source import AsyncSource, batches_as_they_come
+from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.errors import EnvError
@@ -79,9 +80,9 @@ def test_data_async_feeds_algorithms_of_rollouts(tmp_path: Path) -> None:
 def test_force_reset_succeeds_although_an_aggregator_has_died() -> None:
     dead = Mock()
     dead.submit.return_value.result.side_effect = EnvError("the process of a FragmentJoiner died")
-    datamodule = AsyncDataModule(CARTPOLE, order="fixed")
-    datamodule.joiners = [dead]
-    datamodule.force_reset()
+    source = AsyncSource(order="fixed")
+    source.joiners = [dead]
+    RolloutDataModule(CARTPOLE, None, None, source).force_reset()
 
 
 def one_after_the_other(workers: Any, policy: Any, fragments: Any) -> Iterator[Any]:
@@ -133,24 +134,24 @@ def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
 
 
 # -- requests, with workers of given speed ----------------------------------------------------------------------------
-def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncDataModule, list[int]]:
+def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncSource, list[int]]:
     """Learn from `batches` batches, each of which adds `learning` to the clock; gives the staleness of each."""
     policy = IMPALA(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
-    datamodule = AsyncDataModule(CARTPOLE, {"num_workers": 2}, **keywords)
-    datamodule._policy = lambda: policy  # type: ignore[method-assign]
-    datamodule.workers = workers
-    most = datamodule.max_outstanding_mb * 2**20
-    limits: dict[str, Any] = {"max_bytes": most, "in_order": datamodule.order == "fixed", "nbytes": workers.nbytes}
-    datamodule.inflight = InflightRequests(datamodule.requests_per_worker, **limits)
-    datamodule.joiners = [LocalObject(FragmentJoiner, {})]
+    source = AsyncSource(**keywords)
+    RolloutDataModule(CARTPOLE, {"num_workers": 2}, None, source).workers = workers
+    source.policy = policy
+    most = source.max_outstanding_mb * 2**20
+    limits: dict[str, Any] = {"max_bytes": most, "in_order": source.order == "fixed", "nbytes": workers.nbytes}
+    source.inflight = InflightRequests(source.requests_per_worker, **limits)
+    source.joiners = [LocalObject(FragmentJoiner, {})]
     ages: list[int] = []
-    for _ in batches_as_they_come(workers, policy, datamodule):
-        ages.append(datamodule._staleness)
-        datamodule._staleness = 0
+    for _ in batches_as_they_come(workers, policy, source):
+        ages.append(source.staleness)
+        source.staleness = 0
         workers.clock += learning
         policy.gradient_steps += 1
         if len(ages) == batches:
-            return datamodule, ages
+            return source, ages
     raise AssertionError("the plan ended")
 
 
@@ -174,9 +175,9 @@ def test_workers_act_while_the_policy_learns(limit: int) -> None:
 
 def test_requests_are_sent_with_the_newest_weights_and_weights_are_stored_once() -> None:
     workers = Virtual(1.0, 1.0, 1.0)
-    datamodule, _ = learn(workers, 20)
+    source, _ = learn(workers, 20)
     assert workers.syncs == 20  # no request has the weights of the last gradient step yet
-    datamodule.submit_samples()
+    source.submit_samples()
     assert workers.syncs == 21 and workers.weights == 20
 
 
@@ -184,30 +185,30 @@ def test_requests_are_sent_with_the_newest_weights_and_weights_are_stored_once()
 def test_no_batch_is_staler_than_max_policy_lag_and_dropped_steps_are_counted(limit: int) -> None:
     """Process 1 needs 30 gradient steps for a fragment: too old for all limits but the last; the learner goes on."""
     workers = Virtual(1.0, 30.0)
-    datamodule, ages = learn(workers, 100, max_policy_lag=limit)
-    assert 0 < max(ages) <= limit and datamodule.dropped == 8 * (sum(workers.received) - 100)
+    source, ages = learn(workers, 100, max_policy_lag=limit)
+    assert 0 < max(ages) <= limit and source.dropped == 8 * (sum(workers.received) - 100)
     assert workers.received[1] >= 2 and workers.received[0] >= 97 - 30 * (limit == 70)
-    assert (max(ages) > 20) == (datamodule.dropped == 0) == (limit == 70)
+    assert (max(ages) > 20) == (source.dropped == 0) == (limit == 70)
 
 
 @pytest.mark.parametrize("room", [1, 3, 5])
 def test_bytes_in_flight_are_bounded_and_every_worker_gets_its_turn(room: int) -> None:
     """Eight processes, two requests each, fragments of 1 MiB."""
     workers = Virtual(*[1.0] * 8, nbytes=2**20)
-    datamodule, _ = learn(workers, 200, max_outstanding_mb=float(room))
+    source, _ = learn(workers, 200, max_outstanding_mb=float(room))
     assert workers.most == room and min(workers.received) >= 24
-    datamodule.submit_samples()
+    source.submit_samples()
     assert workers.inflight_samples == room
 
 
 def test_waiting_fragments_count_against_the_bytes_in_flight() -> None:
     """Room for 6; four wait for the fifth that makes a batch: two more may be in flight, then the last one."""
     workers = Virtual(*[1.0] * 8, nbytes=2**20)
-    datamodule, _ = learn(workers, 4, max_outstanding_mb=6.0, fragments_per_batch=5, requests_per_worker=1)
-    datamodule._discard_batches()
-    while len(datamodule._group) < 4:
-        datamodule.receive()
-    datamodule.submit_samples()
+    source, _ = learn(workers, 4, max_outstanding_mb=6.0, fragments_per_batch=5, requests_per_worker=1)
+    source._discard_batches()
+    while len(source._group) < 4:
+        source.receive()
+    source.submit_samples()
     assert workers.inflight_samples == 2
 
 
@@ -220,15 +221,15 @@ def test_one_request_is_allowed_whatever_its_size() -> None:
 def test_aggregators_join_the_next_batch_while_the_policy_learns() -> None:
     """Acting takes 1, learning 5: the next batches are there when the learner comes back."""
     workers = Virtual(1.0, 1.0)
-    datamodule, ages = learn(workers, 30, learning=5.0, num_aggregators=2)
+    source, ages = learn(workers, 30, learning=5.0, num_aggregators=2)
     assert workers.clock <= 30 * 5.0 + 1.0
-    assert 1 <= len(datamodule._pending) <= 2 and max(ages) <= 6  # four samples are in flight, two batches wait
+    assert 1 <= len(source._pending) <= 2 and max(ages) <= 6  # four samples are in flight, two batches wait
 
 
 def test_the_size_of_fragments_is_estimated_from_the_spaces_and_then_measured(tmp_path: Path) -> None:
     _, datamodule, notes = train(tmp_path, "total_env_steps=100", "workers.fragment_length=64")
-    assert datamodule.inflight.nbytes == notes.batches[0].nbytes
-    assert 0.6 < datamodule._expected_bytes() / notes.batches[0].nbytes < 1.0
+    assert datamodule.source.inflight.nbytes == notes.batches[0].nbytes
+    assert 0.6 < datamodule.source._expected_bytes() / notes.batches[0].nbytes < 1.0
 
 
 @pytest.mark.parametrize("size", [0.5, 3.0])
@@ -241,9 +242,9 @@ def test_the_first_fragment_corrects_the_estimated_size(size: float) -> None:
 
 
 def test_bytes_in_flight_and_dropped_steps_are_reported() -> None:
-    datamodule, _ = learn(Virtual(1.0, 30.0, nbytes=2**20), 40, max_policy_lag=3)
-    metrics = datamodule.pop_iteration_metrics()
-    assert metrics["rollout/dropped_steps"] == datamodule.dropped > 0
+    source, _ = learn(Virtual(1.0, 30.0, nbytes=2**20), 40, max_policy_lag=3)
+    metrics = source.pop_metrics()
+    assert metrics["rollout/dropped_steps"] == source.dropped > 0
     assert metrics["rollout/outstanding_mb"] == pytest.approx(4.0)
 
 
@@ -255,7 +256,7 @@ def test_processes_act_while_the_policy_learns_and_end_with_the_run(tmp_path: Pa
 
     overrides = ["workers.num_workers=2", f"data.num_aggregators={aggregators}", "data.fragments_per_batch=2"]
     policy, datamodule, notes = train(tmp_path, "total_env_steps=800", "data.max_policy_lag=8", *overrides)
-    assert not ray.is_initialized() and datamodule.workers is None and not datamodule.joiners
+    assert not ray.is_initialized() and datamodule.workers is None and not datamodule.source.joiners
     assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches)
     ages = [report["rollout/staleness"] for report in notes.reports]
     assert 1 <= max(ages) <= 8 and notes.reports[-1]["rollout/episodes"] > 0  # a slow process's weights grow old

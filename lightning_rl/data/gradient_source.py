@@ -1,0 +1,119 @@
+"""Learning by gradients that workers compute (A3C)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
+from lightning_rl.data.kinds_of_data import check_kind_of_data
+from lightning_rl.data.plans import async_gradients, for_each, record_times, take
+from lightning_rl.data.policy_feeds import trained_policies
+from lightning_rl.data.source import Source
+from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts.worker_results import WorkerResult
+from lightning_rl.schema.ranges import Count, Whole
+from lightning_rl.schema.signatures import ImportPath, check_fields
+
+__all__ = ["GradientSource"]
+
+
+@check_fields("data")
+@dataclass(kw_only=True, eq=False)
+class GradientSource(Source):
+    """Each worker computes the gradients on its own fragments, and the learner steps with each as soon as it is ready.
+
+    Mnih et al. 2016, arXiv:1602.01783, algorithm 3, with messages in place of memory that threads share.
+
+    Args:
+        gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
+        max_staleness: gradient steps that the learner may have taken since it sent a worker its weights (of several
+            policies their mean); a gradient of older weights is counted and dropped. `None`: four times the number of
+            workers.
+        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
+            each gradient as a `WorkerResult`; `None`: `async_gradients`.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    default_plan = staticmethod(async_gradients)
+    runs_ahead = True
+
+    gradients_per_iteration: Count = 10
+    max_staleness: Whole | None = None
+    plan: ImportPath | None = None
+
+    def __post_init__(self) -> None:
+        """Begin to count."""
+        super().__post_init__()
+        self.dropped = 0
+
+    def attach(self, datamodule: Any) -> None:
+        """Become the source of a DataModule, and bound the staleness by its number of workers."""
+        super().attach(datamodule)
+        workers = datamodule.logical_workers(ranks=1)
+        self._take_turns = workers > max(1, datamodule.num_workers)  # several act with the same policy object
+        self._most_stale = 4 * workers if self.max_staleness is None else self.max_staleness
+
+    def prepare(self, policy: Any) -> None:
+        """Refuse policies and devices that cannot learn from gradients of workers.
+
+        Raises:
+            ConfigError: names the cause and what to set.
+        """
+        trainer: Any = self.datamodule.trainer
+        self.policy = policy
+        self._check_kinds()
+        for each in trained_policies(policy):
+            if getattr(each, "has_kl_penalty", False):
+                raise ConfigError(
+                    f"policy.kl_coef penalises how far {type(each).__name__} has moved, and data=gradients takes one "
+                    "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"
+                )
+            if self._take_turns:
+                check_intrinsic_rewards(each, "workers of one process take turns", "set workers.logical_workers=null")
+        if self.ranks > 1:
+            raise ConfigError(
+                f"data=gradients has one learner, and there are {self.ranks} ranks: set trainer.devices=1"
+            )
+        if getattr(trainer.precision_plugin, "scaler", None) is not None:
+            raise ConfigError(
+                "trainer.precision=16-mixed scales losses, and workers do not know by how much: use bf16-mixed or "
+                "32-true"
+            )
+
+    def iterations(self, policy: Any) -> Iterator[Callable[[], Any]]:
+        """Calls that let the policy step with the next gradients of the plan."""
+        results = record_times(self.run_plan(self.workers, policy), self.record_time)
+        contributions = for_each(results, self.check_staleness)
+        while True:
+            self._check_kinds()  # others may be trained now
+            yield partial(policy.learn_on_gradients, take(contributions, self.gradients_per_iteration))
+
+    def _check_kinds(self) -> None:
+        for each in trained_policies(self.policy):
+            check_kind_of_data(type(each), type(self))
+
+    def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
+        """(worker index, contribution, whether its gradients are new enough to count)."""
+        behind = self.policy.gradient_steps - result.gradient_steps
+        staleness = behind // max(1, len(trained_policies(self.policy)))
+        self.staleness = max(self.staleness, staleness)
+        fresh = staleness <= self._most_stale
+        self.dropped += not fresh
+        return result.worker_index, result.value, fresh
+
+    def pop_metrics(self) -> dict[str, float]:
+        """The largest staleness of a gradient, and how many were dropped so far."""
+        return {**super().pop_metrics(), "rollout/dropped": float(self.dropped)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many gradients were dropped."""
+        return {"dropped": self.dropped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue counting."""
+        self.dropped = int(state["dropped"])

@@ -1,0 +1,181 @@
+"""Sources: how the workers of a DataModule are run, and what an iteration learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from lightning_rl.data.datasets import PlanDataset
+from lightning_rl.data.kinds_of_data import check_kind_of_data
+from lightning_rl.data.plans import parallel_rollouts, record_times
+from lightning_rl.errors import ConfigError, import_object, short_repr
+from lightning_rl.schema.ranges import Count
+from lightning_rl.schema.signatures import ImportPath, check_fields
+
+__all__ = ["Source", "SyncSource"]
+
+
+class Source:
+    """Gives the iterations of a run, lazily: each item of `iterations` is one Lightning batch.
+
+    A DataModule has one source, and calls it in this order: `attach` when it is constructed, `prepare` before its
+    workers are made, `start` after that, `iterations` for the training dataset. Sources are dataclasses, whose fields
+    are the keys of the config section `data`; one of them is `plan`, an execution plan that replaces `default_plan`.
+
+    Attributes:
+        datamodule: that the source belongs to.
+        policy: that learns.
+        seed: of all draws.
+        staleness: gradient steps that the experience was behind the policy, the largest since the last report.
+    """
+
+    gives: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"  # what policies learn from
+    reads_logp: ClassVar[bool] = True  # whether losses on this experience read the column "action_logp"
+    runs_ahead: ClassVar[bool] = False  # whether worker processes go on while the policy learns
+    default_plan: ClassVar[Callable[..., Iterator[Any]]]
+    plan: Any = None
+    dataset: Any = PlanDataset  # of training, called with (datamodule, policy)
+    fragments_per_batch: int = 1  # that are held at the same time
+
+    def __post_init__(self) -> None:
+        """Find the plan.
+
+        Raises:
+            ConfigError: the plan is no function.
+        """
+        self._own_plan = self.plan is not None
+        self.run_plan = plan_at(self.default_plan if self.plan is None else self.plan)
+        self.datamodule: Any = None
+        self.policy: Any = None
+        self.seed = self.staleness = 0
+
+    def attach(self, datamodule: Any) -> None:
+        """Become the source of a `RolloutDataModule`, whose options for workers may be completed here.
+
+        Raises:
+            ConfigError: the options do not fit.
+        """
+        self.datamodule, self.seed = datamodule, datamodule.seed
+
+    def prepare(self, policy: Any) -> None:
+        """Refuse what does not fit before a process starts; called at the start of every fit.
+
+        Raises:
+            ConfigError: the policy learns from another kind of data.
+        """
+        check_kind_of_data(type(policy), type(self))
+        self.policy = policy
+
+    def start(self) -> None:
+        """Make what the source needs beside the workers, which were made just now."""
+
+    def iterations(self, policy: Any) -> Iterator[Any]:
+        """What each iteration learns from: the items of `plan(workers, policy, source)`."""
+        return record_times(self.run_plan(self.workers, policy, self), self.record_time)
+
+    def record_time(self, batch: Any, seconds: float) -> None:
+        """Add the time that a batch took to collect; for plans."""
+        self.datamodule.record_time(batch, seconds)
+
+    def pop_metrics(self) -> dict[str, float]:
+        """Metrics since the last call, by names of the metric registry."""
+        staleness, self.staleness = self.staleness, 0
+        return {"rollout/staleness": float(staleness)} if self.runs_ahead else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data and tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the checkpoint was written."""
+
+    def force_reset(self) -> None:
+        """Forget what is in flight, before the workers begin new episodes."""
+
+    def stop(self) -> None:
+        """Close what `start` has made; safe to call again."""
+
+    @property
+    def workers(self) -> Any:
+        """The workers that act for training."""
+        return self.datamodule.workers
+
+    @property
+    def ranks(self) -> int:
+        """How many processes learn."""
+        return self.datamodule.ranks
+
+
+@check_fields("data")
+@dataclass(kw_only=True, eq=False)
+class SyncSource(Source):
+    """Fragments of all workers, collected with the newest weights: for algorithms that learn from their own experience.
+
+    Args:
+        dataset: import path or class of the training dataset, called with (datamodule, policy).
+        fragments_per_batch: fragments that each environment gives to a training batch, one after the other; a batch is
+            then `fragments_per_batch` × workers × environments columns `[T, B, …]`.
+        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
+            training batches; `None`: `parallel_rollouts`.
+
+    Raises:
+        ConfigError: a number is out of range, or two do not fit together.
+    """
+
+    default_plan = staticmethod(parallel_rollouts)
+
+    dataset: ImportPath = PlanDataset
+    fragments_per_batch: Count = 1
+    plan: ImportPath | None = None
+
+    def __post_init__(self) -> None:
+        """Find dataset and plan."""
+        super().__post_init__()
+        self.dataset = dataset_at(self.dataset)
+        if self.fragments_per_batch > 1:
+            if self._own_plan:
+                raise ConfigError(
+                    f"data.fragments_per_batch={self.fragments_per_batch} with data.plan: the plan decides what a "
+                    "batch is; leave one of them out"
+                )
+            self.run_plan = partial(parallel_rollouts, fragments_per_batch=self.fragments_per_batch)
+
+    def prepare(self, policy: Any) -> None:
+        """Refuse a policy that learns from another kind of data, unless the user's own plan gives that kind."""
+        if not self._own_plan:
+            super().prepare(policy)
+
+    def iterations(self, policy: Any) -> Iterator[Any]:
+        """What each iteration learns from: the items of `plan(workers, policy)`."""
+        return record_times(self.run_plan(self.workers, policy), self.record_time)
+
+
+def dataset_at(named: Any) -> Callable[..., Any]:
+    """The class of the training dataset, from itself or its import path.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = import_object(named) if isinstance(named, str) else named
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, Iterable)):
+        raise ConfigError(
+            f"data.dataset={short_repr(named)}; expected the import path of a subclass of torch's IterableDataset, "
+            "called with (datamodule, policy)"
+        )
+    return found
+
+
+def plan_at(named: Any) -> Callable[..., Any]:
+    """The generator function of an execution plan, from itself or its import path.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = import_object(named) if isinstance(named, str) else named
+    if not callable(found) or isinstance(found, type):
+        raise ConfigError(
+            f"data.plan={short_repr(named)}; expected the import path of a generator function plan(workers, policy)"
+        )
+    return found

@@ -33,8 +33,7 @@ class HindsightFeed(ReplayFeed):
         hindsight_goals: k, the number of other goals for each real one: a share k / (k + 1) of the drawn rows has
             another goal; 0: none has.
         prioritized: must be false, because a row has no priority of its own for each goal.
-        keywords: as `ReplayFeed`; n-step returns end where the other goal is reached,
-            if that ends an episode.
+        other keywords: as `ReplayFeed`; n-step returns end where the other goal is reached, if that ends an episode.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.

@@ -49,11 +49,12 @@ class ShardedReplayFeed(ReplayFeed):
         requests_per_shard: draws that each shard has in flight, ≥ 1; in one process there are none.
         max_staleness: gradient steps, ≥ 1, that the weights which collected a fragment may be behind when it is
             stored: learning waits for workers that are further behind.
-        capacity, learning_starts, training_intensity, fragments_per_iteration, n_step, prioritized: as `ReplayFeed`;
-            the capacity is that of all shards, and sums of `n_step` rewards stop at a fragment's end.
+        capacity: environment steps that all shards hold.
+        n_step: as `ReplayFeed`; sums stop at a fragment's end.
+        learning_starts, training_intensity, fragments_per_iteration, prioritized: as `ReplayFeed`.
         plan: `plan(workers, policy, replay)`, which gives sample references and draws in turn; `None`:
             `receive_and_replay`.
-        keywords: as `ReplayFeed`.
+        other keywords: as `ReplayFeed`.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.

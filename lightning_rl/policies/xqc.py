@@ -34,7 +34,7 @@ class XQC(CrossQ):
         tau: as `SAC`; the target critics normalise by the statistics of their own batch.
         critic_hiddens, renorm_after, initial_alpha, lr, optimizer_kwargs, reward_filter: as `CrossQ` and `Policy`; the
             paper's.
-        target_entropy: as `SAC`, but "auto" is −A/2.
+        target_entropy: as `SAC`; here "auto" is −A/2.
         keywords: as `CrossQ`; `model.batch_norm=null` means "before".
 
     Raises:

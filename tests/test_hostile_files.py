@@ -716,7 +716,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
-        *("config/policies.py", "config/run_fractions.py", "data/datamodule.py", "replay/hindsight.py"),
+        *("config/policies.py", "config/run_fractions.py", "data/source.py", "replay/hindsight.py"),
         *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/optimiser.py"),
         *("policies/checkpoints.py", "policies/multi_agent_policy.py", "policies/policy_mapping.py"),
         *("policies/scripted_policy.py", "envs/creator.py", "schema/signatures.py"),
@@ -724,10 +724,12 @@ def test_every_place_that_imports_a_name_is_known() -> None:
         "diagnosis/fitting_policies.py",  # reads options of the package's and the user's own conf, no files of others
     }
     keywords = {
-        argument.arg
+        node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)  # of a constructor, or a dataclass's field
         for text in texts.values()
-        for argument in ast.walk(ast.parse(text))
-        if isinstance(argument, ast.arg) and argument.annotation and "ImportPath" in ast.unparse(argument.annotation)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.arg | ast.AnnAssign)
+        and node.annotation
+        and "ImportPath" in ast.unparse(node.annotation)
     }
     assert keywords == {"dataset", "function", "plan"}
     loaders = r"\b(torch|np|numpy|pickle|joblib|dill|cloudpickle|marshal|shelve)\.(loads?|Unpickler)\("

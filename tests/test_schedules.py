@@ -216,7 +216,7 @@ def test_warm_up_and_exploration_follow_the_run() -> None:
         exploration: Any = policy.exploration
         assert exploration.epsilon(total // 20) == pytest.approx((1.0 + 0.05) / 2)
         assert exploration.epsilon(total // 10) == pytest.approx(0.05)
-        assert datamodule.ratio.learning_starts == total // 100  # pyright: ignore[reportAttributeAccessIssue]
+        assert datamodule.source.ratio.learning_starts == total // 100  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_strategy_under_another_follows_the_run() -> None:

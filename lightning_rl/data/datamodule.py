@@ -370,7 +370,6 @@ class RolloutDataModule(LightningDataModule):
             found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")
         return "; ".join(dict.fromkeys(found))
 
-
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` once `stopping()`: in evaluations at once, in waits for processes after seconds."""
         for workers in (self.workers, self.evaluation_workers):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import numbers
 import operator
 import types
@@ -63,6 +62,7 @@ T = TypeVar("T")
 UNIONS = (Union, types.UnionType)
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 SCHEDULE = frozenset(get_args(Schedule))
+LARGEST = (2 - 2**-23) * 2.0**127  # number of float32, in which networks and losses compute
 WORDS = {
     float: "number",
     int: "integer",
@@ -274,7 +274,7 @@ def _coerce_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
         raise _other_kind(key, value, Annotated[kind, ranges[0]] if ranges else kind)
     number: Any = value
     expected = " and ".join(map(str, ranges))
-    if not -math.inf < number < math.inf:  # NaN is not
+    if not abs(number) <= LARGEST:  # NaN is not
         raise _unexpected(key, value, f"a finite number {expected}".rstrip())
     if not all(number in each for each in ranges):
         raise _unexpected(key, value, f"a number {expected}" if expected.startswith("above") else expected)

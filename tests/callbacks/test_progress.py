@@ -149,7 +149,7 @@ def seconds_left(bar: ProgressBar) -> float | None:
 def test_the_time_left_follows_learning_and_not_the_fast_warm_up(clock: SimpleNamespace):
     """1,000 env steps without learning take 1 s, each of the next ones 14 ms: at 1,294 of 3,000, 23.9 s are left."""
     bar, policy = ProgressBar(MetricsCallback(), 3_000, stream=io.StringIO()), SmallPolicy()
-    trainer: Any = SimpleNamespace(datamodule=SimpleNamespace(ratio=None))  # of replay
+    trainer: Any = SimpleNamespace(datamodule=SimpleNamespace(source=SimpleNamespace(ratio=None)))  # of replay
     bar.on_train_start(trainer, policy)
     for step in range(1, 1_295):
         clock.now += 1e-3 if step <= 1_000 else 14e-3

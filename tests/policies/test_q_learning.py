@@ -283,7 +283,7 @@ def test_quantile_q_values_are_the_means_of_the_quantiles() -> None:
 
 
 def test_c51_checks_its_number_of_atoms_and_the_ends_of_its_support() -> None:
-    """Two atoms are the fewest; an empty interval is refused; integers of any size are accepted."""
+    """Two atoms are the fewest; an empty interval is refused."""
     fewest = small_policy("c51", num_atoms=2, v_min=-3.0, v_max=5.0)
     assert_close(fewest.model.support, torch.tensor([-3.0, 5.0]))
     assert_close(fewest.target_model.support, torch.tensor([-3.0, 5.0]))
@@ -291,7 +291,6 @@ def test_c51_checks_its_number_of_atoms_and_the_ends_of_its_support() -> None:
     assert "support_clipped" in fewest.loss(transitions())[1]
     fewest.log_extra = False
     assert fewest.loss(transitions())[1].keys() == {"td_errors"}
-    assert small_policy("c51", v_min=0, v_max=2**70).model.support[-1] == 2.0**70
     with pytest.raises(ConfigError, match=r"v_min=1\.0, policy\.v_max=1\.0"):
         small_policy("c51", v_min=1.0, v_max=1.0)
 

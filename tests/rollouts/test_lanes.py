@@ -12,6 +12,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL
 from lightning_rl.exploration import Exploration, OrnsteinUhlenbeckNoise, SoftQ
 from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker
@@ -20,6 +21,14 @@ from lightning_rl.sample_batch import MultiAgentBatch
 from tests.rollouts.agents import DISCRETE, TURNS, ByObs, Moment, own, scripted, shared
 
 Row = tuple[Any, ...]
+
+
+@pytest.fixture(autouse=True)
+def unseeded_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that gets a seed is that of episode 0, and these tests tell episodes apart."""
+    monkeypatch.setattr(EnvCreator, "reseeds", False)
+
+
 OVER = (ALL,)
 
 

@@ -57,7 +57,7 @@ def test_the_lit_side_is_found(policy: str, continuous: bool, steps: int, change
     encoder = getattr(getattr(made.policy, "critic", None), "encoder", None)
     before = [p.detach().clone() for p in encoder.parameters()] if encoder is not None else []
     made.train()
-    assert made.datamodule.replay.ring.columns.array("obs").dtype == np.uint8
+    assert made.datamodule.source.buffer.ring.columns.array("obs").dtype == np.uint8
     if policy != "dqn":
         assert before and not any(map(torch.equal, before, encoder.parameters()))  # type: ignore[union-attr]
     assert made.evaluate()["eval/ep_rew_mean"] > 0.9

@@ -32,11 +32,13 @@ from lightning_rl.losses.value import (
     expectile,
     explained_variance,
     huber,
+    mean_huber,
     quantile_huber,
     td_targets,
     value_change_clipped_error,
     value_rescale,
     value_rescale_inverse,
+    weighted_mean,
 )
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "gae",
     "huber",
     "lambda_returns",
+    "mean_huber",
     "n_step_returns",
     "policy_gradient",
     "quantile_huber",
@@ -73,4 +76,5 @@ __all__ = [
     "value_rescale",
     "value_rescale_inverse",
     "vtrace",
+    "weighted_mean",
 ]

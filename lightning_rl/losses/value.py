@@ -16,14 +16,16 @@ __all__ = [
     "expectile",
     "explained_variance",
     "huber",
+    "mean_huber",
     "quantile_huber",
     "td_targets",
     "value_change_clipped_error",
     "value_rescale",
     "value_rescale_inverse",
+    "weighted_mean",
 ]
 
-ELEMENTWISE = 0  # of the reduction codes of torch's kernels
+ELEMENTWISE, MEAN = 0, 1  # reduction codes of torch's kernels
 
 
 @torch.no_grad()
@@ -80,10 +82,29 @@ def value_change_clipped_error(values: Tensor, old_values: Tensor, targets: Tens
     return torch.max((values - targets).square(), (limited - targets).square()).mean()
 
 
-def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
-    """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35."""
+def huber(errors: Tensor, delta: float | None = 1.0) -> Tensor:
+    """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35.
+
+    Args:
+        errors: of any shape.
+        delta: `None`: ½e² everywhere.
+    """
+    if delta is None:
+        return 0.5 * errors.square()
     # Not F.huber_loss: for a batch of 64, its Python checks cost more than its kernel.
     return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), ELEMENTWISE, delta)
+
+
+def mean_huber(errors: Tensor, delta: float | None = 1.0, weights: Tensor | None = None) -> Tensor:
+    """The (weighted) mean of `huber`, a scalar; without weights in the same operation."""
+    if delta is None or weights is not None:
+        return weighted_mean(huber(errors, delta), weights)
+    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), MEAN, delta)
+
+
+def weighted_mean(errors: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of weight · error over the rows `[N]`; `weights=None`: of the errors."""
+    return (errors if weights is None else weights * errors).mean()
 
 
 def expectile(errors: Tensor, tau: float) -> Tensor:

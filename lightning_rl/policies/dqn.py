@@ -13,7 +13,14 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.losses.value import c51_clip_fraction, c51_projection, double_q_values, quantile_huber, td_targets
+from lightning_rl.losses.value import (
+    c51_clip_fraction,
+    c51_projection,
+    double_q_values,
+    quantile_huber,
+    td_targets,
+    weighted_mean,
+)
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
@@ -108,10 +115,11 @@ class DQN(SimpleQ):
         taken = self.gather_actions(returns, batch.actions)
         if self.distributional:
             errors, td_errors = self.distribution_losses(taken, following, batch)
+            loss, priorities = weighted_mean(errors, batch.get("weights")), td_errors.detach()
         else:
             td_errors = taken - following
-            errors = self.td_error_losses(td_errors)
-        loss, metrics = self.loss_of_rows(errors, td_errors, self.model.expected_q_values(taken), batch)
+            loss, priorities = self.td_loss(td_errors, batch)
+        metrics = {"td_errors": priorities, **self.metrics_of(self.model.expected_q_values(taken), td_errors)}
         if self.num_atoms > 1 and self.log_extra:
             metrics["support_clipped"] = self.support_clip_fraction(following, batch)
         return loss, metrics

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import UnsupportedSpaceError, short_repr
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.mixing import mean_over_present, sum_mix
-from lightning_rl.losses.value import double_q_values, huber, td_targets
+from lightning_rl.losses.value import double_q_values, huber, td_targets, weighted_mean
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.group_q_model import GroupQModel
 from lightning_rl.models.mixing import QMixer
@@ -187,15 +187,14 @@ class QMIX(Policy):
         chosen = self.q_values(self.model, batch).gather(2, actions.unsqueeze(2)).squeeze(2)
         values = self.mix(self.mixer, chosen, batch.obs)
         td_errors = values - targets
-        errors = 0.5 * td_errors.square() if self.huber_delta is None else huber(td_errors, self.huber_delta)
+        errors = huber(td_errors, self.huber_delta)
         present = self.group.present(batch.obs)
         if errors.dim() == 2:
             errors, td_errors = mean_over_present(errors, present), mean_over_present(td_errors.abs(), present)
         if "seq_lens" in batch:
             loss, priorities = sequence_loss(errors, td_errors.detach(), batch, self.priority_eta)
         else:
-            weights = batch.get("weights")
-            loss, priorities = (errors if weights is None else weights * errors).mean(), td_errors.detach()
+            loss, priorities = weighted_mean(errors, batch.get("weights")), td_errors.detach()
         if not self.log_extra:
             return loss, {"td_errors": priorities}
         members = mean_over_present(chosen.detach(), present)

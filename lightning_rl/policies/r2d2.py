@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.losses.value import value_rescale, value_rescale_inverse
+from lightning_rl.losses.value import huber, value_rescale, value_rescale_inverse
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.replayed_sequences import (
@@ -101,8 +101,9 @@ class R2D2(DQN):
         targets = super().targets(batch)
         return value_rescale(targets, self.rescale_epsilon) if self.rescale else targets
 
-    def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def td_loss(self, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """The mean loss of the trained rows, weighted by sequence; priorities η max |δ| + (1 − η) mean |δ| `[S]`."""
         if "seq_lens" not in batch:
-            return super().loss_and_priorities(errors, td_errors, batch)
-        return sequence_loss(errors, td_errors, batch, self.priority_eta)
+            return super().td_loss(td_errors, batch)
+        errors = huber(td_errors, self.huber_delta)
+        return sequence_loss(errors, td_errors.detach(), batch, self.priority_eta)

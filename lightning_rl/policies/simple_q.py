@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.losses.value import huber, td_targets
+from lightning_rl.losses.value import mean_huber, td_targets
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.policy import Policy
@@ -108,38 +108,23 @@ class SimpleQ(Policy):
             part["target_q"], part["target_returns"] = self.target_values(part)
             yield from part.timeslices(size)
 
-    def td_error_losses(self, td_errors: Tensor) -> Tensor:
-        """The loss of each TD error, `[N]`: Huber or squared error."""
-        return 0.5 * td_errors.square() if self.huber_delta is None else huber(td_errors, self.huber_delta)
-
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
         targets = self.targets(batch)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         td_errors = values - targets
-        return self.loss_of_rows(self.td_error_losses(td_errors), td_errors, values, batch)
+        loss, priorities = self.td_loss(td_errors, batch)
+        return loss, {"td_errors": priorities, **self.metrics_of(values, td_errors)}
 
-    def loss_of_rows(
-        self, errors: Tensor, td_errors: Tensor, values: Tensor, batch: SampleBatch
-    ) -> tuple[Tensor, Metrics]:
-        """The loss of the rows, and the metrics.
+    def td_loss(self, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """The mean loss of the rows' TD errors `[N]`, weighted if drawn by priority; and what their priorities are."""
+        return mean_huber(td_errors, self.huber_delta, batch.get("weights")), td_errors.detach()
 
-        Args:
-            errors: the loss of each row, `[N]`.
-            td_errors: `[N]`, from which rows get their priorities.
-            values: Q-values of the actions taken, `[N]`.
-            batch: the rows; those drawn by priority are weighted.
-        """
-        loss, priorities = self.loss_and_priorities(errors, td_errors.detach(), batch)
+    def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
+        """Mean Q-value of the actions taken and mean |TD error|, in steps that report all metrics."""
         if not self.log_extra:
-            return loss, {"td_errors": priorities}
-        seen = {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
-        return loss, {"td_errors": priorities, **seen}
-
-    def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """The mean of the rows' losses `errors [N]`, weighted if drawn by priority, and the metric "td_errors"."""
-        weights = batch.get("weights")
-        return (errors if weights is None else weights * errors).mean(), td_errors
+            return {}
+        return {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
 
     def after_step(self) -> None:
         """Update the target network every `target_update_interval` gradient steps."""

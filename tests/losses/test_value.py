@@ -20,6 +20,7 @@ from lightning_rl.losses import (
     expectile,
     explained_variance,
     huber,
+    mean_huber,
     quantile_huber,
     td_targets,
     value_change_clipped_error,
@@ -61,6 +62,9 @@ def test_a_value_change_beyond_the_clip_has_no_gradient() -> None:
 def test_huber_is_square_inside_and_linear_outside() -> None:
     errors = torch.tensor([0.5, 1.0, 2.0, -2.0])
     assert_close(huber(errors), torch.tensor([0.125, 0.5, 1.5, 1.5]))
+    assert_close(huber(errors, None), torch.tensor([0.125, 0.5, 2.0, 2.0]))
+    assert_close(mean_huber(errors), torch.tensor(3.625 / 4))
+    assert_close(mean_huber(errors, weights=torch.tensor([8.0, 0.0, 2.0, 0.0])), torch.tensor(4.0 / 4))
 
 
 def test_td_targets_bootstrap_all_but_terminated_rows_and_carry_no_gradient() -> None:

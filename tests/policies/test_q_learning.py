@@ -409,10 +409,11 @@ def test_q_mean_and_td_error_are_means_over_the_actions_taken(name: str) -> None
         assert metrics["td_error"].item() == pytest.approx(0.5)
 
 
-def test_a_subclass_s_td_error_losses_are_used_without_importance_weights_too() -> None:
+def test_a_subclass_s_td_loss_is_used() -> None:
     class Doubled(DQN):
-        def td_error_losses(self, td_errors: Tensor) -> Tensor:
-            return 2.0 * super().td_error_losses(td_errors)
+        def td_loss(self, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+            loss, priorities = super().td_loss(td_errors, batch)
+            return 2.0 * loss, priorities
 
     plain, doubled = (kind(OBS, TWO, seed=1) for kind in (DQN, Doubled))
     assert_close(2.0 * plain.loss(transitions(count=6))[0], doubled.loss(transitions(count=6))[0])

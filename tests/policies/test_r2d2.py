@@ -119,14 +119,17 @@ def test_sequences_of_a_fragment_hold_the_next_observations_actions_and_states()
 
 
 def test_r2d2_trains_every_row_without_a_burn_in() -> None:
-    """Priorities of the errors 1, 2, 6, 1, 2: 0.9 · 6 + 0.1 · 12 / 5 = 5.64; of −4, 2, 6: 0.9 · 6 + 0.1 · 4 = 5.8."""
+    """Priorities of the errors 1, 2, 6, 1, 2: 0.9 · 6 + 0.1 · 12 / 5 = 5.64; of −4, 2, 6: 0.9 · 6 + 0.1 · 4 = 5.8.
+
+    Their Huber losses are ½, 1½, 5½, ½, 1½, 3½, 1½, 5½.
+    """
     policy, batch = recurrent_policy(), sequences().without("burn_in")
     errors = torch.tensor([1.0, 2.0, 6.0, 1.0, 2.0, -4.0, 2.0, 6.0])
-    loss, priorities = policy.loss_and_priorities(errors, errors, batch)
-    assert loss.item() == pytest.approx(2.0)
+    loss, priorities = policy.td_loss(errors, batch)
+    assert loss.item() == pytest.approx(2.5)
     assert_close(priorities, torch.tensor([5.64, 5.8]))
-    plain, found = policy.loss_and_priorities(errors, errors, transitions(count=8))  # of a model without memory
-    assert plain.item() == pytest.approx(2.0) and torch.equal(found, errors)
+    plain, found = policy.td_loss(errors, transitions(count=8))  # of a model without memory
+    assert plain.item() == pytest.approx(2.5) and torch.equal(found, errors)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -196,9 +199,12 @@ def test_n_step_targets_of_sequences_bootstrap_after_the_last_summed_row() -> No
 
 
 def test_a_sequence_s_priority_mixes_its_largest_and_mean_error_and_its_weight_scales_its_rows() -> None:
-    """η = 0.9 over the trained rows: of errors 1, 2, 6 it is 0.9 · 6 + 0.1 · 3 = 5.7; of −4, 2: 0.9 · 4 + 0.1 · 3."""
+    """η = 0.9 over the trained rows: of errors 1, 2, 6 it is 0.9 · 6 + 0.1 · 3 = 5.7; of −4, 2: 0.9 · 4 + 0.1 · 3.
+
+    Their Huber losses are ½, 1½, 5½ and 3½, 1½.
+    """
     policy = recurrent_policy()
     errors = torch.tensor([9.0, 9.0, 1.0, 2.0, 6.0, 9.0, -4.0, 2.0])
-    loss, priorities = policy.loss_and_priorities(errors, errors, sequences(weights=torch.tensor([1.0, 0.5])))
+    loss, priorities = policy.td_loss(errors, sequences(weights=torch.tensor([1.0, 0.5])))
     assert_close(priorities, torch.tensor([5.7, 3.9]))
-    assert loss.item() == pytest.approx((1 + 2 + 6 + 0.5 * (-4 + 2)) / 5)
+    assert loss.item() == pytest.approx((0.5 + 1.5 + 5.5 + 0.5 * (3.5 + 1.5)) / 5)

@@ -110,7 +110,8 @@ class DQN(SimpleQ):
             resample_noise(self.model)
             resample_noise(self.target_model)
         with torch.no_grad():
-            following = self.bootstrap_values(batch) if self.distributional else self.targets(batch)
+            following = self.bootstrap_values(batch) if self.distributional else batch.get("td_targets")
+            following = self.targets(batch) if following is None else following
         _, returns = self.q_values(self.model, batch)
         taken = self.gather_actions(returns, batch.actions)
         if self.distributional:
@@ -160,6 +161,12 @@ class DQN(SimpleQ):
         if target_returns.dim() == 2:
             return double_q_values(q_online, target_returns)
         return self.gather_actions(target_returns, q_online.argmax(1))
+
+    def constant_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
+        """TD targets; for double or distributional DQN the target network's outputs."""
+        if self.double_q or self.distributional:
+            return dict(zip(("target_q", "target_returns"), self.target_values(rows), strict=True))
+        return super().constant_targets(rows)
 
     @staticmethod
     def gather_actions(returns: Tensor, actions: Any) -> Tensor:

@@ -96,7 +96,7 @@ class SimpleQ(Policy):
         return self.q_values(self.target_model, next_step(batch))
 
     def prepare(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
-        """As `Policy`; the target network's outputs are computed at once for all steps between two of its updates."""
+        """As `Policy`; targets are computed at once for all steps between two updates of the target network."""
         if steps == 1 or self.target_update_interval == 1 or self.noisy:
             yield from super().prepare(rows, steps)
             return
@@ -105,12 +105,17 @@ class SimpleQ(Policy):
             # The next part is prepared after the steps on this one, when the target network has been updated.
             still = size * (self.target_update_interval - self.gradient_steps % self.target_update_interval)
             part, rows = rows[:still], rows[still:]
-            part["target_q"], part["target_returns"] = self.target_values(part)
+            for name, column in self.constant_targets(part).items():
+                part[name] = column
             yield from part.timeslices(size)
+
+    def constant_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
+        """Columns that stay the same between two updates of the target network."""
+        return {"td_targets": self.targets(rows)}
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
-        targets = self.targets(batch)
+        targets = batch["td_targets"] if "td_targets" in batch else self.targets(batch)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         td_errors = values - targets
         loss, priorities = self.td_loss(td_errors, batch)

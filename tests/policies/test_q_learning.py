@@ -64,7 +64,7 @@ def test_noisy_dqn_computes_no_targets_ahead() -> None:
     """The target network draws its noise anew for each gradient step."""
     policy = small_policy("dqn", noisy=True, target_update_interval=8)
     batches = list(policy.prepare(transitions(count=15), steps=5))
-    assert len(batches) == 5 and not any("target_q" in batch for batch in batches)
+    assert len(batches) == 5 and not any({"target_q", "td_targets"} & set(batch) for batch in batches)
 
 
 @pytest.mark.parametrize("name", ["simple_q", "dqn, plain"])
@@ -91,7 +91,7 @@ def test_targets_computed_for_several_steps_at_once_equal_those_of_each_step(nam
     row_counts = record_row_counts(at_once.target_model)
     for number, batch in enumerate(at_once.prepare(transitions(name, count=15), steps=5)):
         alone = transitions(name, count=15)[3 * number : 3 * number + 3]
-        assert "target_q" in batch and "target_q" not in alone
+        assert set(batch) - set(alone) in ({"td_targets"}, {"target_q", "target_returns"})
         found, expected = td_errors_of_a_step(at_once, batch), td_errors_of_a_step(one_by_one, alone)
         assert_close(found, expected, rtol=0, atol=1e-6)
     assert len(row_counts) == 3  # for 2, 2 and 1 steps
@@ -110,7 +110,7 @@ def test_targets_are_computed_ahead_up_to_the_next_target_update() -> None:
 @pytest.mark.parametrize(("interval", "steps", "ahead"), [(8, 1, False), (8, 2, True), (1, 5, False)])
 def test_targets_are_computed_ahead_where_steps_share_a_target_network(interval: int, steps: int, ahead: bool) -> None:
     batches = list(small_policy("simple_q", target_update_interval=interval).prepare(transitions(count=10), steps))
-    assert len(batches) == steps and all(("target_q" in batch) is ahead for batch in batches)
+    assert len(batches) == steps and all(("td_targets" in batch) is ahead for batch in batches)
 
 
 def td_errors_of_a_step(policy: Any, batch: SampleBatch) -> Tensor:

@@ -6,7 +6,6 @@ resumes from an epoch's end.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,8 +45,6 @@ from lightning_rl.schema.ranges import Seed
 from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["EpisodeWindow", "ReplayDataModule", "RolloutDataModule"]
-
-log = logging.getLogger(__name__)
 
 ENOUGH = 2**30  # bytes; less is never refused, because free memory may be low for a moment
 

@@ -27,9 +27,9 @@ def train(args: argparse.Namespace) -> dict[str, float]:
     algorithm = getattr(stable_baselines3, args.algorithm.upper())
     made = {"env_kwargs": args.made_by["kwargs"], "wrapper_class": partial(wrapped, args.made_by["wrappers"])}
     model = algorithm("MlpPolicy", make_vec_env(args.env, 1, args.seed, **made), seed=args.seed, device="cpu")
-    start = time.perf_counter()
+    start = time.process_time()  # CPU seconds, so that other jobs of the machine do not count
     model.learn(args.env_steps)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     finished = [episode["r"] for episode in model.ep_info_buffer or ()]
     unseen = make_vec_env(args.env, 1, 10_000 + args.seed, **made)
     played, _ = evaluate_policy(model, unseen, n_eval_episodes=args.episodes, return_episode_rewards=True)

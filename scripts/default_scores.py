@@ -66,7 +66,7 @@ ENVIRONMENTS = {
     "Swimmer-v5": Environment("choosing", "continuous", 200_000, 20_000),
     "Hopper-v5": Environment("choosing", "continuous", 200_000, 20_000),
     "HalfCheetah-v5": Environment("choosing", "continuous", 200_000, 20_000),
-    "Taxi-v3": Environment("checking", "discrete", 100_000, 50_000),
+    "Taxi-v4": Environment("checking", "discrete", 100_000, 50_000),
     "minigrid:MiniGrid-DoorKey-5x5-v0": Environment("checking", "discrete", 100_000, 50_000, wrappers=FLAT_IMAGE),
     "flappy_bird_gymnasium:FlappyBird-v0": Environment(
         "checking", "discrete", 100_000, 50_000, kwargs={"use_lidar": False}

@@ -50,7 +50,7 @@ python_maximum_signature_line_length = 88
 linkcheck_timeout = 20
 
 CONTENTS = ("index", "algorithms")
-REST = "Guides by task"  # pages that no list names are guides
+REST = "Guides"  # pages that no list names are guides
 WRITTEN = {"api": "api_", "configuration": "config_"}  # page → the pages below reference/ that it shows a list of
 LINK = re.compile(r"^(?:- |\| )\[[^\]]*\]\(([\w/]+)\.md\)", re.MULTILINE)
 

@@ -179,7 +179,7 @@ def page() -> str:
         for feature in FEATURES
     ]
     return (
-        "# What goes with what\n\n"
+        "# Feature matrix\n\n"
         "Each cell was tried: two iterations of the algorithm in an environment with these spaces, or a short run. "
         "A dash is refused before training, with what would work instead. For qmix, vdn, pqn_vdn, independent_q, "
         "maddpg and matd3 the environment has two agents with these spaces.\n\n"

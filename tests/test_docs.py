@@ -20,6 +20,10 @@ ROOT = Path(__file__).parents[1]
 FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {file: file.read_text(encoding="utf-8") for file in FILES}
 ELSEWHERE = ("tutorial.md",)  # test_tutorial.py runs its commands, too, between which its code stands
+ALONE = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("custom_algorithms", "environments")),
+]  # block by block
 WITH_CODE = [file for file, text in TEXTS.items() if "```python" in text and file.name not in ELSEWHERE]
 FIRST = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 RUN = """
@@ -38,14 +42,15 @@ sys.exit(failed)
 
 @pytest.mark.parametrize("files", [FIRST, pytest.param(WITH_CODE, marks=pytest.mark.process)], ids=["first", "all"])
 def test_code_blocks_run(files: list[Path], tmp_path: Path) -> None:
-    """One interpreter runs all pages, each in a namespace and a directory of its own: importing takes the longest."""
+    """One interpreter runs all pages, each in a namespace and a directory: importing takes longest."""
     programs = []
     for number, file in enumerate(files):
         blocks = re.findall(r"```python\n(.*?)```", TEXTS[file], flags=re.DOTALL)
-        program = tmp_path / str(number) / f"{file.stem}.py"
-        program.parent.mkdir()
-        program.write_text("\n".join(blocks), encoding="utf-8")
-        programs.append(str(program))
+        (tmp_path / str(number)).mkdir()
+        for index, program in enumerate(blocks if file in ALONE else ["\n".join(blocks)]):
+            path = tmp_path / str(number) / f"{file.stem}_{index}.py"
+            path.write_text(program, encoding="utf-8")
+            programs.append(str(path))
     result = subprocess.run([sys.executable, "-c", RUN, *programs], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 

@@ -1,4 +1,4 @@
-"""The messages in docs/faq.md are those of the package: of the golden file where that has them, or of the code."""
+"""The messages on docs/troubleshooting.md are the package's: of the golden file where it has them, or of the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.golden_messages import FILE, outcome_of
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(.+?)` \| (?:`(.+?)`|–) \|", PAGE.split("## Messages")[1], re.MULTILINE)
 GOLDEN = FILE.read_text(encoding="utf-8")
 

@@ -78,7 +78,9 @@ def test_the_site_builds_without_warnings_and_has_all_pages(site: Path) -> None:
     assert "reference/config_policy.html" in navigation and "reference/api_policies.html" in navigation
     for page in PAGES:
         path = page.relative_to(DOCS).with_suffix(".html")
-        assert (site / path).is_file() and (path.name == "index.html" or f'href="{path}"' in navigation), path
+        assert path.name == "index.html" or f'href="{path}"' in navigation, path
+        title = re.match(r"# ([\w ]+)", page.read_text(encoding="utf-8"))  # None where another file is included
+        assert title is None or f"<h1>{title[1]}" in (site / path).read_text(encoding="utf-8"), path
 
 
 @pytest.mark.slow

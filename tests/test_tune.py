@@ -232,7 +232,7 @@ def test_a_trial_takes_the_evaluation_that_tune_chose_though_a_later_one_was_sav
 @pytest.mark.ray(own_session=True)
 def test_the_example_of_the_documentation_runs(tmp_path: Path):
     pytest.importorskip("ray.tune", exc_type=ImportError)
-    (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "search.md").read_text(), flags=re.DOTALL)
+    (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "tuning.md").read_text(), flags=re.DOTALL)
     (tmp_path / "example.py").write_text(block)
     done = subprocess.run(
         [sys.executable, "example.py"],

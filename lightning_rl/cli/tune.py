@@ -23,7 +23,7 @@ def tune(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="lightning-rl tune",
         description=tune.__doc__,
-        epilog="The same command with the same run_dir=… or --study continues a search; docs/search.md",
+        epilog="The same command with the same run_dir=… or --study continues a search; docs/tuning.md",
     )
     parser.add_argument("overrides", nargs="*", help="as of train; a key with several values is searched")
     parser.add_argument(

@@ -91,15 +91,14 @@ def test_the_profiler_has_the_names_of_collecting_and_learning(tmp_path: Path) -
     profiler = SimpleProfiler(tmp_path, filename="report")
     policy = PPO(*CARTPOLE.spaces())
     fit(policy, profiler=profiler, max_epochs=1)
-    named = re.search(r"Collecting a rollout is `([^`]+)`, learning from it\s+`([^`]+)`", PAGE)
-    assert named is not None
-    for name in named.groups():
+    for name in ("[_TrainingEpochLoop].train_dataloader_next", "run_training_batch"):
+        assert f"`{name}`" in PAGE
         assert policy.iterations <= len(profiler.recorded_durations[name]) <= policy.iterations + 1
     assert "run_training_batch" in "".join(file.read_text(encoding="utf-8") for file in tmp_path.glob("*.txt"))
 
 
 def test_the_table_s_choices_compose_and_pass_the_check() -> None:
-    table = PAGE.split("| tool | in a run |")[1].split("\n\n")[0]
+    table = PAGE.split("| feature | in a run |")[1].split("\n\n")[0]
     cells = [row.split("|")[2].strip() for row in table.splitlines()[2:]]
     found = [code for cell in cells for code in re.findall(r"`([^`]+)`", cell)]
     overrides = [code for code in found if "=" in code and "my_pkg" not in code]

@@ -62,7 +62,7 @@ DESCRIPTIONS = {
     "data.n_step": "is wrong.\n      by default: 3 (apex, multi_step, prioritized, q_learning), 1 (group_sequences, h",
     "data.capacity": "over all ranks.\n      by default: 1000000 (apex), 100000 (group_sequences",
     "workers.num_workers": "Ray processes",
-    "stop.seconds": "wall time",
+    "stop.seconds": "wall-clock time",
     "workers": "fragment_length: 128",
     "env=cartpole": "id: CartPole-v1",
     "env.wrappers": "import paths",

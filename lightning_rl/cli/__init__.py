@@ -38,7 +38,7 @@ __all__ = ["VERBS", "main", "run_verb"]
 
 
 def completion(arguments: Sequence[str]) -> int:
-    """Print a script for completion by Tab: source <(lightning-rl completion bash), or zsh, fish."""
+    """Print a shell completion script: source <(lightning-rl completion bash), or zsh, fish."""
     return print_script(arguments, VERBS, completion.__doc__)
 
 
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_verbs(arguments: Sequence[str]) -> int:
-    """Print a line about each verb."""
-    print("usage: lightning-rl VERB …  (lightning-rl VERB --help explains one)\n")
+    """Print a one-line summary of each verb."""
+    print("usage: lightning-rl VERB …  (see lightning-rl VERB --help for its options)\n")
     print("\n".join(f"  {name:10} {(function.__doc__ or '').splitlines()[0]}" for name, function in VERBS.items()))
     return EXIT_CODES["ok"]
 

@@ -1,4 +1,4 @@
-"""`lightning-rl check-env`: is this environment ready for runs, and which policies take it?"""
+"""`lightning-rl check-env`: checks an environment and lists the policies that support it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ __all__ = ["check_env"]
 
 
 def check_env(arguments: Sequence[str]) -> int:
-    """Examine an environment, and name the policies that take it: check-env ENV [env.kwargs.size=5 …].
+    """Check an environment and list the policies that support it: check-env ENV [env.kwargs.size=5 …].
 
     ENV may also be given as for other verbs: env=NAME or env.id=ID.
     """
     parser = Parser(prog="lightning-rl check-env", description=check_env.__doc__)
-    parser.add_argument("env", help="a choice of `lightning-rl list envs`, an environment id, or an import path")
-    parser.add_argument("overrides", nargs="*", help="keys of env, as env.kwargs.size=5 env.agents=2")
-    parser.add_argument("--steps", type=whole_number, default=1000, help="of the longest random walk, of at most 10 s")
+    parser.add_argument("env", help="a name from `lightning-rl list envs`, an environment id, or an import path")
+    parser.add_argument("overrides", nargs="*", help="keys of env, such as env.kwargs.size=5 env.agents=2")
+    parser.add_argument(
+        "--steps", type=whole_number, default=1000, help="length of the longest random walk (at most 10 s)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     check_at_least_one("--", steps=options.steps)

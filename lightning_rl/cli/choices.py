@@ -1,4 +1,4 @@
-"""`lightning-rl list` and `describe`: what can be chosen, and what it means."""
+"""`lightning-rl list` and `describe`: the available choices, and the meaning of each."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ LISTS = {
 
 
 def list_choices(arguments: Sequence[str]) -> int:
-    """List what can be chosen: list [policies|envs|experiments|models|explorations|data|loggers|metrics|runs [DIR]]."""
+    """List available choices: list [policies|envs|experiments|models|explorations|data|loggers|metrics|runs [DIR]]."""
     parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
-    parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics", "runs"])
-    parser.add_argument("directory", nargs="?", type=Path, help="of runs, at any depth; default ./runs")
-    parser.add_argument("--env", default="", help="of runs: only those whose environment contains this")
-    parser.add_argument("--policy", default="", help="of runs: only those whose policy's class contains this")
-    parser.add_argument("--sort", choices=SORTS, default="age", help="of runs: best and most first, newest first")
+    parser.add_argument(
+        "kind", nargs="?", choices=[*LISTS, "metrics", "runs"], help="kind of choices; default: all but runs"
+    )
+    parser.add_argument(
+        "directory", nargs="?", type=Path, help="with runs: directory to search, at any depth; default ./runs"
+    )
+    parser.add_argument("--env", default="", help="with runs: only runs whose environment id contains this")
+    parser.add_argument("--policy", default="", help="with runs: only runs whose policy class contains this")
+    parser.add_argument(
+        "--sort", choices=SORTS, default="age", help="with runs: sort key, with the best, largest or newest first"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     if options.kind == "runs":
@@ -51,7 +57,7 @@ def list_choices(arguments: Sequence[str]) -> int:
 
 
 def list_runs(directory: Path, options: Namespace) -> int:
-    """Print the runs below a directory that were asked for, in the order that was asked for."""
+    """Print the runs below a directory, filtered and sorted by the options."""
     rows = [
         row
         for row in runs_below(directory)
@@ -73,6 +79,6 @@ def number_or_least(value: float | None) -> float:
 def describe(arguments: Sequence[str]) -> int:
     """Explain a choice, a key or a metric: describe policy=ppo, describe workers, describe policy.lr."""
     parser = Parser(prog="lightning-rl describe", description=describe.__doc__)
-    parser.add_argument("what", nargs="?", default="train", help="group=choice, a group, a key, or a metric")
+    parser.add_argument("what", nargs="?", default="train", help="group=choice, group, key, or metric to describe")
     print(descriptions.describe(parser.parse_args(arguments).what))
     return 0

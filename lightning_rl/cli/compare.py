@@ -1,4 +1,4 @@
-"""`lightning-rl compare`: two runs, or two sets of seeds, side by side in the terminal."""
+"""`lightning-rl compare`: compares two runs, or two sets of seeds, in the terminal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["compare"]
 def compare(arguments: Sequence[str]) -> int:
     """Compare two runs, or two directories of seeds: compare A B [--json]."""
     parser = Parser(prog="lightning-rl compare", description=compare.__doc__)
-    parser.add_argument("a", type=Path, help="a run directory, or one that holds runs of one config")
-    parser.add_argument("b", type=Path)
+    parser.add_argument("a", type=Path, help="a run directory, or a directory with several runs of one config")
+    parser.add_argument("b", type=Path, help="the run or directory to compare it with")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     from lightning_rl.reports import comparison  # numpy

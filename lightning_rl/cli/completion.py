@@ -1,4 +1,4 @@
-"""`lightning-rl completion`: scripts by which shells complete verbs, options, choices and keys."""
+"""`lightning-rl completion`: scripts with which shells complete verbs, options, choices and keys."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def print_script(arguments: Sequence[str], verbs: Verbs, description: str | None
         ConfigError: there is no script for that shell.
     """
     parser = Parser(prog="lightning-rl completion", description=description)
-    parser.add_argument("shell", choices=[*SCRIPTS])
+    parser.add_argument("shell", choices=[*SCRIPTS], help="shell that runs the script")
     shell = parser.parse_args(arguments).shell
     program = f"{shlex.quote(sys.executable)} -m lightning_rl.config.completions"
     script = SCRIPTS[shell].replace("PROGRAM", program).replace("VERBS", f'"{option_table(verbs)}"')

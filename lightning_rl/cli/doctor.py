@@ -1,4 +1,4 @@
-"""`lightning-rl doctor`: is this machine ready for runs?"""
+"""`lightning-rl doctor`: checks whether this machine is ready for runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ __all__ = ["doctor"]
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Examine this machine: doctor [--full] [--json]; exit code 1 if something has to be fixed."""
+    """Check this machine: doctor [--full] [--json]; exit code 1 if something needs to be fixed."""
     parser = Parser(prog="lightning-rl doctor", description=doctor.__doc__)
-    parser.add_argument("run_dir", nargs="?", type=Path, default=Path("runs"), help="where runs go; default ./runs")
+    parser.add_argument(
+        "run_dir", nargs="?", type=Path, default=Path("runs"), help="directory for runs; default ./runs"
+    )
     parser.add_argument("--full", action="store_true", help="also start a Ray session")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement of speed; 0: no measurement")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per speed measurement; 0: skip them")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     if not 0 <= options.seconds <= 60:

@@ -1,4 +1,4 @@
-"""`lightning-rl evaluate`: whole episodes with a checkpoint."""
+"""`lightning-rl evaluate`: evaluates a checkpoint on whole episodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["evaluate"]
 
 
 def evaluate(arguments: Sequence[str]) -> int:
-    """Play whole episodes with a checkpoint: evaluate RUN_DIR [--best] [--episodes 100] [--json]."""
+    """Evaluate a checkpoint on whole episodes: evaluate RUN_DIR [--best] [--episodes 100] [--json]."""
     parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
     add_policy_arguments(parser, episodes=100)
-    limit = "longer episodes are cut there; default: the run's evaluation.max_episode_steps"
+    limit = "maximum episode length; default: the run's evaluation.max_episode_steps"
     parser.add_argument("--max-steps", type=whole_number, help=limit)
-    others = "of several agents, each in turn plays against others that draw random actions"
+    others = "with multiple agents: evaluate each agent in turn against random opponents"
     parser.add_argument("--against", choices=("random",), help=others)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))

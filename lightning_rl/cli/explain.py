@@ -1,4 +1,4 @@
-"""`lightning-rl explain`: where does a config value come from?"""
+"""`lightning-rl explain`: shows where a config value comes from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["explain"]
 
 
 def explain(arguments: Sequence[str]) -> int:
-    """Say where a value comes from: explain RUN_DIR KEY, explain policy=ppo env=cartpole KEY, explain RUN_DIR --all."""
+    """Show the origin of a value: explain RUN_DIR KEY, explain policy=ppo env=cartpole KEY, explain RUN_DIR --all."""
     parser = Parser(prog="lightning-rl explain", description=explain.__doc__)
-    parser.add_argument("words", nargs="+", help="a run directory or overrides (key=value), and one key")
-    parser.add_argument("--all", action="store_true", help="list the keys that differ from their choices' defaults")
+    parser.add_argument("words", nargs="+", help="a run directory or overrides (key=value), followed by one key")
+    parser.add_argument("--all", action="store_true", help="list all keys that differ from their choices' defaults")
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)

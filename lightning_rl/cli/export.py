@@ -1,4 +1,4 @@
-"""`lightning-rl export`: a policy as a file that acts without this package."""
+"""`lightning-rl export`: writes a policy as a file that runs without this package."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ __all__ = ["export"]
 
 
 def export(arguments: Sequence[str]) -> int:
-    """Write a policy as ONNX, TorchScript or torch.export: export RUN_DIR [--format onnx] [--best] [--out DIR]."""
+    """Export a policy to ONNX, torch.export or TorchScript: export RUN_DIR [--format onnx] [--best] [--out DIR]."""
     parser = Parser(prog="lightning-rl export", description=export.__doc__)
-    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
+    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory, which means its last.ckpt")
     parser.add_argument("--format", default="onnx", help="onnx (default), torch.export, or torchscript (deprecated)")
-    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
-    parser.add_argument("--out", type=Path, help="directory for the files; default: RUN_DIR/export")
-    parser.add_argument("--policy-id", help="of several agents' policies, the one to export; default: all")
-    parser.add_argument(
-        "--env", help="environment id, import path or preset to check the file in; default: the run's own"
-    )
-    parser.add_argument("--seed", type=whole_number, default=0, help="of the episodes that the file is checked on")
+    parser.add_argument("--best", action="store_true", help="use the best evaluation's checkpoint instead of last.ckpt")
+    parser.add_argument("--out", type=Path, help="output directory; default: RUN_DIR/export")
+    parser.add_argument("--policy-id", help="with several policies: id of the one to export; default: all")
+    parser.add_argument("--env", help="environment to check the file in: id, import path or preset; default: the run's")
+    parser.add_argument("--seed", type=whole_number, default=0, help="seed of the episodes that the file is checked on")
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object per policy")
     options = parser.parse_args(arguments)

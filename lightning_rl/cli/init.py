@@ -1,4 +1,4 @@
-"""`lightning-rl init`: a project folder to begin with."""
+"""`lightning-rl init`: creates a project folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["init"]
 def init(arguments: Sequence[str]) -> int:
     """Create a project folder with conf/, an environment, a network, a metric and a test: init my_project."""
     parser = Parser(prog="lightning-rl init", description=init.__doc__)
-    parser.add_argument("folder", type=Path, help="a new folder; its name is that of the project's package")
+    parser.add_argument("folder", type=Path, help="folder to create; its name becomes the name of the Python package")
     folder = parser.parse_args(arguments).folder
     for file in create_project(folder):
         print(file)

@@ -25,7 +25,7 @@ TRUST: dict[str, Any] = {
     "action": "append",
     "default": [],
     "metavar": "PACKAGE",
-    "help": "a package of your own that the files may name (also LIGHTNING_RL_TRUST=a,b); give it again for another",
+    "help": "allow the run's files to import from PACKAGE; repeatable (or set LIGHTNING_RL_TRUST=a,b)",
 }
 EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
 
@@ -45,12 +45,12 @@ def add_policy_arguments(parser: Parser, episodes: int) -> None:
         parser: of a verb.
         episodes: default of --episodes.
     """
-    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
-    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
-    parser.add_argument("--episodes", type=whole_number, default=episodes, help=f"default {episodes}")
-    parser.add_argument("--seed", type=whole_number, default=0)
-    parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
-    parser.add_argument("--env", help="environment id, import path or preset; default: the run's own")
+    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory, which means its last.ckpt")
+    parser.add_argument("--best", action="store_true", help="use the best evaluation's checkpoint instead of last.ckpt")
+    parser.add_argument("--episodes", type=whole_number, default=episodes, help=f"episodes to play; default {episodes}")
+    parser.add_argument("--seed", type=whole_number, default=0, help="seed of the environments and actions; default 0")
+    parser.add_argument("--explore", action="store_true", help="explore as in training instead of acting greedily")
+    parser.add_argument("--env", help="environment id, import path or preset; default: the run's environment")
     parser.add_argument("--trust", **TRUST)
 
 

@@ -1,4 +1,4 @@
-"""`lightning-rl report`: one HTML page about runs, and the check that they are no worse than earlier ones."""
+"""`lightning-rl report`: writes an HTML page about runs, and checks their scores against a baseline."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ __all__ = ["report"]
 def report(arguments: Sequence[str]) -> int:
     """Write an HTML page about runs: report RUN|SWEEP_DIR … [--out report.html] [--check BASELINE.json]."""
     parser = Parser(prog="lightning-rl report", description=report.__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, help="run directories, or directories that hold runs")
-    parser.add_argument("--out", type=Path, help="the page; default report.html in the directory, or here if several")
-    parser.add_argument("--check", type=Path, metavar="BASELINE.json", help="exit 1 if scores are worse than these")
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories, or directories that contain runs")
     parser.add_argument(
-        "--margin", type=float, default=None, help="of --check: tolerated share of the baseline's score; default 0.02"
+        "--out", type=Path, help="output file; default report.html in the directory, or in . if several"
+    )
+    parser.add_argument("--check", type=Path, metavar="BASELINE.json", help="exit with code 1 if scores are worse")
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=None,
+        help="with --check: tolerated loss, as a fraction of the baseline's score; default 0.02",
     )
     parser.add_argument("--save-baseline", type=Path, metavar="FILE", help="write the scores for a later --check")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""`lightning-rl resume`: continue a run."""
+"""`lightning-rl resume`: continues a run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from lightning_rl.version import __version__
 __all__ = ["resume"]
 
 OTHER = "--checkpoint FILE"
+KEYS = "keys to change, such as total_env_steps=200_000; an unsupported key is an error that lists the supported ones"
 
 
 def resume(arguments: Sequence[str]) -> int:
     """Continue a run: resume RUN_DIR [total_env_steps=…]."""
     parser = Parser(prog="lightning-rl resume", description=resume.__doc__)
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument("overrides", nargs="*", help=f"of {', '.join(run.RESUMABLE)}")
+    parser.add_argument("run_dir", type=Path, help="directory of the run")
+    parser.add_argument("overrides", nargs="*", help=KEYS)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
-    which.add_argument("--best", action="store_true", help="go on from the checkpoint with the best evaluation")
+    which.add_argument("--checkpoint", type=Path, help="a file in RUN_DIR/checkpoints; default last.ckpt")
+    which.add_argument("--best", action="store_true", help="continue from the checkpoint with the best evaluation")
     parser.add_argument("--trust", **TRUST)
-    parser.add_argument("--force", action="store_true", help="also with a file or an edited config of another run")
+    parser.add_argument("--force", action="store_true", help="accept another run's checkpoint, or an edited config")
     options = parser.parse_intermixed_args(arguments)
     changed = parse_overrides(options.overrides)
     # The imports of torch and Lightning that follow may take seconds.

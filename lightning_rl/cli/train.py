@@ -1,4 +1,4 @@
-"""`lightning-rl train`: one run, or all combinations of a sweep."""
+"""`lightning-rl train`: one run, or every combination of a sweep."""
 
 from __future__ import annotations
 
@@ -43,17 +43,23 @@ def train(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="lightning-rl train", description=train.__doc__, epilog="See also: lightning-rl list, describe."
     )
-    parser.add_argument("overrides", nargs="*", help="group=choice and key=value, as policy=a2c policy.lr=1e-3 seed=1")
+    parser.add_argument("overrides", nargs="*", help="group=choice and key=value, such as policy=a2c policy.lr=1e-3")
     parser.add_argument(
-        "-m", "--multirun", action="store_true", help="run every combination of seed=1,2,3 and the like"
+        "-m", "--multirun", action="store_true", help="run every combination of the listed values, such as seed=1,2,3"
     )
     parser.add_argument(
-        "--jobs", type=whole_number, default=1, metavar="N", help="with -m: train N at a time, in own processes"
+        "--jobs",
+        type=whole_number,
+        default=1,
+        metavar="N",
+        help="with -m: train N runs in parallel, each in its own process",
     )
     parser.add_argument(
-        "--cfg", action="store_true", help="print the composed config, of each job with -m, and train nothing"
+        "--cfg", action="store_true", help="print the composed config (with -m, one per job) without training"
     )
-    parser.add_argument("--seeds", metavar="0..9", help="a run for each of these seeds (also seeds=0..9), as -m seed=…")
+    parser.add_argument(
+        "--seeds", metavar="0..9", help="train one run per seed; the same as -m seed=… (also seeds=0..9)"
+    )
     options = parser.parse_intermixed_args(arguments)
     overrides = with_seeds([*options.overrides, *([f"seeds={options.seeds}"] if options.seeds is not None else [])])
     check_choices(overrides)

@@ -1,4 +1,4 @@
-"""`lightning-rl tune`: search hyperparameters."""
+"""`lightning-rl tune`: searches hyperparameters."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ def tune(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="lightning-rl tune",
         description=tune.__doc__,
-        epilog="The same command with the same run_dir=… or --study continues a search; docs/tuning.md",
+        epilog="To continue a search, repeat the command with the same run_dir=… or --study. See docs/tuning.md.",
     )
-    parser.add_argument("overrides", nargs="*", help="as of train; a key with several values is searched")
+    parser.add_argument("overrides", nargs="*", help="the same as for train; keys with several values are searched")
     parser.add_argument(
-        "--trials", type=whole_number, default=50, help="of the study, those before a continuation included"
+        "--trials",
+        type=whole_number,
+        default=50,
+        help="total number of trials in the study, including trials from earlier invocations; default 50",
     )
-    parser.add_argument("--jobs", type=whole_number, default=1, help="trials at a time, each in a process of its own")
-    parser.add_argument("--seeds", type=whole_number, default=1, help="runs of each trial; its value is their mean")
-    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe")
-    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="ends trials that do badly early")
-    parser.add_argument("--study", metavar="FILE.db", help="SQLite file (or Optuna's URL); default RUN_DIR/study.db")
-    parser.add_argument("--space", type=Path, metavar="FILE.yaml", help="default: conf/search/POLICY.yaml")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="no trial begins after that time")
+    parser.add_argument("--jobs", type=whole_number, default=1, help="parallel trials, each in its own process")
+    parser.add_argument("--seeds", type=whole_number, default=1, help="runs per trial; its value is their mean")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="Optuna's sampler; default tpe")
+    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="stops unpromising trials early")
+    parser.add_argument("--study", metavar="FILE.db", help="SQLite file or Optuna URL; default RUN_DIR/study.db")
+    parser.add_argument("--space", type=Path, metavar="FILE.yaml", help="search space; default conf/search/POLICY.yaml")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="start no new trials after this time")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     options = parser.parse_intermixed_args(arguments)
     for name in ("trials", "jobs", "seeds"):

@@ -1,4 +1,4 @@
-"""`lightning-rl verify`: whether an experiment still learns as its reference runs did."""
+"""`lightning-rl verify`: checks whether an experiment still learns like its reference runs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def verify(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="lightning-rl verify",
         description=verify.__doc__,
-        epilog="Exit code 1: its evaluations are below theirs; one run in eight of an unchanged program is, too.",
+        epilog="Exit code 1 if evaluations are below the reference band, as is one in eight runs of unchanged code.",
     )
-    parser.add_argument("experiment", nargs="?", help="left out: list those with reference curves")
-    parser.add_argument("overrides", nargs="*", help="of train, as seed=7 or torch_threads=2; default: an unused seed")
-    parser.add_argument("--run", type=Path, help="compare this run instead of training one")
+    parser.add_argument("experiment", nargs="?", help="default: list the experiments with reference curves")
+    parser.add_argument("overrides", nargs="*", help="keys of train, such as seed=7; default: an unused seed")
+    parser.add_argument("--run", type=Path, help="compare an existing run instead of training one")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     if options.experiment is None:
@@ -58,7 +58,7 @@ def verify(arguments: Sequence[str]) -> int:
 
 
 def verdict(experiment: str, reference: ReferenceCurves, comparison: Comparison) -> str:
-    """The comparison in words."""
+    """The comparison as text."""
     runs = f"the {len(reference.seeds)} reference runs"
     return (
         f"{experiment}: {'inside the band' if comparison.ok else 'BELOW the band'} of {runs}\n"

@@ -1,4 +1,4 @@
-"""`lightning-rl video`: record a policy."""
+"""`lightning-rl video`: records episodes of a policy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def video(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl video", description=video.__doc__)
     add_policy_arguments(parser, episodes=3)
     parser.add_argument("--out", type=Path, help="default: RUN_DIR/videos/CHECKPOINT_seedN.mp4, or .gif without ffmpeg")
-    parser.add_argument("--grid", action="store_true", help="the episodes side by side instead of one after the other")
-    parser.add_argument("--fps", type=float, help="frames per second; default: the environment's own")
-    parser.add_argument("--max-steps", type=whole_number, default=5000, help="longer episodes are cut; default 5000")
+    parser.add_argument("--grid", action="store_true", help="show the episodes side by side, not in sequence")
+    parser.add_argument("--fps", type=float, help="frames per second; default: the environment's rate")
+    parser.add_argument("--max-steps", type=whole_number, default=5000, help="maximum episode length; default 5000")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")

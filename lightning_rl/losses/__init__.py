@@ -15,6 +15,7 @@ from lightning_rl.losses.actor_critic import (
 )
 from lightning_rl.losses.baseline import batch_baseline
 from lightning_rl.losses.evolution import centred_ranks, evolution_weights, random_search_weights
+from lightning_rl.losses.offline import advantage_weights, conservative_gap, regularised_policy_loss
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
@@ -42,6 +43,7 @@ from lightning_rl.losses.value import (
 )
 
 __all__ = [
+    "advantage_weights",
     "approx_kl",
     "batch_baseline",
     "c51_clip_fraction",
@@ -50,6 +52,7 @@ __all__ = [
     "clip_fraction",
     "clipped_square_error",
     "clipped_surrogate",
+    "conservative_gap",
     "critic_error",
     "discounted_returns",
     "discrete_soft_policy_loss",
@@ -67,6 +70,7 @@ __all__ = [
     "policy_gradient",
     "quantile_huber",
     "random_search_weights",
+    "regularised_policy_loss",
     "soft_policy_loss",
     "soft_values",
     "standardise",

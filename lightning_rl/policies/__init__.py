@@ -7,6 +7,7 @@ from lightning_rl.policies.a3c import A3C
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.appo import APPO
 from lightning_rl.policies.ars import ARS
+from lightning_rl.policies.bc import BC
 from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
@@ -14,6 +15,7 @@ from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.independent_q import IndependentQ
 from lightning_rl.policies.maddpg import MADDPG
+from lightning_rl.policies.marwil import MARWIL
 from lightning_rl.policies.matches import Matches
 from lightning_rl.policies.matd3 import MATD3
 from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
@@ -41,11 +43,13 @@ __all__ = [
     "A3C",
     "APPO",
     "ARS",
+    "BC",
     "DDPG",
     "DQN",
     "ES",
     "IMPALA",
     "MADDPG",
+    "MARWIL",
     "MATD3",
     "PG",
     "PPO",

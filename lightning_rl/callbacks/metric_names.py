@@ -35,6 +35,7 @@ METRICS: dict[str, str] = {
     "train/explained_variance": "explained variance of the value function: 1 − Var(target − value) / Var(target)",
     "train/q_mean": "mean Q-value over the batches, for the greedy actions (DQN) or the replayed actions (SAC, TD3)",
     "train/td_error": "mean absolute TD error over the batches",
+    "train/conservative_gap": "CQL: amount by which the Q-values of other actions exceed those of the recorded ones",
     "train/support_clipped": "C51: fraction of the target distribution outside policy.v_min and policy.v_max",
     "train/alpha": "SAC's entropy temperature α",
     "train/grad_norm": "global norm of the gradients before clipping",

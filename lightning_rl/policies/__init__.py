@@ -10,6 +10,7 @@ from lightning_rl.policies.ars import ARS
 from lightning_rl.policies.bc import BC
 from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.ddpg import DDPG
+from lightning_rl.policies.discrete_cql import DiscreteCQL
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
@@ -64,6 +65,7 @@ __all__ = [
     "XQC",
     "ApexDQN",
     "CrossQ",
+    "DiscreteCQL",
     "IndependentQ",
     "Matches",
     "MultiAgentPolicy",

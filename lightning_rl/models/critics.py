@@ -190,3 +190,10 @@ class CriticEnsemble(FastAttributes):
             features = torch.cat([same, actions], dim=-1)
         values = self.networks(features)
         return values if self.outputs > 1 else values.squeeze(-1)
+
+    def action_values(self, input_dict: Mapping[str, Any], actions: Any) -> Tensor:
+        """Q(s, a) of one action for each row, as `forward`: vectors `[N, *]`, or indices of discrete actions `[N]`."""
+        if self.action_size:
+            return self(input_dict, actions.flatten(1))
+        every = self(input_dict)  # [K, N, A]
+        return every.gather(2, actions.expand(len(every), -1).unsqueeze(2)).squeeze(2)

@@ -7,6 +7,7 @@ from lightning_rl.policies.a3c import A3C
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.appo import APPO
 from lightning_rl.policies.ars import ARS
+from lightning_rl.policies.awac import AWAC
 from lightning_rl.policies.bc import BC
 from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.ddpg import DDPG
@@ -15,6 +16,7 @@ from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.independent_q import IndependentQ
+from lightning_rl.policies.iql import IQL
 from lightning_rl.policies.maddpg import MADDPG
 from lightning_rl.policies.marwil import MARWIL
 from lightning_rl.policies.matches import Matches
@@ -44,11 +46,13 @@ __all__ = [
     "A3C",
     "APPO",
     "ARS",
+    "AWAC",
     "BC",
     "DDPG",
     "DQN",
     "ES",
     "IMPALA",
+    "IQL",
     "MADDPG",
     "MARWIL",
     "MATD3",

@@ -26,6 +26,7 @@ class BC(Policy):
             actions, custom_losses, seed.
     """
 
+    imitates = True
     supports_recurrent = True
     free_log_std = True
 

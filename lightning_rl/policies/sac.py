@@ -197,12 +197,7 @@ class SAC(Policy):
 
     def critic_loss(self, batch: SampleBatch, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The critics' error, the mean |TD error| of each row `[N]`, and their Q-values `[K, N]`."""
-        inputs = self.inputs_of(batch)
-        if self.discrete:
-            every = self.critic(inputs)  # [K, N, A]
-            q_values = every.gather(2, batch.actions.expand(self.num_critics, -1).unsqueeze(2)).squeeze(2)
-        else:
-            q_values = self.critic(inputs, flat(batch.actions))
+        q_values = self.critic.action_values(self.inputs_of(batch), batch.actions)
         return critic_error(q_values, targets, batch.get("weights")), (q_values - targets).abs().mean(0), q_values
 
     def policy_loss(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor]:

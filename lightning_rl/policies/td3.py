@@ -115,7 +115,7 @@ class TD3(Policy):
         with torch.no_grad():
             targets = td_targets(batch.rewards, self.bootstrap_values(batch), batch.terminated, batch.discounts)
         inputs = self.inputs_of(batch)
-        q_values = self.critic(inputs, batch.actions.reshape(len(batch.actions), -1))
+        q_values = self.critic.action_values(inputs, batch.actions)
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
         td_errors = (q_values.detach() - targets).abs().mean(0)  # signed errors of two critics would cancel out
         metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}

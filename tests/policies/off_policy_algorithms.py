@@ -86,6 +86,14 @@ def set_constant_q(model: Any, *values: float) -> None:
     model.advantages.linear.bias.data = torch.tensor(values)
 
 
+def set_constant_values(model: Any, value: float) -> None:
+    """Let V(s) be this in every state, and an action distribution of several parameters the same everywhere."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.weight)
+            nn.init.constant_(module.bias, value if module.out_features == 1 else 0.0)
+
+
 def set_constant_critics(critic: Any, *values: Any) -> None:
     """Let each critic give its value, or its list of quantiles, for every state and action."""
     for parameter in critic.parameters():

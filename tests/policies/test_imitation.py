@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import BC, MARWIL, Policy, RandomPolicy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.off_policy_algorithms import BOX, OBS, SMALL, TWO
+from tests.policies.off_policy_algorithms import BOX, OBS, SMALL, TWO, set_constant_values
 from tests.training import probes
 
 RAW: dict[str, Any] = {**SMALL, "reward_filter": "none"}
@@ -28,18 +27,10 @@ def recorded(probe: type[probes.Probe], steps: int = 64) -> tuple[EnvCreator, Sa
     return env, worker.sample()
 
 
-def set_values(policy: Policy, value: float) -> None:
-    """Let V(s) be this everywhere, and the policy the same everywhere."""
-    for module in policy.model.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.weight)
-            nn.init.constant_(module.bias, value if module.out_features == 1 else 0.0)
-
-
 def test_bc_raises_the_likelihood_of_recorded_actions() -> None:
     """The loss is −mean log π(a|s): log 2 of two actions that are equally likely."""
     policy = BC(OBS, TWO, **SMALL)
-    set_values(policy, 0.0)
+    set_constant_values(policy.model, 0.0)
     loss, _ = policy.loss(SampleBatch(obs=torch.zeros(4, 3), actions=torch.tensor([0, 1, 1, 1])))
     assert_close(loss.detach(), torch.tensor(math.log(2.0)))
 
@@ -50,7 +41,7 @@ def test_marwil_bootstraps_the_return_at_a_cut_and_not_after_a_termination() -> 
     A = G − V: [−3, −1.5, −1], whose mean square 4.0833 moves c² from 1 to 1.030833 at a rate of 0.01.
     """
     policy = MARWIL(OBS, TWO, gamma=0.5, minibatches=1, **RAW)
-    set_values(policy, 4.0)
+    set_constant_values(policy.model, 4.0)
     ends = torch.tensor([[True], [False], [False]])
     no = torch.zeros(3, 1, dtype=torch.bool)
     fragment = SampleBatch(

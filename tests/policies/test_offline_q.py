@@ -10,9 +10,17 @@ import torch
 from gymnasium import spaces
 from torch.testing import assert_close
 
-from lightning_rl.policies import DQN, DiscreteCQL, Policy
+from lightning_rl.policies import AWAC, DQN, IQL, DiscreteCQL, Policy
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.off_policy_algorithms import OBS, SMALL, TWO, set_constant_q
+from tests.policies.off_policy_algorithms import (
+    BOX,
+    OBS,
+    SMALL,
+    TWO,
+    set_constant_critics,
+    set_constant_q,
+    set_constant_values,
+)
 
 STEPS, ROWS = 400, 64
 
@@ -84,3 +92,107 @@ def test_discrete_cql_chooses_the_better_of_the_recorded_actions() -> None:
     learn(policy, rows)
     assert policy.compute_actions(rows.obs, explore=False)[0].float().mean() < 0.1
     assert math.isfinite(policy.iteration_metrics["conservative_gap"])
+
+
+# -- advantage-weighted regression ------------------------------------------------------------------------------------
+def test_iql_s_three_losses() -> None:
+    """Critics 3 and 5, target critics 4 and 6, V = 2, γ = ½, r = 1, β = 1, expectile 0.7, π uniform over two actions.
+
+    Target 1 + ½ · 2 = 2, or 1 after the end; critics ½ (1² + 3²) and ½ (2² + 4²), mean 7.5. A = 4 − 2: 0.7 · 2² = 2.8;
+    exp(2) log 2. CORL's iql.py gives the same: its critics' loss is the mean of two, ours the sum of halves.
+    """
+    policy = IQL(OBS, TWO, beta=1.0, **SMALL)
+    set_constant_values(policy.model, 2.0)
+    set_constant_critics(policy.critic, [3.0, 3.0], [5.0, 5.0])
+    set_constant_critics(policy.target_critic, [4.0, 4.0], [6.0, 6.0])
+    rows = bandit(torch.tensor([0, 1]), torch.ones(2))
+    rows["terminated"], rows["discounts"] = torch.tensor([False, True]), torch.full((2,), 0.5)
+    loss, metrics = policy.loss(rows)
+    found = [metrics[name].detach() for name in ("value_loss", "expectile_loss", "policy_loss")]
+    expected = torch.tensor([7.5, 2.8, math.exp(2.0) * math.log(2.0)])
+    assert_close(torch.stack(found), expected)
+    assert_close(loss.detach(), expected.sum())
+
+
+def test_iql_values_below_the_target_weigh_less() -> None:
+    """Target critics 1, V = 2: A = −1, (1 − 0.7) · 1 = 0.3."""
+    policy = IQL(OBS, TWO, **SMALL)
+    set_constant_values(policy.model, 2.0)
+    set_constant_critics(policy.target_critic, [1.0, 1.0], [1.0, 1.0])
+    assert_close(policy.loss(bandit(torch.tensor([0]), torch.ones(1)))[1]["expectile_loss"].detach(), torch.tensor(0.3))
+
+
+def test_awac_s_advantages_of_discrete_actions_are_exact() -> None:
+    """Q = (3, 1), π = (½, ½): V = 2, so A = 1, 1 and −1; β = 2: the mean of e², e² and e⁻², times log 2.
+
+    The target critics' Q is (6, 2): 1 + ½ · 4 = 3; each critic's errors are 0, 0 and 2, and ½ · 4 / 3 their loss.
+    """
+    policy = AWAC(OBS, TWO, beta=2.0, **SMALL)
+    set_constant_values(policy.model, 0.0)
+    set_constant_critics(policy.critic, [3.0, 1.0], [3.0, 1.0])
+    set_constant_critics(policy.target_critic, [6.0, 2.0], [6.0, 2.0])
+    rows = bandit(torch.tensor([0, 0, 1]), torch.ones(3))
+    rows["terminated"], rows["discounts"] = torch.zeros(3, dtype=torch.bool), torch.full((3,), 0.5)
+    _, metrics = policy.loss(rows)
+    weight = (2.0 * math.exp(2.0) + math.exp(-2.0)) / 3.0
+    assert_close(metrics["policy_loss"].detach(), torch.tensor(weight * math.log(2.0)))
+    assert_close(metrics["value_loss"].detach(), torch.tensor(4.0 / 3.0))
+
+
+def test_awac_evaluates_sampled_actions_within_their_bounds() -> None:
+    """Actions that a Gaussian samples outside [−1, 1] are what the environment would make of them."""
+    policy = AWAC(OBS, BOX, **SMALL)
+    seen = []
+    policy.critic.register_forward_pre_hook(lambda module, args: seen.append(args[1]))
+    inputs, dist = policy.inputs_and_distribution(bandit(torch.zeros(512, 2), torch.zeros(512)))
+    policy.state_values(policy.critic, inputs, dist)
+    assert float(seen[0].abs().max()) == 1.0
+
+
+@pytest.mark.parametrize("policy_class", [AWAC, IQL])
+def test_better_recorded_actions_of_a_box_are_imitated(policy_class: type[Policy]) -> None:
+    """Uniform actions in [−1, 1]² pay −4 times the squared distance from half of the first two observations.
+
+    The mean of the recorded actions, 0, is 0.31 away from the best ones on average.
+    """
+    actions = torch.rand(1024, 2, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    rows = bandit(actions, torch.zeros(1024))
+    rows["obs"] = rows["next_obs"] = rows.obs.clamp(-1, 1)
+    rows["rewards"] = -4.0 * (actions - 0.5 * rows.obs[:, :2]).square().sum(1)
+    policy = policy_class(OBS, BOX, beta=5.0, tau=0.05, model={"fcnet_hiddens": [32]}, lr=5e-3)
+    learn(policy, rows, 800)
+    found = policy.compute_actions(rows.obs, explore=False)[0]
+    assert (found - 0.5 * rows.obs[:, :2]).abs().mean() < 0.2
+
+
+@pytest.mark.parametrize("policy_class", [AWAC, IQL])
+def test_better_recorded_discrete_actions_are_imitated(policy_class: type[Policy]) -> None:
+    """The data hold three times as many actions 1, which earn nothing, as actions 0, which earn 1."""
+    actions = (torch.arange(256) % 4 > 0).long()
+    policy = policy_class(OBS, TWO, model={"fcnet_hiddens": [16]}, beta=3.0, lr=5e-3)
+    rows = bandit(actions, 1.0 - actions.float())
+    learn(policy, rows)
+    assert policy.compute_actions(rows.obs, explore=False)[0].float().mean() < 0.1
+
+
+def test_iql_stitches_the_better_parts_of_episodes() -> None:
+    """Two steps: the first leads to the second whatever is done; each pays where its action is 0, half of the time.
+
+    No recorded first step with action 1 was followed by more than 0 + 1, and V of the second step is nearly 1 with a
+    high expectile: Q(first, 0) = 1 + ½ · 1.
+    """
+    actions = torch.tensor([0, 0, 1, 1])
+    seconds = torch.tensor([0, 1, 0, 1])
+    first, second = torch.zeros(4, 3), torch.ones(4, 3)
+    rows = SampleBatch(
+        obs=torch.cat([first, second]),
+        next_obs=torch.cat([second, second]),
+        actions=torch.cat([actions, seconds]),
+        rewards=1.0 - torch.cat([actions, seconds]).float(),
+        terminated=torch.arange(8) >= 4,
+        discounts=torch.full((8,), 0.5),
+    )
+    policy = IQL(OBS, TWO, model={"fcnet_hiddens": [16]}, expectile=0.95, tau=0.1, lr=5e-3)
+    learn(policy, rows, 1000)
+    q_values = policy.critic(policy.inputs_of(rows)).mean(0).detach()
+    assert_close(q_values[0], torch.tensor([1.5, 0.5]), atol=0.12, rtol=0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 import torch
@@ -190,41 +190,41 @@ class SampleBatch:
         return sum(column.nbytes for column in self._columns.values())
 
     # -- whole-batch operations ---------------------------------------------------------------------------------------
-    def map(self, fn: Callable[[Any], Any]) -> SampleBatch:
+    def map(self, fn: Callable[[Any], Any]) -> Self:
         """A batch with `fn` applied to every array, nested ones included."""
-        batch = SampleBatch()
+        batch = type(self)()
         columns = batch._columns
         for name, column in self._columns.items():
             columns[name] = column.map(fn) if isinstance(column, SampleBatch) else fn(column)
         return batch
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> SampleBatch:
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """Every tensor on `device`; Lightning calls this to move a batch."""
         return self.map(lambda column: torch.as_tensor(column).to(device, non_blocking=non_blocking))
 
-    def numpy(self) -> SampleBatch:
+    def numpy(self) -> Self:
         """Every column as a numpy array on the CPU (views where possible): what travels between processes."""
         return self.map(
             lambda column: column.detach().cpu().numpy() if isinstance(column, Tensor) else np.asarray(column)
         )
 
-    def torch(self) -> SampleBatch:
+    def torch(self) -> Self:
         """Every column as a tensor (views where possible)."""
         return self.map(torch.as_tensor)
 
-    def copy(self) -> SampleBatch:
+    def copy(self) -> Self:
         """A new batch over the same arrays."""
-        return SampleBatch(self._columns)
+        return type(self)(self._columns)
 
-    def select(self, *names: str) -> SampleBatch:
+    def select(self, *names: str) -> Self:
         """Only these columns."""
-        return SampleBatch({name: self[name] for name in names})
+        return type(self)({name: self[name] for name in names})
 
-    def without(self, *names: str) -> SampleBatch:
+    def without(self, *names: str) -> Self:
         """All columns but these."""
-        return SampleBatch({name: column for name, column in self._columns.items() if name not in names})
+        return type(self)({name: column for name, column in self._columns.items() if name not in names})
 
-    def minibatches(self, count: int, generator: torch.Generator | None = None) -> list[SampleBatch]:
+    def minibatches(self, count: int, generator: torch.Generator | None = None) -> list[Self]:
         """Shuffle the rows and split them into `count` parts whose sizes differ by at most one row.
 
         One gather of every column and then views: cheaper than `count` gathers. Sequences stay whole.
@@ -245,19 +245,19 @@ class SampleBatch:
         edges = [rows * part // count for part in range(count + 1)]
         return [shuffled[start:stop] for start, stop in pairwise(edges)]
 
-    def shuffle(self, generator: torch.Generator | None = None) -> SampleBatch:
+    def shuffle(self, generator: torch.Generator | None = None) -> Self:
         """All rows in a random order."""
         return self[torch.randperm(self.count, generator=generator)]
 
-    def timeslices(self, size: int) -> list[SampleBatch]:
+    def timeslices(self, size: int) -> list[Self]:
         """The rows in parts of `size`, in order; the last one has what is left."""
         columns = {name: _parts(column, size) for name, column in self._columns.items()}
         return [
-            SampleBatch({name: parts[index] for name, parts in columns.items()})
+            type(self)({name: parts[index] for name, parts in columns.items()})
             for index in range(-(-self.count // size))
         ]
 
-    def split_by_episode(self) -> list[SampleBatch]:
+    def split_by_episode(self) -> list[Self]:
         """The rows of one environment as one batch per episode, split after each end, terminated or truncated."""
         ends = (torch.as_tensor(self.terminated) | torch.as_tensor(self.truncated)).nonzero().flatten() + 1
         edges = sorted({0, *ends.tolist(), self.count})
@@ -425,6 +425,7 @@ class MultiAgentBatch:
 
 
 AnyBatch = SampleBatch | MultiAgentBatch
+BatchT = TypeVar("BatchT", bound=SampleBatch)
 
 
 @overload
@@ -461,7 +462,7 @@ def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
     if dim is None and is_fragment(first):
         length = max(len(batch.valid) for batch in batches)
         dim, batches = 1, [pad_time(batch, length) for batch in batches]
-    return SampleBatch({name: _concat([batch[name] for batch in batches], dim or 0) for name in first.columns})
+    return type(first)({name: _concat([batch[name] for batch in batches], dim or 0) for name in first.columns})
 
 
 def _concat_policies(batches: Sequence[MultiAgentBatch], dim: int | None) -> MultiAgentBatch:
@@ -691,7 +692,7 @@ def to_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
     return sequences
 
 
-def sequence_minibatches(batch: SampleBatch, count: int, generator: torch.Generator | None) -> list[SampleBatch]:
+def sequence_minibatches(batch: BatchT, count: int, generator: torch.Generator | None) -> list[BatchT]:
     """Shuffle whole sequences and split them into `count` minibatches with nearly equal numbers of sequences.
 
     Raises:

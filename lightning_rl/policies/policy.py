@@ -331,6 +331,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         prev_action: Any = None,
         prev_reward: float | None = None,
         explore: bool | None = False,
+        timestep: int | None = None,
         action_mask: Any = None,
         full_fetch: bool = False,
     ) -> Any:
@@ -342,6 +343,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
             prev_action, prev_reward: of the step before, for models that read one of them; the action in the policy's
                 space.
             explore: sample through the exploration strategy.
+            timestep: as in `compute_actions`.
             action_mask: the allowed actions as the environment's info gives them (`info["action_mask"]`); `None`:
                 "action_mask" of a Dict observation, if any.
             full_fetch: return the tuple below.
@@ -361,6 +363,8 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         }
         if action_mask is not None:
             before["action_mask"] = flat_mask(self.action_space, action_mask)[None]
+        if timestep is not None:
+            before["timestep"] = timestep
         states = [s.unsqueeze(0) for s in state or ()]
         with naming_another_form(self.observation_space, obs):
             actions, state_out, extra = self.act(_batch_of_one(obs), states, **before, explore=explore)
@@ -402,7 +406,13 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
             arguments.pop("logp", None)
         if torch.is_autocast_enabled(self.device.type):  # within a gradient step that collects more experience
             with torch.autocast(self.device.type, enabled=False):
-                return self.compute_actions(obs, state, **arguments)
+                return self.actions_to_record(obs, state, **arguments)
+        return self.actions_to_record(obs, state, **arguments)
+
+    def actions_to_record(
+        self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any
+    ) -> tuple[Any, list[Tensor], dict[str, Any]]:
+        """`compute_actions` in the form that workers record, tensors; a class whose method has another form converts it."""
         return self.compute_actions(obs, state, **arguments)
 
     def seed_exploration(self, seed: int) -> None:

@@ -111,7 +111,7 @@ class Algorithm:
             policy_id: `None`: the only policy.
         """
         policy = self.get_policy(policy_id)
-        return policy.compute_single_action(obs, explore=explore, action_mask=action_mask)
+        return policy.compute_single_action(obs, explore=explore, action_mask=action_mask, full_fetch=False)
 
     def get_policy(self, policy_id: str | None = None) -> Any:
         """The policy; with several agents, the one of that id (`None`: the one that holds all).

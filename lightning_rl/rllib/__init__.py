@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
-from lightning_rl.config.groups import group_options
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
 from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
-from lightning_rl.rllib.build_policy import build_policy
+from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
+from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
-from lightning_rl.rllib.models import ClassicActionDistribution as ActionDistribution  # noqa: F401
-from lightning_rl.rllib.models import TorchModelV2  # noqa: F401
+from lightning_rl.rllib.models.action_dist import ActionDistribution  # noqa: F401
+from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2  # noqa: F401
 from lightning_rl.rllib.multi_agent_keys import PolicySpec  # noqa: F401
 from lightning_rl.rllib.plans import (  # noqa: F401
     ConcatBatches,
@@ -34,19 +34,18 @@ from lightning_rl.rllib.plans import (  # noqa: F401
     UpdateTargetNetwork,
 )
 from lightning_rl.rllib.replay_optimizer import SyncReplayOptimizer  # noqa: F401
+from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: F401
 from lightning_rl.rllib.samples_optimizer import (  # noqa: F401
     AsyncGradientsOptimizer,
     AsyncSamplesOptimizer,
     SyncSamplesOptimizer,
 )
-from lightning_rl.rllib.torch_policy import Policy, TorchPolicy  # noqa: F401
+from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_policy  # noqa: F401
 from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy  # noqa: F401
 from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: F401
 
 PolicyEvaluator = RolloutWorker
 ReplayActor = LocalReplayBuffer
-build_torch_policy = build_policy
 Algorithm = Trainer
 
 
@@ -56,7 +55,7 @@ def run(trainable: Any, *, stop: Mapping[str, float], config: Mapping[str, Any] 
     Raises:
         ConfigError: `stop` has a name that no result has.
     """
-    trainer = (__getattr__(f"{trainable}Trainer") if isinstance(trainable, str) else trainable)(config=config)
+    trainer = (trainer_class(trainable) if isinstance(trainable, str) else trainable)(config=config)
     try:
         while True:
             result = trainer.train()
@@ -73,16 +72,7 @@ tune = SimpleNamespace(run=run)
 
 
 def __getattr__(name: str) -> Any:
-    """`PPOTrainer` and `PPOTorchPolicy`, for each policy that there is."""
-    found = re.fullmatch(r"(\w+?)(Trainer|TorchPolicy)", name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    known = {option.replace("_", ""): option for option in group_options("policy")}  # SimpleQ is simple_q
-    if (spelled := found[1].lower()) not in known:
-        near = did_you_mean(spelled, known.values())
-        raise ConfigError(f"{name}: no policy {spelled!r}.{near} There are: {', '.join(known.values())}")
-    policy = known[spelled]
-    if found[2] == "TorchPolicy":
-        return torch_policy(policy)
-    globals()[name] = Trainer.with_updates(name, default_policy=policy)
-    return globals()[name]
+    """`PPOTrainer`, `PPOTorchPolicy` and `PPOPolicyGraph`, for each policy that there is."""
+    if found := re.fullmatch(r"(\w+?)(Trainer|TorchPolicy|PolicyGraph)", name):
+        return (trainer_class if found[2] == "Trainer" else policy_class)(found[1])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

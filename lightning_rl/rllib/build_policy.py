@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.policies.policy import Policy
-from lightning_rl.rllib.function_policy import FunctionPolicy, settings_of
+from lightning_rl.rllib.function_policy import VERBS_BY_HOOKS, FunctionPolicy, settings_of
 from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["HOOKS", "build_policy"]
@@ -30,7 +30,8 @@ HOOKS: dict[str, str] = {
     "action_sampler_fn": "(policy, model, input_dict, state, *, explore, timestep) -> (actions, logp, state)",
     "action_distribution_fn": "(policy, model, input_dict, *, state_batches, …) -> (inputs, distribution class, state)",
     "extra_action_out_fn": "(policy, input_dict, state, model, dist) -> columns to record with each action",
-    "postprocess_fn": "(policy, fragment, other_agent_batches) -> fragment with more columns, or rows",
+    "postprocess_fn": "(policy, fragment, other_agent_batches) -> fragment with more columns, or rows; RLlib's form: "
+    "(policy, trajectory, other_agent_batches, episode) -> trajectory, one of numpy arrays, with more columns",
     "loss_fn": "(policy, model, dist_class, train_batch) -> loss, list of losses, or (loss, metrics)",
     "extra_grad_process_fn": "(policy, optimizer, loss or None, of gradients from elsewhere) -> metrics, before a step",
     "compute_gradients_fn": "(policy, train_batch) -> (gradients, metrics), instead of loss and backward",
@@ -73,7 +74,7 @@ def build_policy(
     derived = issubclass(base, FunctionPolicy)
     merged = {**(base.hooks if derived else {}), **given}
     root = base.base if derived else base
-    if root.loss is Policy.loss and not {"loss_fn", "compute_gradients_fn"} & set(merged):
+    if not root.has_loss and not {"loss_fn", "compute_gradients_fn"} & set(merged):
         raise ConfigError(f"build_policy({name!r}) has no loss: give loss_fn{HOOKS['loss_fn']}, or a base that has one")
     namespace = {
         "__module__": module or sys._getframe(1).f_globals["__name__"],
@@ -82,8 +83,13 @@ def build_policy(
         "__init__": _constructor(root, merged),
         "base": root,
         "hooks": merged,
-        "supports_recurrent": root is Policy or root.supports_recurrent,
+        "supports_recurrent": not root.has_loss or root.supports_recurrent,
     }
+    # RLlib's own `compute_actions` calls `act`, and so the functions.
+    if not hasattr(root, "compute_actions_from_input_dict") and not set(merged).isdisjoint(
+        VERBS_BY_HOOKS["compute_actions"]
+    ):
+        namespace["compute_actions"] = FunctionPolicy.act_by_functions
     bases = (*mixins, base) if derived else (FunctionPolicy, *mixins, base)
     return cast("type[Policy]", type(name, bases, namespace))
 

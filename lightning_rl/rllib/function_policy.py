@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -19,10 +20,12 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.policies.policy import Policy
 from lightning_rl.rllib.function_optimiser import FunctionOptimiser
+from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
+from lightning_rl.rllib.trajectories import postprocess_trajectories, takes_episode
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
-__all__ = ["BatchModel", "FunctionPolicy", "settings_of"]
+__all__ = ["VERBS_BY_HOOKS", "BatchModel", "FunctionPolicy", "loss_and_metrics", "settings_of"]
 
 # The hooks that replace a policy's methods.
 VERBS_BY_HOOKS = {
@@ -124,11 +127,15 @@ class FunctionPolicy(Policy):
         return both
 
     # -- acting -------------------------------------------------------------------------------------------------------
+    def actions_to_record(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
+        """As `Policy`, with `action_sampler_fn` or `action_distribution_fn` if there is one."""
+        if self.hooks.keys().isdisjoint(VERBS_BY_HOOKS["compute_actions"]):
+            return super().actions_to_record(obs, state, **given)
+        return self.act_by_functions(obs, state, **given)
+
     @torch.no_grad()
-    def compute_actions(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
-        """As `Policy.compute_actions`, with `action_sampler_fn` or `action_distribution_fn` if there is one."""
-        if not {"action_sampler_fn", "action_distribution_fn"} & set(self.hooks):
-            return super().compute_actions(obs, state, **given)
+    def act_by_functions(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
+        """What `compute_actions` is where a function replaces it."""
         training = self.training
         self.eval()
         try:
@@ -166,18 +173,27 @@ class FunctionPolicy(Policy):
         """The rows of `postprocess_fn`; a fragment that it returns is flattened."""
         if "postprocess_fn" not in self.hooks:
             return super().postprocess_trajectory(batch, other_agent_batches)
-        result = call_with_accepted_args(self.hooks["postprocess_fn"], self, batch.copy(), other_agent_batches, None)
+        function = self.hooks["postprocess_fn"]
+        if takes_episode(function, 3):
+            return postprocess_trajectories(self, partial(function, self), batch, other_agent_batches)
+        result = call_with_accepted_args(function, self, batch.copy(), other_agent_batches)
         if not isinstance(result, SampleBatch):
             raise ConfigError(f"postprocess_fn returned {type(result).__name__}; expected a SampleBatch")
+        result = result.torch()
         return self.flatten_fragment(result) if is_fragment(result) else result
 
-    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+    def loss(self, *arguments: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The loss and metrics of `loss_fn` (or the base), with the metrics of `stats_fn`."""
+        if len(arguments) > 1:  # a method in RLlib's form hands its arguments on
+            inherited: Any = super().loss
+            return self.hooks["loss_fn"](self, *arguments) if "loss_fn" in self.hooks else inherited(*arguments)
+        rows = arguments[-1]  # pyright: ignore[reportGeneralTypeIssues]
+        batch = ClassicBatch.of(rows)
         if "loss_fn" in self.hooks:
             model = BatchModel(self)
-            loss, metrics = _loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
+            loss, metrics = loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
         else:
-            loss, metrics = super().loss(batch)
+            loss, metrics = super().loss(rows)
         return loss, {**metrics, **as_tensors(self._call_hook("stats_fn", {}, self, batch))}
 
     def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
@@ -205,7 +221,7 @@ def settings_of(base: type[Policy]) -> dict[str, Any]:
     return {name: default for name, default in keywords.items() if default is not inspect.Parameter.empty}
 
 
-def _loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
+def loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
     """The result of a `loss_fn`, in any of its allowed forms, as a scalar and metrics."""
     metrics: Mapping[str, Any] = {}
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):

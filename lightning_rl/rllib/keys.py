@@ -21,8 +21,18 @@ from lightning_rl.rllib.replay_keys import (
     without_replay_sections,
     write_replay_keys,
 )
+from lightning_rl.schema.signatures import keywords_of
 
-__all__ = ["KEYS", "KNOWN", "classic_keys", "current_env", "model_keys", "translate_keys"]
+__all__ = [
+    "KEYS",
+    "KNOWN",
+    "classic_keys",
+    "classic_policy_config",
+    "current_env",
+    "model_keys",
+    "policy_keywords",
+    "translate_keys",
+]
 
 KEYS = {"env_config": "env.kwargs", "horizon": "env.max_episode_steps", "seed": "seed"}
 KEYS |= {"num_workers": "workers.num_workers", "num_envs_per_worker": "workers.envs_per_worker"}
@@ -219,6 +229,41 @@ def put(out: dict[str, Any], path: str, value: Any) -> None:
 def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys that a composed config has a counterpart of, with its values."""
     return {key: value for key, path in KEYS.items() if (value := value_at(composed, path)) is not None}
+
+
+def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """RLlib's keys of a policy.
+
+    Args:
+        keywords: of its constructor, with their values.
+        model: its whole model config.
+    """
+    config: dict[str, Any] = {"framework": "torch", "explore": True, "model": dict(model)}
+    for key, path in KEYS.items():
+        name = path.removeprefix("policy.")
+        if path.startswith("policy.") and name in keywords:
+            spelled = {own: value for value, own in reversed(VALUES.get(key, {}).items())}
+            config[key] = spelled.get(keywords[name], keywords[name]) if key in VALUES else keywords[name]
+    return {**config, "exploration_config": dict(keywords.get("exploration") or {"type": "stochastic_sampling"})}
+
+
+def policy_keywords(policy_class: type, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a policy's constructor that RLlib's keys stand for; other keys are a trainer's.
+
+    Args:
+        policy_class: the class; only its keywords are returned.
+        config: RLlib's keys.
+    """
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if KEYS.get(key, "").startswith("policy.") and not (value is None and key.endswith("_schedule")):
+            found[KEYS[key].removeprefix("policy.")] = _value(key, value)
+    if "model" in config:
+        found["model"] = model_keys(config["model"], {}, "")
+    if "exploration_config" in config:
+        found["exploration"] = config["exploration_config"]
+    taken = keywords_of(policy_class)
+    return {name: value for name, value in found.items() if name in taken}
 
 
 def current_env(env: Any) -> tuple[Any, int | None]:

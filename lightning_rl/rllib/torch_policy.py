@@ -1,24 +1,156 @@
-"""RLlib's methods of policies that nothing else here has: learning on loaded batches, and changes by functions."""
+"""RLlib's policies: its methods, its names of arguments and its forms of `loss` and `postprocess_trajectory`.
+
+A class that derives from `TorchPolicy` or `Policy` may define these two as RLlib has them, `loss(self, model,
+dist_class, train_batch)` and `postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None)`, or
+as this package has them. Which form a method has is seen from the number of its arguments.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from lightning_rl import policies
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from torch import Tensor
+
+from lightning_rl import policies, sample_batch
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
+from lightning_rl.exploration import Exploration, make_exploration
 from lightning_rl.learning.metrics import means
+from lightning_rl.policies.policy import VERBS
 from lightning_rl.rllib.build_policy import build_policy
-from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
+from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, settings_of
+from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
+from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode
+from lightning_rl.sample_batch import PER_SEQUENCE, env_steps, first_row, is_fragment, map_leaves
 
-__all__ = ["Policy", "RLlibMethods", "TorchPolicy"]
+__all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
 
 class RLlibMethods:
     """Put before a policy class, it adds RLlib's methods to it."""
 
-    def load_batch_into_buffer(self: Any, batch: SampleBatch, buffer_index: int = 0) -> int:
+    # -- acting -------------------------------------------------------------------------------------------------------
+    def compute_actions_from_input_dict(
+        self: Any,
+        input_dict: Mapping[str, Any] | sample_batch.SampleBatch,
+        explore: bool | None = None,
+        timestep: int | None = None,
+        episodes: Sequence[Any] | None = None,
+        **keywords: Any,
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
+        """`compute_actions` of the columns "obs", "state_in_0" …, "prev_actions" and "prev_rewards" of a batch.
+
+        Args:
+            input_dict: the columns, `[B, *]` each.
+            explore, timestep, episodes, keywords: as `compute_actions`.
+        """
+        batch = SampleBatch(dict(input_dict.items()))
+        states = [batch[f"state_in_{number}"] for number in range(len(batch.get("state_in", ())))]
+        flat = [name for name in batch if name.startswith("state_in_")]
+        return self.compute_actions(
+            input_dict["obs"],
+            states or [batch._columns[name] for name in sorted(flat, key=lambda name: int(name.rpartition("_")[2]))],
+            prev_action_batch=batch.get("prev_actions"),
+            prev_reward_batch=batch.get("prev_rewards"),
+            explore=explore,
+            timestep=timestep,
+            episodes=episodes,
+            **keywords,
+        )
+
+    def compute_single_action(
+        self: Any,
+        obs: Any = None,
+        state: Sequence[Any] | None = None,
+        *,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+        info: Mapping[str, Any] | None = None,
+        input_dict: Mapping[str, Any] | sample_batch.SampleBatch | None = None,
+        episode: Any = None,
+        explore: bool | None = None,
+        timestep: int | None = None,
+        action_mask: Any = None,
+        full_fetch: bool = True,
+    ) -> Any:
+        """The action for one observation, ready for `env.step`, as the tuple (action, next state, further columns).
+
+        Args:
+            obs: as the environment gave it.
+            state: of a recurrent policy: the state that the last call returned; `None` at an episode's start.
+            prev_action, prev_reward: of the step before, for models that read one of them.
+            info, episode: without effect, like in most of RLlib's policies.
+            input_dict: in place of all these, a batch of one row, as `compute_actions_from_input_dict` takes it.
+            explore: sample through the exploration strategy, or take the best action; `None`: `config["explore"]`.
+            timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
+            action_mask: the allowed actions, as the environment's info gives them.
+            full_fetch: whether to return the tuple; False: only the action.
+        """
+        explore = self.config.get("explore", True) if explore is None else explore
+        if input_dict is not None:
+            actions, states, extra = self.compute_actions_from_input_dict(input_dict, explore, timestep)
+            answer = first_row(self.env_actions(actions)), [part[0] for part in states], first_row(extra)
+            return answer if full_fetch else answer[0]
+        action, states, extra = super().compute_single_action(  # type: ignore[misc]
+            obs,
+            [torch.as_tensor(part) for part in state or ()],
+            prev_action=prev_action,
+            prev_reward=prev_reward,
+            explore=explore,
+            timestep=timestep,
+            action_mask=action_mask,
+            full_fetch=True,
+        )
+        return (action, list(map(_array, states)), map_leaves(_array, extra)) if full_fetch else action
+
+    def get_exploration_info(self: Any) -> dict[str, Any]:
+        """Numbers of the exploration strategy, such as the current ε, as `get_exploration_state`."""
+        return self.exploration.info(self.env_steps)
+
+    get_exploration_state = get_exploration_info
+
+    # -- what RLlib calls things --------------------------------------------------------------------------------------
+    @property
+    def global_timestep(self: Any) -> int:
+        """Environment steps so far, which schedules follow."""
+        return self.env_steps
+
+    @global_timestep.setter
+    def global_timestep(self: Any, env_steps: int) -> None:
+        self.env_steps = env_steps
+
+    def on_global_var_update(self: Any, global_vars: Mapping[str, Any]) -> None:
+        """Take over the learner's count of environment steps, `global_vars["timestep"]`."""
+        self.env_steps = global_vars["timestep"]
+
+    @property
+    def action_space_struct(self: Any) -> Any:
+        """The action space as plain dicts and tuples of its leaves."""
+        return _struct(self.action_space)
+
+    def import_model_from_h5(self: Any, import_file: str) -> None:
+        """Refuse files of Keras.
+
+        Raises:
+            ConfigError: always; names what loads weights here.
+        """
+        raise ConfigError(
+            f"import_model_from_h5({import_file!r}): h5 files hold models of Keras, and these are PyTorch's: load a "
+            "checkpoint with Policy.load(path), or weights by name with policy.set_weights(weights)"
+        )
+
+    # -- learning on loaded batches -----------------------------------------------------------------------------------
+    def load_batch_into_buffer(self: Any, batch: sample_batch.SampleBatch, buffer_index: int = 0) -> int:
         """Keep the rows of a fragment (or postprocessed rows) on this policy's device; returns how many there are.
 
         Environment steps are counted and running statistics updated here, not in `learn_on_loaded_batch`.
@@ -112,4 +244,239 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
 
 
 class TorchPolicy(RLlibMethods, policies.Policy):
-    """A policy with a model, whose class also has RLlib's methods."""
+    """A policy with a model, in RLlib's form.
+
+    Args:
+        observation_space, action_space: of one environment.
+        config: RLlib's keys, such as "lr", "clip_param" and "model"; those of workers and environments are only kept.
+        keywords: of the algorithm that the class derives from.
+
+    Attributes:
+        config: RLlib's keys with the values that the policy has.
+    """
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let methods in RLlib's form be called by the learner, and say which methods the class defines."""
+        own = vars(cls)
+        if "loss" in own and _positional(own["loss"]) > 2:
+            cls.loss = _learner_calls_loss(own["loss"])  # type: ignore[method-assign]
+            if _definer(cls.__bases__[0], "loss") is policies.Policy:
+                cls.supports_recurrent = True
+        if "postprocess_trajectory" in own and takes_episode(own["postprocess_trajectory"], 3):
+            cls.postprocess_trajectory = _on_trajectories(own["postprocess_trajectory"])  # type: ignore[method-assign]
+        super().__init_subclass__(**keywords)
+        cls.overridden = frozenset(verb for verb in VERBS if _definer(cls, verb) is not policies.Policy)
+        cls.has_loss = _definer(cls, "loss") is not policies.Policy
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        config: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        own = vars(self).get("config", {})  # a policy made of functions has its settings before it is built
+        base = type(self).__mro__[type(self).__mro__.index(RLlibMethods) + 1]
+        keywords = {**policy_keywords(base, config or {}), **keywords}
+        super().__init__(observation_space, action_space, **keywords)
+        self.config = {
+            **classic_policy_config({**settings_of(base), **keywords}, self.model_config),
+            **own,
+            **(config or {}),
+        }
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+    def compute_actions(  # type: ignore[override]
+        self,
+        obs_batch: Any,
+        state_batches: Sequence[Any] | None = None,
+        prev_action_batch: Any = None,
+        prev_reward_batch: Any = None,
+        info_batch: Any = None,
+        episodes: Sequence[Any] | None = None,
+        explore: bool | None = None,
+        timestep: int | None = None,
+        **keywords: Any,
+    ) -> tuple[Any, list[np.ndarray], dict[str, np.ndarray]]:
+        """Actions of the policy's space for a batch of observations, the next state, and further columns, as arrays.
+
+        Args:
+            obs_batch: `[B, *]`, nested as the space is; or a list of `B` observations.
+            state_batches: recurrent state `[B, …]` each; `None` at an episode's start.
+            prev_action_batch, prev_reward_batch: of the step before, for models that read them.
+            info_batch, episodes: without effect, like in most of RLlib's policies.
+            explore: sample through the exploration strategy, or take the best actions; `None`: `config["explore"]`.
+            timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
+            keywords: as `lightning_rl.Policy.compute_actions`: action_mask, logp.
+        """
+        before = {"prev_actions": prev_action_batch, "prev_rewards": prev_reward_batch}
+        actions, states, extra = self.act(
+            _batch_of(self.observation_space, obs_batch),
+            [torch.as_tensor(part) for part in state_batches or ()],
+            **{name: self._tensors(value) for name, value in before.items() if value is not None},
+            explore=self.config.get("explore", True) if explore is None else explore,
+            timestep=timestep,
+            **keywords,
+        )
+        return map_leaves(_array, actions), list(map(_array, states)), {name: _array(extra[name]) for name in extra}
+
+    def actions_to_record(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Any], Any]:
+        """As `lightning_rl.Policy`; a class's own `compute_actions` gets RLlib's arguments and may return arrays."""
+        if type(self).compute_actions is TorchPolicy.compute_actions:
+            return super().compute_actions(obs, state, **arguments)
+        takes = inspect.signature(type(self).compute_actions).parameters
+        if "obs_batch" in takes:
+            renamed = {"prev_actions": "prev_action_batch", "prev_rewards": "prev_reward_batch"}
+            arguments = {renamed.get(name, name): value for name, value in arguments.items()}
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+                arguments = {name: value for name, value in arguments.items() if name in takes}
+        actions, states, extra = self.compute_actions(obs, list(state), **arguments)
+        actions = np.stack(actions) if isinstance(actions, list) else actions
+        columns = {name: torch.as_tensor(column) for name, column in extra.items()}
+        return map_leaves(torch.as_tensor, actions), list(map(torch.as_tensor, states)), columns
+
+    def compute_log_likelihoods(  # type: ignore[override]
+        self,
+        actions: Any,
+        obs_batch: Any,
+        state_batches: Sequence[Any] | None = None,
+        prev_action_batch: Any = None,
+        prev_reward_batch: Any = None,
+        actions_normalized: bool = True,
+    ) -> Tensor:
+        """Log π(a|s), `[B]`, of actions in the policy's space (`actions_normalized=False`: in the environment's).
+
+        Args:
+            actions: `[B, …]`.
+            obs_batch, state_batches, prev_action_batch, prev_reward_batch: as `compute_actions`.
+            actions_normalized: whether `actions` are in the policy's space.
+        """
+        before = {"prev_actions": prev_action_batch, "prev_rewards": prev_reward_batch}
+        return super().compute_log_likelihoods(
+            actions,
+            _batch_of(self.observation_space, obs_batch),
+            [torch.as_tensor(part) for part in state_batches or ()],
+            actions_normalized=actions_normalized,
+            **{name: self._tensors(value) for name, value in before.items() if value is not None},
+        )
+
+    def get_initial_state(self, batch_size: int | None = None) -> list[Any]:
+        """The state at an episode's start: arrays of one environment's, or `[B, …]` tensors of a `batch_size`."""
+        if batch_size is None:
+            return [_array(part) for part in self.model.get_initial_state()]
+        return super().get_initial_state(batch_size)
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+    def loss(self, *arguments: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The base's loss of a training batch, the last argument: a scalar of (model, dist_class, train_batch).
+
+        Of a batch alone, as the learner calls it, (scalar, metrics).
+        """
+        loss, metrics = super().loss(arguments[-1])
+        if len(arguments) == 1:
+            return loss, metrics
+        self._base_metrics = metrics
+        return loss
+
+    def postprocess_trajectory(self, batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
+        """The base's rows of a fragment; or of one trajectory in arrays, as a method in RLlib's form hands it on."""
+        if "valid" in batch and is_fragment(batch):
+            return super().postprocess_trajectory(batch, other_agent_batches)
+        rows = super().postprocess_trajectory(fragment_of_trajectory(batch))
+        trajectory = batch.copy()
+        for name, column in rows.without(*PER_SEQUENCE).items():
+            trajectory[name] = map_leaves(_array, column)
+        return trajectory
+
+    # -- what RLlib calls things --------------------------------------------------------------------------------------
+    def _create_exploration(self) -> Exploration:
+        """A new exploration strategy by `config["exploration_config"]`."""
+        return make_exploration(
+            self.config.get("exploration_config"), self.action_transform.policy_space, self.observation_space
+        )
+
+    @property
+    def model_gpu_towers(self) -> list[Any]:
+        """The model; Lightning's strategies keep the copies on further devices."""
+        return [self.model]
+
+    def export_model(  # type: ignore[override]
+        self, export_dir: str | Path, onnx: int | None = None, **keywords: Any
+    ) -> dict[str, Any]:
+        """Write the policy as ONNX, or without `onnx` as TorchScript; see `lightning_rl.Policy.export_model`.
+
+        Args:
+            export_dir: gets the file.
+            onnx: RLlib's opset; any number takes the one that torch exports best.
+            keywords: of `lightning_rl.Policy.export_model`, such as `format`.
+        """
+        return super().export_model(export_dir, **{"format": "onnx" if onnx else "torchscript", **keywords})
+
+
+TorchPolicy.overridden, TorchPolicy.has_loss = frozenset(), False  # its own methods only adapt those of another
+
+
+def build_torch_policy(name: str, *, base: type[policies.Policy] = TorchPolicy, **hooks: Any) -> type[Any]:
+    """A policy class made of functions, with RLlib's methods; see `build_policy` for the arguments.
+
+    RLlib's arguments `framework` and `view_requirements_fn` are taken and have no effect.
+    """
+    for without_effect in ("framework", "view_requirements_fn"):
+        hooks.pop(without_effect, None)
+    return build_policy(name, base=base, module=sys._getframe(1).f_globals["__name__"], **hooks)
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    return sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in inspect.signature(function).parameters.values()
+    )
+
+
+def _definer(cls: type, name: str) -> type:
+    """The class that defines a method, apart from the base classes here, which only adapt another's."""
+    return next(base for base in cls.__mro__ if name in vars(base) and base not in (RLlibMethods, TorchPolicy))
+
+
+def _learner_calls_loss(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method `loss(self, model, dist_class, train_batch)` that the learner may call with rows alone."""
+
+    @functools.wraps(method)
+    def loss(self: Any, *arguments: Any) -> Any:
+        if len(arguments) > 1:
+            return method(self, *arguments)
+        model: Any = BatchModel(self)
+        self._base_metrics = {}
+        result = loss_and_metrics(method(self, model, model.distribution, SampleBatch.of(arguments[0])))  # pyright: ignore[reportGeneralTypeIssues]
+        return result[0], {**self._base_metrics, **result[1]}
+
+    return loss
+
+
+def _on_trajectories(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method `postprocess_trajectory(self, sample_batch, other, episode)` that the learner calls with a fragment."""
+
+    @functools.wraps(method)
+    def postprocess_trajectory(self: Any, batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
+        if "valid" in batch and is_fragment(batch):
+            return postprocess_trajectories(self, functools.partial(method, self), batch, other_agent_batches)
+        return method(self, batch, other_agent_batches, episode)
+
+    return postprocess_trajectory
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _batch_of(space: Space[Any], obs: Any) -> Any:
+    """A batch `[B, *]` of observations, perhaps given as a list of `B`."""
+    if not isinstance(obs, list):
+        return obs
+    return concatenate(space, obs, create_empty_array(space, len(obs), fn=np.zeros))
+
+
+def _struct(space: Space[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _struct(child) for name, child in space.spaces.items()}
+    return tuple(map(_struct, space.spaces)) if isinstance(space, spaces.Tuple) else space

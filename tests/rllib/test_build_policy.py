@@ -52,7 +52,7 @@ def loss_stats(policy: Any, train_batch: SampleBatch) -> dict[str, Any]:
     return {"policy_loss": policy.policy_error.item(), "vf_loss": policy.value_error.item(), "n": train_batch.count}
 
 
-def add_advantages(policy: Any, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None) -> Any:
+def add_advantages(policy: Any, sample_batch: SampleBatch, other_agent_batches: Any = None) -> Any:
     return advantage_rows(policy, sample_batch, policy.config["lambda"])
 
 

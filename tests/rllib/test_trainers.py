@@ -304,7 +304,7 @@ def test_rllib_has_a_trainer_and_a_policy_for_every_algorithm_and_no_other() -> 
         assert issubclass(made, Algorithm) and made.__name__ == f"{name}Trainer"
         assert made is getattr(rllib, f"{name}Trainer") and made.default_policy.replace("_", "") == name.lower()
         assert issubclass(getattr(rllib, f"{name}TorchPolicy"), policy_class(made.default_policy))
-    with pytest.raises(ConfigError, match=r"PPPOTrainer.*'pppo'.*'ppo'"):
+    with pytest.raises(ConfigError, match=r"PPPO.*'pppo'.*'ppo'"):
         _ = rllib.PPPOTrainer
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = rllib.nonsense

@@ -1,0 +1,25 @@
+"""DQN and what is made of it."""
+
+from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
+
+__all__ = [
+    "DEFAULT_CONFIG",
+    "ApexTrainer",
+    "DQNTorchPolicy",
+    "DQNTrainer",
+    "R2D2TorchPolicy",
+    "R2D2Trainer",
+    "RainbowTrainer",
+    "SimpleQTorchPolicy",
+    "SimpleQTrainer",
+]
+
+DQNTrainer = trainer_class("DQN")
+SimpleQTrainer = trainer_class("SimpleQ")
+ApexTrainer = trainer_class("Apex")
+R2D2Trainer = trainer_class("R2D2")
+RainbowTrainer = trainer_class("Rainbow")
+DQNTorchPolicy = policy_class("DQN")
+SimpleQTorchPolicy = policy_class("SimpleQ")
+R2D2TorchPolicy = policy_class("R2D2")
+DEFAULT_CONFIG = default_config("DQN")

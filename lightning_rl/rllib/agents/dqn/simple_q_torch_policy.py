@@ -1,0 +1,7 @@
+"""DQN and what is made of it."""
+
+from lightning_rl.rllib.by_name import policy_class
+
+__all__ = ["SimpleQTorchPolicy"]
+
+SimpleQTorchPolicy = policy_class("SimpleQ")

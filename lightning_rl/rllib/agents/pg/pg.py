@@ -1,0 +1,8 @@
+"""Policy gradients."""
+
+from lightning_rl.rllib.by_name import default_config, trainer_class
+
+__all__ = ["DEFAULT_CONFIG", "PGTrainer"]
+
+PGTrainer = trainer_class("PG")
+DEFAULT_CONFIG = default_config("PG")

@@ -1,0 +1,9 @@
+"""Soft actor-critic."""
+
+from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
+
+__all__ = ["DEFAULT_CONFIG", "SACTorchPolicy", "SACTrainer"]
+
+SACTrainer = trainer_class("SAC")
+SACTorchPolicy = policy_class("SAC")
+DEFAULT_CONFIG = default_config("SAC")

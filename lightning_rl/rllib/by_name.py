@@ -1,0 +1,57 @@
+"""RLlib's trainers, policies and default configs by their names: one of each for every policy of `conf/policy`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lightning_rl.config.groups import group_options
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.rllib.keys import classic_keys
+from lightning_rl.rllib.torch_policy import TorchPolicy
+from lightning_rl.rllib.trainers import Trainer, defaults_of, torch_policy
+
+__all__ = ["default_config", "policy_class", "trainer_class"]
+
+
+def option_of(name: str) -> str:
+    """The option of `conf/policy` that RLlib spells so: simple_q of "SimpleQ".
+
+    Raises:
+        ConfigError: there is none.
+    """
+    known = {option.replace("_", ""): option for option in group_options("policy")}
+    if (spelled := name.lower()) not in known:
+        near = did_you_mean(spelled, known.values())
+        raise ConfigError(f"{name}: no policy {spelled!r}.{near} There are: {', '.join(known.values())}")
+    return known[spelled]
+
+
+@cache
+def trainer_class(name: str) -> type[Trainer]:
+    """`PPOTrainer` of "PPO".
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    trainer = Trainer.with_updates(f"{name}Trainer", default_policy=option_of(name))
+    trainer.__module__ = "lightning_rl.rllib"
+    return trainer
+
+
+def policy_class(name: str) -> type[TorchPolicy]:
+    """`PPOTorchPolicy` of "PPO".
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    return torch_policy(option_of(name))
+
+
+def default_config(name: str) -> dict[str, Any]:
+    """RLlib's keys with the values that `PPOTrainer` of "PPO" has without a config.
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    return classic_keys(defaults_of(option_of(name)))

@@ -1,0 +1,5 @@
+"""RLlib's rollout worker."""
+
+from lightning_rl.rollouts import RolloutWorker
+
+__all__ = ["RolloutWorker"]

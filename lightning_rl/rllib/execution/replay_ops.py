@@ -1,0 +1,5 @@
+"""Operators of replay."""
+
+from lightning_rl.rllib.plans import Replay, StoreToReplayBuffer
+
+__all__ = ["Replay", "StoreToReplayBuffer"]

@@ -1,0 +1,5 @@
+"""Operators that collect experience."""
+
+from lightning_rl.rllib.plans import ConcatBatches, ParallelRollouts
+
+__all__ = ["ConcatBatches", "ParallelRollouts"]

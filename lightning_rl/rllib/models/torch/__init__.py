@@ -1,0 +1,1 @@
+"""RLlib's models in PyTorch."""

@@ -1,0 +1,5 @@
+"""RLlib's policy with a model."""
+
+from lightning_rl.rllib.torch_policy import TorchPolicy
+
+__all__ = ["TorchPolicy"]

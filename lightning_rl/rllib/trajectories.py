@@ -1,0 +1,129 @@
+"""RLlib's form of postprocessing: a function of one trajectory, in numpy arrays, in place of a whole fragment."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_rl import sample_batch
+from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.sample_batch import concat_samples, transition_rows
+
+__all__ = ["fragment_of_trajectory", "postprocess_trajectories", "takes_episode", "trajectories"]
+
+
+def takes_episode(function: Callable[..., Any], before: int) -> bool:
+    """Whether a function of postprocessing takes RLlib's last argument, `episode`, so that it expects one trajectory.
+
+    Args:
+        function: a hook or a method, unbound.
+        before: the number of its positional arguments before `episode`.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    return positional > before
+
+
+def trajectories(fragment: sample_batch.SampleBatch) -> list[SampleBatch]:
+    """The experience of a fragment `[T, B, …]` as numpy rows `[n, …]` of one episode of one environment each.
+
+    They end with their episode or with the fragment, and have `next_obs`, the lane `B` as "agent_index" and, of a
+    recurrent model, "state_out_0" ….
+    """
+    steps, lanes = fragment.valid.shape
+    placed = fragment.copy()
+    placed["agent_index"] = torch.arange(lanes).expand(steps, lanes)
+    for name, state in fragment.get("state_in", sample_batch.SampleBatch()).items():
+        placed[f"state_out_{name}"] = state[1:]
+    rows = SampleBatch.of(transition_rows(placed).numpy())
+    ended = (rows.terminated | rows.truncated)[:-1] | (np.diff(rows["agent_index"]) != 0)
+    edges = [0, *(np.flatnonzero(ended) + 1).tolist(), rows.count]
+    return [rows[start:stop].map(np.copy) for start, stop in pairwise(edges) if stop > start]
+
+
+def fragment_of_trajectory(trajectory: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
+    """One trajectory, rows `[n, …]` of `trajectories`, as a fragment `[n, 1, …]` of tensors."""
+    columns = sample_batch.SampleBatch(dict(trajectory.items())).torch()
+    states = [name for name in columns if name.startswith("state_out_")]
+    last = {
+        "obs": columns.next_obs,
+        "state_in": sample_batch.SampleBatch({name.removeprefix("state_out_"): columns[name] for name in states}),
+        "prev_actions": columns.actions,
+        "prev_rewards": columns.rewards,
+    }
+    fragment = columns.without("next_obs", *states)
+    for name in sample_batch.STEP_INPUTS:
+        if name in columns:
+            fragment[name] = concat_samples([columns.select(name), _only(name, last[name][-1:])])[name]
+    fragment["valid"] = torch.ones(trajectory.count, dtype=torch.bool)
+    return fragment.map(lambda column: column.unsqueeze(1))
+
+
+def _only(name: str, column: Any) -> sample_batch.SampleBatch:
+    return sample_batch.SampleBatch({name: column})
+
+
+def postprocess_trajectories(
+    policy: Any,
+    function: Callable[..., Any],
+    fragment: sample_batch.SampleBatch,
+    others: Mapping[str, tuple[Any, sample_batch.SampleBatch]] | None,
+) -> sample_batch.SampleBatch:
+    """The rows `[N, …]` to learn from: what `function(trajectory, other_agent_batches, episode)` returns, joined.
+
+    Args:
+        policy: whose fragment it is; with a recurrent model the rows are cut into its sequences.
+        function: gets numpy arrays and may return arrays or tensors, of any number of rows.
+        fragment: `[T, B, …]`.
+        others: policy id → (policy, its fragment), `None` with a single agent. The function gets (policy, trajectory)
+            of each other agent in the episode, by the policy's id, or "id_1", … if several have it.
+
+    Raises:
+        ConfigError: the function did not return a batch.
+    """
+    done: list[sample_batch.SampleBatch] = []
+    beside = {name: (other, trajectories(part)) for name, (other, part) in (others or {}).items()}
+    for trajectory in trajectories(fragment):
+        result = function(trajectory, None if others is None else _same_episode(trajectory, policy, beside), None)
+        if not isinstance(result, sample_batch.SampleBatch):
+            raise ConfigError(
+                f"{type(policy).__name__}: the function of postprocessing returned {short_repr(result)}; expected the "
+                "SampleBatch that it got, with more columns"
+            )
+        rows = SampleBatch.of(result.without("agent_index")).map(
+            lambda column: _tensor(column, fragment.rewards.device)
+        )
+        done.append(_sequences(rows, policy.max_seq_len) if policy.is_recurrent else rows)
+    return concat_samples(done)
+
+
+def _same_episode(
+    trajectory: SampleBatch, policy: Any, others: Mapping[str, tuple[Any, list[SampleBatch]]]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (other, parts) in others.items():
+        own = trajectory["agent_index"][0] if other is policy else -1
+        same = [each for each in parts if each.eps_id[0] == trajectory.eps_id[0] and each["agent_index"][0] != own]
+        found |= {name if number == 0 else f"{name}_{number}": (other, each) for number, each in enumerate(same)}
+    return found
+
+
+def _tensor(column: Any, device: torch.device) -> torch.Tensor:
+    tensor = torch.as_tensor(column, device=device)
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def _sequences(rows: SampleBatch, max_seq_len: int) -> SampleBatch:
+    """The rows of a trajectory with "seq_lens", and "state_in" before each sequence only."""
+    starts = torch.arange(0, rows.count, max_seq_len)
+    sequences = rows.without(*(name for name in rows if name.startswith(("state_in", "state_out_"))))
+    sequences["state_in"] = rows["state_in"][starts]
+    sequences["seq_lens"] = torch.full_like(starts, max_seq_len)
+    sequences["seq_lens"][-1] = rows.count - starts[-1]
+    return sequences

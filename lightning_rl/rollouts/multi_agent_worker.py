@@ -393,7 +393,9 @@ class MultiAgentRolloutWorker(RolloutWorker):
         active, all_active = np.ones(self.num_envs, dtype=bool), True
         whole, step_hooks = self.batch_mode == "complete_episodes", self.hooks["on_episode_step"]
         has_memory = any(lanes.memory.active for lanes in self.lanes)
+        missing = self.fragment_length * self.num_envs  # rows until the fragment is long enough
         while True:
+            missing -= self._count_rows()
             packed = self._obs
             acts = np.array(packed["acts"]).view(np.bool_)
             if not all_active:
@@ -416,7 +418,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             self._begin_episodes(ended)
             for hook in step_hooks:
                 hook(worker=self, obs=packed, rewards=total, terminated=by_itself, truncated=cut, info=info)
-            if len(rewards) >= self.fragment_length:
+            if missing <= 0:
                 if not whole:
                     break
                 active = active & ~ended

@@ -67,6 +67,8 @@ class RolloutWorker:
         batch_mode: "truncate_episodes" ends a sample after `fragment_length` rows; "complete_episodes" starts with a
             reset and lets each environment finish the episode that it is in after `fragment_length` rows, so samples
             hold whole episodes only.
+        count_resets: whether the row of a reset, which is no experience, counts as one of the `fragment_length`; if
+            not, a sample has at least `fragment_length` × `num_envs` rows of experience.
         vectorization: as `EnvCreator.make`.
         seed, stream, worker_index: the seeds of this worker are derived from them.
         logical_workers: how many workers the run has, which exploration and environments may depend on.
@@ -99,6 +101,7 @@ class RolloutWorker:
         num_envs: int = 1,
         fragment_length: int = 128,
         batch_mode: str = "truncate_episodes",
+        count_resets: bool = True,
         vectorization: str = "auto",
         seed: int = 0,
         stream: str = "rollout",
@@ -122,6 +125,7 @@ class RolloutWorker:
         self.postprocess = isinstance(policy, type) if postprocess is None else postprocess
         self.policy = policy = instantiate_policy(policy, self.env_creator, policy_config)
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
+        self.count_resets = count_resets
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
         self.max_episode_steps = max_episode_steps
         self.stopping: Callable[[], bool] | None = None  # `WorkerSet.stop_when` sets it
@@ -537,7 +541,9 @@ class RolloutWorker:
         has_memory = memory.active
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
+        missing = self.fragment_length * self.num_envs  # rows until the fragment is long enough
         while True:
+            missing -= self._count_rows()
             obs = copy_arrays(self._obs)
             mask = self._find_masks()
             if mask is not None:
@@ -568,7 +574,7 @@ class RolloutWorker:
             self._begin_episodes(ended)
             for hook in self.hooks["on_episode_step"]:
                 hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
-            if len(rows.rewards) >= self.fragment_length:
+            if missing <= 0:
                 if not whole:
                     break
                 active = active & ~over
@@ -579,6 +585,12 @@ class RolloutWorker:
         if has_memory:
             rows.memory.append(memory.columns())
         return self._build_fragment(rows)
+
+    def _count_rows(self) -> int:
+        """How many rows of the next step count towards the length of the fragment."""
+        if self.count_resets or self.same_step:
+            return self.num_envs
+        return self.num_envs - np.count_nonzero(self._just_ended)
 
     def _check_wait(self, steps: int) -> None:
         """After `steps` steps of waiting for ends of episodes: warn of many, and let a stop of the run end the wait."""

@@ -37,6 +37,7 @@ class WorkerKeys(TypedDict, total=False):
     envs_per_worker: Annotated[int, Range(1, 131_072)]
     fragment_length: Annotated[int, Range(1, 10_000_000)]
     batch_mode: Literal["truncate_episodes", "complete_episodes"]
+    count_resets: bool
     vectorization: Literal["auto", "sync", "async", "native"]
     record_logp: bool | None
     act_on: Literal["cpu", "learner"]

@@ -74,6 +74,18 @@ def test_all_autoreset_modes_give_the_same_transitions(env: str, batch_mode: str
         assert all(envs[index][:length] == taken[0][index][:length] for envs in taken)
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_a_fragment_that_does_not_count_resets_has_its_length_in_rows_of_experience(
+    mode: AutoresetMode, batch_mode: str
+) -> None:
+    """Episodes of 3 steps: of 2 × 10 rows, 5 or 6 would be resets."""
+    env = EnvCreator(Counter, {"length": 3})
+    source = worker(env, num_envs=2, fragment_length=10, batch_mode=batch_mode, count_resets=False, mode=mode)
+    for _ in range(3):
+        assert int(source.sample().valid.sum()) in ((20, 21) if batch_mode == "truncate_episodes" else (24,))
+
+
 def test_complete_episodes_hold_whole_episodes_only() -> None:
     env = EnvCreator(Counter, {"length": 4, "terminates": False})
     fragment = worker(env, num_envs=2, fragment_length=5, batch_mode="complete_episodes").sample()

@@ -27,6 +27,7 @@ from lightning_rl.data.evaluator import (
     evaluation_workers,
     longest_evaluated,
 )
+from lightning_rl.data.offline.recorder import Recorder
 from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.data.source import Source, SyncSource
@@ -167,7 +168,7 @@ class RolloutDataModule(LightningDataModule):
             )
         self.act_on: str = self.worker_options.pop("act_on", "cpu")
         if self.worker_options.get("record_logp") is None:
-            self.worker_options["record_logp"] = self.source.reads_logp
+            self.worker_options["record_logp"] = self.source.reads_logp or self.source.output is not None
         elif self.source.reads_logp and not self.worker_options["record_logp"]:
             raise ConfigError(
                 "workers.record_logp=false: on-policy losses read how likely actions were; leave it null, or use "
@@ -274,7 +275,7 @@ class RolloutDataModule(LightningDataModule):
         """Stop the workers, because Lightning runs no teardown after an exception; the next fit's go on from there."""
         if self.workers is not None:
             self._left_at = self.workers.positions()
-        self.stop()
+        self._close()
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
     @property
@@ -374,7 +375,12 @@ class RolloutDataModule(LightningDataModule):
                 workers.stop_when(stopping)
 
     def stop(self) -> None:
-        """Close all environments and processes; safe to call again."""
+        """Close all environments and processes, after they have written what they record; safe to call again."""
+        if self.workers is not None and self.source.output is not None:
+            self.workers.foreach_worker(lambda worker: worker.end_recording())
+        self._close()
+
+    def _close(self) -> None:
         self.source.stop()
         sets = [workers for workers in (self.evaluation_workers, self.workers) if workers is not None]
         # The set that owns the Ray session is stopped last.
@@ -407,17 +413,17 @@ class RolloutDataModule(LightningDataModule):
         return self.logical_workers() * self.worker_options["num_envs"]
 
     def _training_workers(self, policy: Any) -> Any:
-        logical = self.logical_workers()
+        logical = self.logical_workers() if self.source.acts else 0
         indices = list(range(self.rank, logical, self.ranks))
         self._check_memory(policy, len(indices))
         return make_worker_set(
             self.env,
             self.acting_policy(policy),
-            num_workers=-(-self.num_workers // self.ranks),
+            num_workers=-(-self.num_workers // self.ranks) if self.source.acts else 0,
             worker_indices=indices,
             logical_workers=logical,
             seed=self.seed,
-            callbacks=self.callbacks,
+            callbacks=[*self.callbacks, *([] if self.source.output is None else [Recorder(self.source.output)])],
             **self.worker_options,
         )
 

@@ -18,15 +18,18 @@ SERVE_SEVERAL_AGENTS = (
 
 KINDS_OF_DATA = {
     "rollouts": "rollouts of its own policy",
+    "episodes": "whole episodes, its own or recorded ones",
     "transitions": "replayed transitions",
     "populations": "the returns of perturbed policies",
 }
 
 
 def kind_of_data(policy_class: type) -> str:
-    """The kind of data that policies of a class learn from: "rollouts", "transitions" or "populations"."""
+    """The kind of data that policies of a class learn from, a key of `KINDS_OF_DATA`."""
     if getattr(policy_class, "off_policy", False):
         return "transitions"
+    if getattr(policy_class, "imitates", False):
+        return "episodes"
     return "populations" if getattr(policy_class, "evolves", False) else "rollouts"
 
 
@@ -39,8 +42,9 @@ def check_kind_of_data(policy_class: Any, source_class: Any) -> None:
         ConfigError: they learn from another kind; names the pipeline to use.
     """
     needed = kind_of_data(policy_class)
-    if source_class.gives != needed:
+    if needed not in source_class.gives:
+        given = " and ".join(KINDS_OF_DATA[kind] for kind in source_class.gives)
         raise ConfigError(
-            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {source_class.__name__} gives "
-            f"{KINDS_OF_DATA[source_class.gives]}: use data={getattr(policy_class, 'data', 'on_policy')}"
+            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {source_class.__name__} gives {given}: "
+            f"use data={getattr(policy_class, 'data', 'on_policy')}"
         )

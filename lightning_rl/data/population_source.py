@@ -69,7 +69,7 @@ class PopulationSource(Source):
         ConfigError: a number is out of range.
     """
 
-    gives = "populations"
+    gives = ("populations",)
     default_plan = staticmethod(populations)
 
     directions: Annotated[int, Range(1, 1_000_000)] = 16

@@ -88,7 +88,7 @@ class ReplayFeed(Source):
         ConfigError: a number is out of range, or two do not fit together.
     """
 
-    gives = "transitions"
+    gives = ("transitions",)
     default_plan = staticmethod(store_and_replay)
     reads_logp = False
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.kinds_of_data import check_kind_of_data
@@ -17,12 +17,18 @@ from lightning_rl.schema.signatures import ImportPath, check_fields
 __all__ = ["Source", "SyncSource"]
 
 
+@dataclass(kw_only=True, eq=False)
 class Source:
     """Gives the iterations of a run, lazily: each item of `iterations` is one Lightning batch.
 
     A DataModule has one source, and calls it in this order: `attach` when it is constructed, `prepare` before its
     workers are made, `start` after that, `iterations` for the training dataset. Sources are dataclasses, whose fields
     are the keys of the config section `data`; one of them is `plan`, an execution plan that replaces `default_plan`.
+
+    Args:
+        plan: import path or generator function of an execution plan.
+        output: directory to which workers record their experience, as shards of whole episodes (`offline/shards.py`),
+            each policy of several agents to a directory of its own; `None`: nothing is recorded.
 
     Attributes:
         datamodule: that the source belongs to.
@@ -31,20 +37,27 @@ class Source:
         staleness: gradient steps that the experience was behind the policy, the largest since the last report.
     """
 
-    gives: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"  # what policies learn from
+    gives: ClassVar[tuple[str, ...]] = ("rollouts", "episodes")  # kinds of data (`kinds_of_data.py`)
+    acts: ClassVar[bool] = True  # whether there are workers that act for training
     reads_logp: ClassVar[bool] = True  # whether losses on this experience read the column "action_logp"
     runs_ahead: ClassVar[bool] = False  # whether worker processes go on while the policy learns
     default_plan: ClassVar[Callable[..., Iterator[Any]]]
-    plan: Any = None
-    dataset: Any = PlanDataset  # of training, called with (datamodule, policy)
-    fragments_per_batch: int = 1  # that are held at the same time
+    dataset: ClassVar[Any] = PlanDataset  # of training, called with (datamodule, policy)
+    fragments_per_batch: int = field(default=1, init=False)  # that are held at the same time
+
+    output: str | None = None
+    plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
         """Find the plan.
 
         Raises:
-            ConfigError: the plan is no function.
+            ConfigError: the plan is no function; or `output` is given, and no worker samples.
         """
+        if self.output is not None and (not self.acts or self.gives == ("populations",)):
+            raise ConfigError(
+                f"data.output={short_repr(self.output)}: {type(self).__name__} takes no samples of workers"
+            )
         self._own_plan = self.plan is not None
         self.run_plan = plan_at(self.default_plan if self.plan is None else self.plan)
         self.datamodule: Any = None

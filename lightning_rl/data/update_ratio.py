@@ -37,6 +37,11 @@ class UpdateRatio:
         counted = env_steps - self.offset - self.learning_starts
         return counted * self._steps // self._every - self.taken if counted > 0 else 0
 
+    def env_steps_until(self, env_steps: int, steps: int) -> int:
+        """Environment steps, after `env_steps`, until so many gradient steps are due; at least one."""
+        needed = -(-(self.taken + steps) * self._every // self._steps) + self.learning_starts + self.offset
+        return max(1, needed - env_steps)
+
     def settle(self, env_steps: int) -> None:
         """Continue at the ratio from here if more steps were taken than these env steps allow.
 

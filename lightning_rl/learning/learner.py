@@ -423,15 +423,18 @@ class Learner:
         return self.scale_rewards(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
 
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
-        """A fragment `[T, B, …]` in the form for a replay buffer; counts its steps and updates running statistics.
+        """A fragment `[T, B, …]` as `stored_form` gives it; its steps are counted."""
+        if self.counts_env_steps:
+            self.policy.env_steps += sum_over_ranks(env_steps(fragment))
+        return self.stored_form(fragment)
+
+    def stored_form(self, fragment: SampleBatch) -> SampleBatch:
+        """A fragment `[T, B, …]` in the form for a replay buffer; updates running statistics.
 
         Rewards are clipped here, before n-step sums. `scale_rewards` scales them at each gradient step by the current
         statistics, and adds the column "intrinsic_rewards".
         """
-        policy = self.policy
-        if self.counts_env_steps:
-            policy.env_steps += sum_over_ranks(env_steps(fragment))
-        stored = fragment.copy()
+        policy, stored = self.policy, fragment.copy()
         if policy.exploration.reads_fragments:  # the strategy's networks are where the policy learns, the buffer is not
             at_policy = policy.exploration.postprocess_trajectory(policy, fragment.to(policy.device))
             stored = at_policy.to(fragment.valid.device)
@@ -480,10 +483,11 @@ class Learner:
         return steps @ self.policy.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
 
     def extra_replay_columns(self) -> list[str]:
-        """Columns that the model, filters and exploration read from a replay buffer in addition to the default ones."""
+        """Columns that policy, filters and exploration read from a replay buffer in addition to the default ones."""
         policy = self.policy
         scales, reads_next = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
-        return [*policy.read_before(), *["step_rewards"] * scales, *["step_next_obs"] * reads_next]
+        of_steps = [*["step_rewards"] * scales, *["step_next_obs"] * reads_next]
+        return [*policy.read_before(), *of_steps, *policy.replay_columns]
 
     @torch.no_grad()
     def initial_priorities(self, rows: SampleBatch) -> Tensor:

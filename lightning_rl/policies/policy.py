@@ -127,6 +127,10 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     data: ClassVar[str] = "on_policy"  # the option of `conf/data` that is the default of this policy
     supports_recurrent: ClassVar[bool] = False
     off_policy: ClassVar[bool] = False  # learns from transitions of any policy, such as those of a replay buffer
+    imitates: ClassVar[bool] = False  # learns from whole episodes of any policy, such as those of a data set
+    # What `loss` reads of replayed rows beside their usual columns: "next_actions" (0 after an episode's last recorded
+    # step), and with data=offline "returns_to_go" (discounted, without a value after a cut).
+    replay_columns: ClassVar[tuple[str, ...]] = ()
     acts_for_group: ClassVar[bool] = False  # its actions are those of several agents, one component each
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
     has_model: ClassVar[bool] = True

@@ -40,7 +40,7 @@ class ReplayBuffer:
         gamma: discount per environment step, in [0, 1].
         storage: "memory", or a directory for files on its disk (`storage.py`).
         columns: columns of a fragment to store and to return with every sample; rows with n-step returns have those of
-            `OF_STEPS` that are listed here.
+            `OF_STEPS` that are listed here, and all have "next_actions" if it is.
         obs_frames: frames in a stacked image, which are then stored once each; "auto" detects stacks in the first
             fragment (uint8 images only), 0 stores whole images.
         seed: seed of samples without a generator.
@@ -69,7 +69,8 @@ class ReplayBuffer:
             raise ConfigError(f"obs_frames={obs_frames!r}; expected 'auto', 0 (whole images) or the frames in a stack")
         self.capacity, self.n_step, self.gamma, self.obs_frames = capacity, n_step, gamma, obs_frames
         self.columns = tuple(dict.fromkeys((*NEEDED, *columns)))
-        self._of_steps = tuple(name for name in OF_STEPS if name in self.columns and n_step > 1)
+        of_steps = (*OF_STEPS, "next_actions") if n_step > 1 else ("next_actions",)
+        self._of_steps = tuple(name for name in of_steps if name in self.columns)
         self.allocate = Allocator(storage, capacity * parts, parts)
         self.ring: Ring | None = None
         self.added = 0  # rows ever added

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.replay.ring import ENDED, MASKED, SAMPLEABLE, TERMINATED, Ring
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
+from lightning_rl.replay.ring import ENDED, MASKED, ROW, SAMPLEABLE, TERMINATED, Ring
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, map_leaves
 
 __all__ = ["OF_STEPS", "add_columns", "discounted_sums", "n_step_returns", "run_lengths", "runs", "transitions"]
 
@@ -26,7 +26,8 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Col
         ring: ring with the rows.
         slots: int64 `[N]`.
         powers: γ⁰ … γⁿ; n is the number of rewards in a sum.
-        of_steps: columns of `OF_STEPS` to add, if n > 1.
+        of_steps: columns of `OF_STEPS` to add, if n > 1; and "next_actions", taken with "next_obs", if they are to be
+            added (0 where no step is stored after it).
     """
     columns = ring.columns
     if len(powers) == 2:
@@ -46,6 +47,12 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Col
         else:
             obs = columns.read("obs", slots)
     batch = {"obs": obs, "next_obs": next_obs, **returns, "batch_indexes": torch.from_numpy(ring.ids(slots))}
+    if "next_actions" in of_steps:
+        following = ring.after(last)
+        taken = torch.from_numpy((ring.flags.take(following) & ROW) != 0)
+        batch["next_actions"] = map_leaves(
+            lambda actions: actions * taken.reshape(-1, *[1] * (actions.ndim - 1)), columns.read("actions", following)
+        )
     add_columns(batch, ring, slots, last)
     return SampleBatch(batch)
 

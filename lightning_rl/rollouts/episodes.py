@@ -277,7 +277,7 @@ class AgentEpisodeTracker(EpisodeTracker):
 
 def concat_episodes(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Metrics of several workers' episodes as `RolloutWorker.get_metrics` gives them, one worker after the other."""
-    joined: dict[str, Any] = {}
+    joined: dict[str, Any] = {"episode_returns": [], "episode_lengths": []}
     for part in metrics:
         for name, values in part.items():
             if isinstance(values, dict):

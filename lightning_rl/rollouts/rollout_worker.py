@@ -143,7 +143,7 @@ class RolloutWorker:
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
-            for name in WORKER_HOOKS
+            for name in (*WORKER_HOOKS, "on_worker_stop")
         }
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
@@ -332,8 +332,14 @@ class RolloutWorker:
         self.start_at(state)
         self._saved = state.get("episodes")
 
+    def end_recording(self) -> None:
+        """Let recorders of samples write what they hold; safe to call again."""
+        for hook in self.hooks["on_worker_stop"]:
+            hook(worker=self)
+
     def stop(self) -> None:
-        """Close the environments."""
+        """End recording, and close the environments."""
+        self.end_recording()
         self.env.close()
 
     # -- weights, gradients, learning ---------------------------------------------------------------------------------

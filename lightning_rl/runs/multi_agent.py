@@ -184,7 +184,7 @@ def _feed(name: str, section: Mapping[str, Any] | None) -> Any:
 
 
 def _has_buffer(section: Mapping[str, Any] | None) -> bool:
-    return section is not None and _class_of(section).gives == "transitions"
+    return section is not None and _class_of(section).gives == ("transitions",)
 
 
 def _class_of(section: Mapping[str, Any]) -> Any:

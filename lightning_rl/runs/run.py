@@ -75,7 +75,7 @@ SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how i
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
 # Keys that decide where and how a run is computed and recorded, not what it learns.
 ELSEWHERE = (
-    *("logger*", "callbacks*", "launcher*", "trainer", "trainer.*", "data.storage"),
+    *("logger*", "callbacks*", "launcher*", "trainer", "trainer.*", "data.storage", "data.output"),
     *("workers.num_workers", "workers.act_on", "workers.ray*"),
 )
 # Keys and groups that may change when a run is resumed; any other change would make it another run.

@@ -48,6 +48,7 @@ class ActionTransform:
     def __init__(self, action_space: Space[Any], normalize: bool = True, clip: bool = False) -> None:
         check_supported(action_space, "action")
         self.action_space = action_space
+        self.options = {"normalize": normalize, "clip": clip}
         self._leaves = [
             _Continuous(leaf, normalize, clip) if is_continuous(leaf) else _Counted(leaf)
             for _, leaf in leaf_spaces(action_space)

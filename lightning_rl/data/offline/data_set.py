@@ -1,0 +1,83 @@
+"""Opens recorded experience, whatever its format: its spaces at once, its steps part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.data.offline.shards import ShardError, find_shards, read_shape, read_shard
+from lightning_rl.data.offline.steps import DataSpec, Steps
+from lightning_rl.errors import ConfigError, short_repr
+
+__all__ = ["DataSet", "open_data"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Recorded experience that is read part by part.
+
+    Args:
+        name: of the file or directory, for messages.
+        spec: spaces, and where the data are from.
+        rows: of all parts, closing rows included.
+        read: gives the parts.
+        damaged: files that were left out so far, with the reason.
+    """
+
+    name: str
+    spec: DataSpec
+    rows: int
+    read: Callable[[], Iterator[Steps]]
+    damaged: dict[str, str] = field(default_factory=dict)
+
+
+def open_data(source: str | Path, columns: Mapping[str, Any] | None = None, *, skip_damaged: bool = False) -> DataSet:
+    """Open recorded experience.
+
+    Args:
+        source: a directory of shards, as `data.output` and `lightning-rl record` write.
+        columns: of a table.
+        skip_damaged: whether damaged shards are left out, and counted, instead of refused.
+
+    Raises:
+        ConfigError: nothing is there, or nothing that can be read.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return open_shards(path, skip_damaged)
+    raise ConfigError(f"data.input={short_repr(str(source))} is no directory of shards")
+
+
+def open_shards(directory: Path, skip_damaged: bool) -> DataSet:
+    """Open a directory of shards.
+
+    Raises:
+        ConfigError: it holds none, or the first is damaged.
+    """
+    damaged: dict[str, str] = {}
+    shapes: dict[Path, tuple[DataSpec, int]] = {}
+    for file in find_shards(directory):
+        try:
+            shapes[file] = read_shape(file)
+        except ShardError as error:
+            if not skip_damaged:
+                raise
+            damaged[str(file)] = str(error)
+    if not shapes:
+        raise ConfigError(
+            f"all {len(damaged)} shards in {directory} are damaged, such as: {next(iter(damaged.values()))}"
+        )
+    spec = next(iter(shapes.values()))[0]
+
+    def read() -> Iterator[Steps]:
+        for file in shapes:
+            try:
+                yield read_shard(file, spec)
+            except ShardError as error:
+                if not skip_damaged:
+                    raise
+                damaged[str(file)] = str(error)
+
+    return DataSet(str(directory), spec, sum(rows for _, rows in shapes.values()), read, damaged)

@@ -1,0 +1,196 @@
+"""Records the experience of a rollout worker as shards of whole episodes."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from lightning_rl.data.offline.shards import require, write_shard
+from lightning_rl.data.offline.steps import DataSpec, Steps, join
+from lightning_rl.errors import short_repr
+from lightning_rl.replay.columns import leaves_of
+from lightning_rl.run_directory.atomic import check_writable
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch
+from lightning_rl.spaces import ActionTransform
+from lightning_rl.version import __version__
+
+__all__ = ["RECORDED", "Recorder"]
+
+RECORDED = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "t", "action_logp", "action_mask")
+"""Columns of a fragment that are recorded, if it has them."""
+ROWS_AT_ONCE = 4096  # fragments may be single steps, whose rows are cheaper to sort together
+SHARD_BYTES = 32 * 2**20  # of a shard's columns before compression
+SECONDS = 30.0  # after which a shard is written whatever its size, so that a killed run leaves most of its experience
+
+
+class Recorder:
+    """Writes the fragments of the workers that call its hooks to DIRECTORY (with several policies to DIRECTORY/POLICY).
+
+    Episodes are kept together: a shard holds what belongs to an episode from its first step to its last one. An episode
+    is cut, and ends without `terminated` or `truncated`, where its environment is reset, where recording stops, and
+    where it alone exceeds the size of a shard.
+
+    Args:
+        directory: is made with the first shard; shards that are there are kept.
+
+    Raises:
+        ConfigError: pyarrow is not installed, or nothing can be written there.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        require("pyarrow", "data.output")
+        check_writable(f"data.output={short_repr(str(directory))}", directory)
+        self.directory = Path(directory)
+        self._streams: dict[tuple[int, str], Stream] = {}  # by worker and policy
+
+    def on_sample_end(self, *, worker: Any, samples: AnyBatch) -> None:
+        """Record a fragment."""
+        several = isinstance(samples, MultiAgentBatch)
+        for policy_id, fragment in samples.as_multi_agent().items():
+            key = (worker.worker_index, policy_id)
+            if key not in self._streams:
+                directory = self.directory / policy_id if several else self.directory
+                self._streams[key] = Stream(directory, worker, policy_id)
+            self._streams[key].add(fragment)
+
+    def on_worker_stop(self, *, worker: Any) -> None:
+        """Write what is left of a worker's experience; running episodes are cut."""
+        for (worker_index, _), stream in self._streams.items():
+            if worker_index == worker.worker_index:
+                stream.close()
+
+
+class Stream:
+    """The episodes of one policy in a worker: sorts rows by environment, and writes shards.
+
+    Args:
+        directory: of the shards.
+        worker: a `RolloutWorker`.
+        policy_id: of the policy in the worker.
+    """
+
+    def __init__(self, directory: Path, worker: Any, policy_id: str) -> None:
+        self.directory, self.worker = directory, worker
+        self.policy = worker.get_policy(policy_id)
+        written = list(directory.glob(f"worker{worker.worker_index:03}-*.parquet")) if directory.exists() else []
+        self._number, self._written_at = len(written), time.monotonic()
+        self._fragments: list[SampleBatch] = []  # not sorted yet
+        self._rows = 0
+        self._running: dict[int, list[Steps]] = {}  # by environment: parts of the episode that has not ended
+        self._next_t: dict[int, int] = {}  # the `t` that continues it
+        self._ended: list[Steps] = []
+        self._bytes = 0
+
+    def add(self, fragment: SampleBatch) -> None:
+        """Take a fragment `[T, B, …]`."""
+        self._fragments.append(fragment)
+        self._rows += fragment.valid.numel()
+        if self._rows >= max(ROWS_AT_ONCE, 16 * fragment.valid.shape[1]):
+            self._sort()
+            if self._bytes >= SHARD_BYTES or time.monotonic() - self._written_at > SECONDS:
+                self._write()
+
+    def close(self) -> None:
+        """Write everything, and cut the running episodes."""
+        self._sort()
+        for env in list(self._running):
+            self._cut(env)
+        self._write()
+
+    def _sort(self) -> None:
+        """Append the rows of the held fragments to the episodes of their environments."""
+        if not self._fragments:
+            return
+        columns = [leaves_of(fragment, RECORDED) for fragment in self._fragments]
+        lengths = [len(fragment.valid) for fragment in self._fragments]
+        self._fragments, self._rows = [], 0
+        # A fragment's observations have a row more than its steps: `rows` finds each step among them.
+        rows = np.concatenate(
+            [np.arange(length) + start for length, start in zip(lengths, _starts(lengths), strict=True)]
+        )
+        joined = {path: np.concatenate([each[path] for each in columns]) for path in columns[0]}
+        valid, t = joined[("valid",)], joined[("t",)]
+        ends = (joined[("terminated",)] | joined[("truncated",)]) & valid
+        for env in np.flatnonzero(valid.any(0)).tolist():
+            steps = np.flatnonzero(valid[:, env])
+            own = {path: column[rows[steps] if path[0] == "obs" else steps, env] for path, column in joined.items()}
+            final = {path: column[rows[steps] + 1, env] for path, column in joined.items() if path[0] == "obs"}
+            self._append(env, own, final, t[steps, env], ends[steps, env])
+
+    def _append(self, env: int, own: dict[Any, np.ndarray], final: dict[Any, np.ndarray], t: Any, ends: Any) -> None:
+        """Split an environment's steps where episodes end, or do not go on."""
+        due = np.empty_like(t)
+        due[0] = self._next_t.get(env, 0)
+        due[1:] = np.where(ends[:-1], 0, t[:-1] + 1)
+        begins = (t != due) | np.concatenate(([False], ends[:-1]))
+        self._next_t[env] = 0 if ends[-1] else int(t[-1]) + 1
+        if begins[0]:
+            self._cut(env)
+        edges = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(t)]
+        for start, stop in pairwise(edges):
+            self._running.setdefault(env, []).append(Steps(own)[start:stop])
+            if ends[stop - 1]:
+                self._finish(env, {path: column[stop - 1 : stop] for path, column in final.items()})
+            elif stop < len(t):
+                self._cut(env)
+        if sum(part.nbytes for part in self._running.get(env, ())) > SHARD_BYTES:
+            last = self._running[env][-1][-1:]
+            self._cut(env)
+            self._running[env] = [last]
+
+    def _finish(self, env: int, final: Mapping[Any, np.ndarray]) -> None:
+        """End the running episode with a closing row, which holds the observation after its last step."""
+        parts = self._running.pop(env)
+        closing = {path: final.get(path, np.zeros_like(column[-1:])) for path, column in parts[-1].columns.items()}
+        if ("action_mask",) in closing:
+            closing[("action_mask",)][:] = True
+        self._ended += [*parts, Steps(closing)]
+        self._bytes += sum(part.nbytes for part in parts)
+
+    def _cut(self, env: int) -> None:
+        """End the running episode, if there is one: its last row becomes the closing row."""
+        if parts := self._running.pop(env, None):
+            last = dict(parts[-1].columns)
+            last[("valid",)] = last[("valid",)].copy()
+            last[("valid",)][-1] = False
+            self._ended += [*parts[:-1], Steps(last)]
+            self._bytes += sum(part.nbytes for part in parts)
+
+    def _write(self) -> None:
+        self._written_at = time.monotonic()
+        if self._ended:
+            stem = f"worker{self.worker.worker_index:03}-{self._number:05}"
+            write_shard(self.directory, stem, join(self._ended), self._spec())
+            self._ended, self._bytes, self._number = [], 0, self._number + 1
+
+    def _spec(self) -> DataSpec:
+        policy, worker = self.policy, self.worker
+        transform: ActionTransform = policy.action_transform
+        weights = b"".join(
+            value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+            for value in policy.state_dict().values()
+            if isinstance(value, torch.Tensor)
+        )
+        about = {
+            "env": worker.env_creator.name,
+            "seed": worker.seed,
+            "policy": type(policy).__name__,
+            "policy_digest": hashlib.blake2b(weights, digest_size=8).hexdigest(),
+            "policy_env_steps": int(policy.env_steps),
+            "explore": worker.explore,
+            "versions": {"lightning_rl": __version__, "gymnasium": gymnasium.__version__, "torch": torch.__version__},
+        }
+        return DataSpec(policy.observation_space, transform.action_space, transform.options, about)
+
+
+def _starts(lengths: list[int]) -> list[int]:
+    """Where the observations of fragments of these lengths start, one after the other."""
+    return [0, *np.cumsum([length + 1 for length in lengths]).tolist()][:-1]

@@ -1,0 +1,246 @@
+"""Offline learning: replay without workers."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_rl.data.draws import Draw, Draws
+from lightning_rl.data.kinds_of_data import kind_of_data
+from lightning_rl.data.offline.data_set import DataSet, open_data
+from lightning_rl.data.offline.steps import actions_for
+from lightning_rl.data.source import Source
+from lightning_rl.data.update_ratio import UpdateRatio
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
+from lightning_rl.replay.ring import ROW, SAMPLEABLE, TERMINATED
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, map_leaves
+from lightning_rl.schema.ranges import Count, Positive
+from lightning_rl.schema.signatures import ImportPath, check_fields
+from lightning_rl.seeding import derive_seed
+from lightning_rl.spaces import space_difference
+
+__all__ = ["OfflineSource", "learn_from_data"]
+
+log = logging.getLogger(__name__)
+
+STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together
+
+
+def learn_from_data(workers: Any, policy: Any, data: OfflineSource) -> Iterator[Any]:
+    """Draws of transitions for policies that replay, fragments of whole episodes for those that imitate."""
+    while True:
+        yield data.draws() if kind_of_data(type(policy)) == "transitions" else data.next_episodes()
+
+
+@check_fields("data")
+@dataclass(kw_only=True, eq=False)
+class OfflineSource(Source):
+    """Recorded experience takes the place of workers: nothing acts but evaluations.
+
+    Replay algorithms draw rows, as from a replay buffer; policies that imitate (`Policy.imitates`) get fragments of
+    whole episodes, each once in every pass over the data. `env_steps` counts as in a run that collects the rows: a
+    replay algorithm takes `training_intensity` gradient steps for each, and one that imitates counts the rows that it
+    has read. So `total_env_steps`, schedules and `evaluation.every_env_steps` mean what they mean in other runs.
+
+    Args:
+        input: directory of shards (`data.output`, `lightning-rl record`).
+        columns: of a table.
+        skip_damaged: whether shards that are damaged are left out, with a warning, instead of refused.
+        batch_size: rows of one gradient step of a replay algorithm, over all ranks.
+        training_intensity: its gradient steps per environment step, held exactly.
+        steps_per_iteration: its gradient steps in one iteration (= Lightning batch).
+        rows_per_iteration: for policies that imitate: rows of an iteration, over all ranks, at least; they come in
+            whole episodes, and the policy's `passes` and `minibatches` divide them into gradient steps.
+        n_step: rewards summed before the value of a later observation, times the row's `discounts`, stands for the
+            rest.
+        storage: "memory", or a directory for memory-mapped files, for data larger than the memory.
+        plan: `plan(workers, policy, data)`, which gives what each iteration learns from; `None`: `learn_from_data`.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    gives = ("transitions", "episodes")
+    reads_logp = False
+    acts = False
+    default_plan = staticmethod(learn_from_data)
+
+    input: str
+    columns: Mapping[str, Any] | None = None
+    skip_damaged: bool = False
+    batch_size: Count = 256
+    training_intensity: Positive = 1.0
+    steps_per_iteration: Count = 64
+    rows_per_iteration: Count = 4096
+    n_step: Count = 1
+    storage: str = "memory"
+    plan: ImportPath | None = None
+
+    def __post_init__(self) -> None:
+        """Begin to count."""
+        super().__post_init__()
+        self.ratio = UpdateRatio(self.training_intensity)
+        self.buffer: Any = None
+        self._generator = np.random.default_rng()  # of the draws of an iteration
+        self._starts = self._lengths = np.empty(0, np.int64)  # of the episodes in the buffer: first slot, steps
+        self._order = np.empty(0, np.int64)  # of the episodes in this pass
+        self._passes = self._position = 0  # over the episodes, and in this order
+
+    # -- the DataModule -----------------------------------------------------------------------------------------------
+    def prepare(self, policy: Any) -> None:
+        """Read the data, once.
+
+        Raises:
+            ConfigError: they cannot be read, are of other spaces than the policy, or too few.
+        """
+        super().prepare(policy)
+        if self.buffer is not None:
+            return
+        if policy.is_recurrent and kind_of_data(type(policy)) == "transitions":
+            raise ConfigError(
+                f"data=offline draws single rows, and {type(policy).__name__} with this model learns from sequences: "
+                "take a model without memory"
+            )
+        if self.batch_size % self.ranks:
+            raise ConfigError(f"data.batch_size={self.batch_size} for {self.ranks} ranks: give a multiple of them")
+        data = open_data(self.input, self.columns, skip_damaged=self.skip_damaged)
+        for name in ("observation_space", "action_space"):
+            if difference := space_difference(getattr(data.spec, name), getattr(policy, name), bounds=False):
+                raise ConfigError(
+                    f"data.input={data.name}: its {name} is not that of the policy: {difference}; give the environment "
+                    "of the data with env=, or env=none for a policy without one"
+                )
+        self._fill(policy, data)
+        if data.damaged:
+            log.warning("%s: left out %s damaged shards: %s", data.name, len(data.damaged), ", ".join(data.damaged))
+
+    def _fill(self, policy: Any, data: DataSet) -> None:
+        """Put this rank's share of the episodes into a replay buffer."""
+        learner, asked, imitates = policy.learner, policy.replay_columns, kind_of_data(type(policy)) == "episodes"
+        columns = (*REPLAY_COLUMNS, *learner.extra_replay_columns(), *(("action_logp",) if imitates else ()))
+        sizes = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage, "parts": self.ranks}
+        self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)
+        episodes = 0
+        for part in data.read():
+            steps = part if self.ranks == 1 else part.share(episodes, self.datamodule.rank, self.ranks)
+            episodes += len(part.closing_rows)
+            fragment = actions_for(policy.action_transform, data.spec, steps).fragment()
+            if "returns_to_go" in asked:
+                fragment["returns_to_go"] = returns_to_go(fragment, policy.gamma)
+            self.buffer.mark_discontinuity()
+            self.buffer.add(fragment if imitates else learner.stored_form(fragment))
+        ring, needed = self.buffer.ring, 1 if imitates else self.batch_size // self.ranks
+        if len(self.buffer) < needed:
+            raise ConfigError(
+                f"data.input={data.name} has {len(self.buffer)} steps for rank {self.datamodule.rank}, and "
+                f"data.batch_size={self.batch_size} needs {needed} on each: lower it, or record more"
+            )
+        rows = (ring.flags[: ring.limit] & ROW) != 0
+        edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
+        self._starts, self._lengths = edges[::2], edges[1::2] - edges[::2]
+        if "next_actions" in asked:  # after a time limit there is none
+            cut = np.flatnonzero(rows & ((ring.flags[: ring.limit] & TERMINATED) == 0) & ~np.append(rows[1:], False))
+            ring.flags[cut] &= ~np.uint8(SAMPLEABLE)
+            ring.rows -= len(cut)
+
+    def pop_metrics(self) -> dict[str, float]:
+        """The steps of the data, and the gradient steps on draws of them."""
+        return {"replay/rows": float(self.steps), "replay/updates": float(self.ratio.taken)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ratio, the place in the data, and their size."""
+        place = {"passes": self._passes, "position": self._position, "steps": 0 if self.buffer is None else self.steps}
+        return {"ratio": self.ratio.state_dict(), "offline": place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the checkpoint was written.
+
+        Raises:
+            CheckpointError: the data have another size than then.
+        """
+        self.ratio.load_state_dict(state["ratio"])
+        place = state["offline"]
+        self._passes, self._position = int(place["passes"]), int(place["position"])
+        if self.buffer is not None and place["steps"] != self.steps:
+            raise CheckpointError(
+                f"data.input={self.input} has {self.steps} steps, and had {place['steps']} when the checkpoint was "
+                "written: resume with the same data, or start another run with init_from"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Steps in the buffer of this rank."""
+        return int(self._lengths.sum())
+
+    # -- what an iteration learns from --------------------------------------------------------------------------------
+    def draws(self) -> Draws:
+        """The gradient steps of an iteration; env steps are counted, and rows drawn, as it iterates."""
+        return Draws(self, self._draw_due(), fragments=0)
+
+    def begin_iteration(self) -> None:
+        """Derive a new generator of the draws, so that no generator has to be saved."""
+        seed = derive_seed(self.seed, "replay", self.policy.iterations, self.datamodule.rank)
+        self._generator = np.random.default_rng(seed)
+
+    @property
+    def due(self) -> int:
+        """Gradient steps that are due by the ratio and not taken yet."""
+        return self.ratio.due(self.policy.env_steps)
+
+    def _draw_due(self) -> Iterator[Draw]:
+        self.policy.env_steps += self.ratio.env_steps_until(self.policy.env_steps, self.steps_per_iteration)
+        while steps := min(self.due, STEPS_AT_ONCE):
+            self.ratio.record_steps(steps)
+            yield Draw(self.buffer.sample(steps * self.batch_size // self.ranks, self._generator), steps)
+
+    def next_episodes(self) -> SampleBatch:
+        """The next whole episodes of this pass, side by side: a fragment `[T, E, …]` of about `rows_per_iteration`."""
+        chosen: list[int] = []
+        rows, wanted = 0, -(-self.rows_per_iteration // self.ranks)
+        while rows < wanted:
+            if self._position == len(self._starts):
+                self._passes, self._position = self._passes + 1, 0
+                if chosen:
+                    break
+            if self._position == 0 or not len(self._order):
+                seed = derive_seed(self.seed, "replay", self._passes, self.datamodule.rank)
+                self._order = np.random.default_rng(seed).permutation(len(self._starts))
+            chosen.append(self._order[self._position])
+            rows += int(self._lengths[chosen[-1]])
+            self._position += 1
+        return self._side_by_side(np.array(chosen))
+
+    def _side_by_side(self, episodes: np.ndarray) -> SampleBatch:
+        """These episodes as the columns of a fragment; shorter ones are padded with `valid=False` rows."""
+        ring, starts, lengths = self.buffer.ring, self._starts[episodes], self._lengths[episodes]
+        t = np.arange(lengths.max() + 1)[:, None]  # a row more: the observation after the last step
+        slots = starts + np.minimum(t, lengths)
+        fragment = SampleBatch()
+        for name in ring.columns:
+            read = ring.columns.read(name, slots.ravel())
+            rows = slots.shape if name in STEP_INPUTS else (len(t) - 1, len(episodes))
+            fragment[name] = map_leaves(
+                lambda leaf, rows=rows: leaf[: math.prod(rows)].reshape(*rows, *leaf.shape[1:]), read
+            )
+        valid, flags = t[:-1] < lengths, ring.flags[slots[:-1]]
+        terminated, last = valid & ((flags & TERMINATED) != 0), t[:-1] == lengths - 1
+        fragment["valid"], fragment["terminated"] = torch.from_numpy(valid), torch.from_numpy(terminated)
+        fragment["truncated"] = torch.from_numpy(last & ~terminated)  # recording may have stopped there
+        fragment["t"] = torch.from_numpy(np.broadcast_to(t[:-1], valid.shape).astype(np.int32))
+        return fragment
+
+
+def returns_to_go(fragment: SampleBatch, gamma: float) -> torch.Tensor:
+    """Discounted sums of the rewards from each row to its episode's last, float32 `[R, 1]`; no value after a cut."""
+    rewards, valid = fragment.rewards[:, 0].double().numpy(), fragment.valid[:, 0].numpy()
+    returns, after = np.zeros(len(rewards)), 0.0
+    for row in range(len(rewards) - 1, -1, -1):
+        after = returns[row] = rewards[row] + gamma * after if valid[row] else 0.0
+    return torch.from_numpy(returns.astype(np.float32))[:, None]

@@ -1,0 +1,209 @@
+"""Recorded steps of whole episodes, in the one form that all readers and writers of data sets share.
+
+Steps follow one another; after the last step of an episode comes a *closing row*, `valid=False`, which holds only the
+observation after it. So the next observation of every step is in the next row, as in a replay ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.replay.columns import Path
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.spaces.actions import ActionTransform
+from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
+
+__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "join"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec:
+    """What a data set holds.
+
+    Args:
+        observation_space, action_space: of the environment that the data are from.
+        acted_with: keywords `normalize` and `clip` of the `ActionTransform` whose policy space the actions are in;
+            `None`: they are the environment's own.
+        about: where the data come from, as text and numbers: environment, seed, policy, versions.
+    """
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    acted_with: Mapping[str, bool] | None = None
+    about: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of whole episodes, each followed by a closing row.
+
+    Args:
+        columns: path → array `[R, *]`: "obs", "actions", "rewards", "terminated", "truncated", "valid", and perhaps
+            "t", "action_logp", "action_mask". An episode that was still running when recording stopped has neither
+            `terminated` nor `truncated` in its last step.
+    """
+
+    columns: Mapping[Path, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.columns[("valid",)])
+
+    def __getitem__(self, rows: slice | np.ndarray) -> Steps:
+        return Steps({path: column[rows] for path, column in self.columns.items()})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    @property
+    def closing_rows(self) -> np.ndarray:
+        """Positions of the closing rows, int64 `[E]`."""
+        return np.flatnonzero(~self.columns[("valid",)])
+
+    def share(self, first: int, part: int, parts: int) -> Steps:
+        """The episodes whose number, counted from `first`, leaves the remainder `part` when divided by `parts`."""
+        episode = np.searchsorted(self.closing_rows, np.arange(len(self))) + first
+        return self[episode % parts == part]
+
+    def fragment(self) -> SampleBatch:
+        """The steps as a rollout fragment `[R, 1, …]` of one environment, as `RolloutWorker.sample` gives them.
+
+        "t" counts from each episode's first row here, even if its beginning was not recorded.
+        """
+        fragment, rows = SampleBatch(), np.arange(len(self))
+        begins = np.insert(self.closing_rows[:-1] + 1, 0, 0)
+        t = (rows - np.repeat(begins, np.diff(np.append(begins, len(self))))).astype(np.int32)
+        for path, column in {**self.columns, ("t",): t}.items():
+            # The row after the last closing row is read by nothing.
+            column = np.concatenate((column, column[-1:])) if path[0] == "obs" else column
+            _put(fragment, path, _tensor(column)[:, None])
+        return fragment
+
+    def check(self, spec: DataSpec, place: str) -> Steps:
+        """These steps, which fit the spaces and hold finite numbers.
+
+        Raises:
+            ConfigError: names the file, the column and the first row that does not.
+        """
+        for name, space in (("obs", spec.observation_space), ("actions", spec.action_space)):
+            counts_from_0 = name == "actions" and spec.acted_with is not None
+            for path, leaf in leaf_spaces(space):
+                _check_column(self._column(_path(name, path), place), _path(name, path), leaf, counts_from_0, place)
+        for name in ("rewards", "terminated", "truncated", "valid"):
+            self._column((name,), place)
+        for path, column in self.columns.items():
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                finite = np.isfinite(column).reshape(len(column), -1).all(1)
+                raise ConfigError(
+                    f"{place}: column {'.'.join(path)!r} is not finite in {int((~finite).sum())} rows, such as row "
+                    f"{int(np.argmin(finite))}; expected finite numbers: drop those episodes"
+                )
+        valid, ends = self.columns[("valid",)], self.columns[("terminated",)] | self.columns[("truncated",)]
+        if len(valid) and (valid[-1] or (ends[:-1] & valid[1:]).any()):
+            raise ConfigError(f"{place}: an episode has no row with the observation after its last step")
+        return self
+
+    def _column(self, path: Path, place: str) -> np.ndarray:
+        if path not in self.columns:
+            present = ", ".join(".".join(each) for each in self.columns)
+            raise ConfigError(f"{place} has no column {'.'.join(path)!r}; it has {present}")
+        return self.columns[path]
+
+
+def _check_column(column: np.ndarray, path: Path, leaf: Space[Any], counts_from_0: bool, place: str) -> None:
+    name = ".".join(path)
+    if column.shape[1:] != (leaf.shape or ()):
+        raise ConfigError(
+            f"{place}: rows of {name!r} have shape {list(column.shape[1:])}; the space {leaf} has "
+            f"{list(leaf.shape or ())}"
+        )
+    if isinstance(leaf, spaces.Discrete) and len(column):
+        start, low, high = 0 if counts_from_0 else int(leaf.start), int(column.min()), int(column.max())
+        if low < start or high >= start + int(leaf.n):
+            raise ConfigError(
+                f"{place}: {name} are from {low} to {high}; the space {leaf} allows {start} to "
+                f"{start + int(leaf.n) - 1}"
+            )
+
+
+def _put(fragment: SampleBatch, path: Path, value: Any) -> None:
+    node = fragment
+    for name in path[:-1]:
+        if name not in node:
+            node[name] = SampleBatch()
+        node = node[name]
+    node[path[-1]] = value
+
+
+def close_episodes(
+    columns: Mapping[Path, np.ndarray], last_rows: np.ndarray, final_obs: Mapping[Path, np.ndarray] | None
+) -> Steps:
+    """Steps with closing rows, from columns with a row per step only.
+
+    Args:
+        columns: path → `[N, *]`, with "terminated" and "truncated".
+        last_rows: positions of the episodes' last steps, int64 `[E]`, rising.
+        final_obs: path → `[E, *]`, the observation after each of them; `None`: not recorded. Then a step that did not
+            terminate is dropped, because its observation has to close the episode, and a terminated one is closed by
+            its own observation, which no target reads.
+    """
+    count = len(columns[("rewards",)])
+    terminated = columns[("terminated",)]
+    appended = np.ones(len(last_rows), bool) if final_obs is not None else terminated[last_rows]
+    source = np.insert(np.arange(count), last_rows[appended] + 1, last_rows[appended])
+    closing = np.insert(np.zeros(count, bool), last_rows[appended] + 1, True)
+    closing[np.searchsorted(source, last_rows[~appended])] = True
+    closed = {path: column[source] for path, column in columns.items()}
+    if final_obs is not None:
+        for path, values in final_obs.items():
+            closed[path][closing] = values
+    closed[("valid",)] = ~closing
+    for path, column in closed.items():
+        if path[0] not in ("obs", "valid", "t", "action_mask"):
+            column[closing] = 0
+    return Steps(closed)
+
+
+def join(parts: Sequence[Steps]) -> Steps:
+    """The steps of several parts with equal columns, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Steps({path: np.concatenate([part.columns[path] for part in parts]) for path in parts[0].columns})
+
+
+def actions_for(transform: ActionTransform, spec: DataSpec, steps: Steps) -> Steps:
+    """The steps with actions in the space of a policy with this transform, within its bounds.
+
+    Actions that a policy with another transform took are converted by way of the environment's.
+    """
+    paths = [_path("actions", path) for path, _ in leaf_spaces(spec.action_space)]
+    columns = dict(steps.columns)
+    if spec.acted_with != transform.options:
+        leaves = iter([_tensor(columns[path]) for path in paths])
+        actions = pack_leaves(spec.action_space, leaves)
+        if spec.acted_with is not None:
+            actions = ActionTransform(spec.action_space, **spec.acted_with).to_env(actions)
+        converted = leaf_values(spec.action_space, transform.from_env(actions))
+        columns |= {path: value.numpy() for path, value in zip(paths, converted, strict=True)}
+    for path, (_, leaf) in zip(paths, leaf_spaces(transform.policy_space), strict=True):
+        if isinstance(leaf, spaces.Box):
+            columns[path] = columns[path].clip(leaf.low, leaf.high)
+    return Steps(columns)
+
+
+def _tensor(column: np.ndarray) -> torch.Tensor:
+    """A column as a tensor; one from a file's bytes is copied, as it cannot be written to."""
+    return torch.from_numpy(np.require(column, requirements=["C", "W"]))
+
+
+def _path(name: str, leaf: str) -> Path:
+    """The path of a leaf of a column, from its path in the space."""
+    return (name, *leaf.split(".")) if leaf else (name,)

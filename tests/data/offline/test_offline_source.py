@@ -1,0 +1,199 @@
+"""Learning from recorded data: what policies get, how the run counts, and that a resume changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.data.offline.shards import write_shard
+from lightning_rl.data.offline.source import OfflineSource, returns_to_go
+from lightning_rl.data.offline.steps import DataSpec, Steps, actions_for, close_episodes
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.policies import DQN, PPO, SAC
+from lightning_rl.sample_batch import SampleBatch
+from tests.data.offline.recorded import record
+from tests.data.small_runs import fit
+from tests.envs.classic_control import CARTPOLE, PENDULUM
+from tests.run_comparison import assert_equal, everything
+
+OFFLINE = ["policy=dqn", "data=offline", "data.batch_size=16", "data.steps_per_iteration=10"]
+
+
+class Imitator(PPO):
+    """Learns log π(a|s) of recorded actions."""
+
+    imitates = True
+
+    def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, Any]]:
+        dist, _ = self.evaluate(batch)
+        return -dist.logp(batch.actions).mean(), {}
+
+
+class Place:
+    """The part of a DataModule that a source reads."""
+
+    seed = 3
+
+    def __init__(self, rank: int = 0, ranks: int = 1) -> None:
+        self.rank, self.ranks = rank, ranks
+
+
+def source(policy: Any, directory: Path, place: Place | None = None, **keywords: Any) -> OfflineSource:
+    made = OfflineSource(input=str(directory), **keywords)
+    made.attach(Place() if place is None else place)
+    made.prepare(policy)
+    return made
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("cartpole")
+    record(directory, CARTPOLE, samples=4)
+    return directory
+
+
+def test_a_run_on_data_alone_counts_gradient_steps_by_the_intensity(tmp_path: Path, cartpole: Path) -> None:
+    """0.25 gradient steps per env step: 10 in an iteration are 40 env steps."""
+    keys = [*OFFLINE, f"data.input={cartpole}", "data.training_intensity=0.25", "total_env_steps=100"]
+    policy, datamodule = fit(tmp_path, *keys)
+    assert (policy.env_steps, policy.gradient_steps, policy.iterations) == (120, 30, 3)
+    assert policy.reported["replay/updates"] == 30 and datamodule.source.steps == policy.reported["replay/rows"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [[*OFFLINE, "policy.observation_filter=mean_std"], ["policy=tests.data.offline.test_offline_source:Imitator"]],
+)
+def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, cartpole: Path, kind: list[str]) -> None:
+    keys = [*kind, "policy.lr=1e-3", "data=offline", f"data.input={cartpole}", "data.rows_per_iteration=50"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    policy, _ = fit(whole, "total_env_steps=300", "checkpoint.every_env_steps=150", *keys)
+    fit(parts, "total_env_steps=150", *keys)
+    fit(parts, "total_env_steps=300", *keys, resume=True)
+    assert policy.gradient_steps > 5
+    assert_equal(everything(whole), everything(parts))
+
+
+def test_a_resume_with_other_data_is_refused(tmp_path: Path, cartpole: Path) -> None:
+    run = tmp_path / "run"
+    fit(run, *OFFLINE, f"data.input={cartpole}", "total_env_steps=20")
+    record(tmp_path / "other", CARTPOLE, samples=1)
+    with pytest.raises(CheckpointError, match="resume with the same data"):
+        fit(run, *OFFLINE, f"data.input={tmp_path / 'other'}", "total_env_steps=40", resume=True)
+
+
+def test_a_pass_of_an_imitating_policy_has_every_episode_once(cartpole: Path) -> None:
+    policy = Imitator(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]})
+    data = source(policy, cartpole, rows_per_iteration=60)
+    wanted = sorted(data._lengths.tolist())
+    for _ in range(2):
+        lengths: list[int] = []
+        while len(lengths) < len(wanted):
+            fragment = data.next_episodes()
+            assert fragment.obs.shape[0] == len(fragment.valid) + 1
+            lengths += fragment.valid.sum(0).tolist()
+            ends = (fragment.terminated | fragment.truncated).sum(0)
+            assert (ends == 1).all()
+        assert sorted(lengths) == wanted
+
+
+def test_fragments_hold_the_recorded_steps_and_the_observation_after_them(tmp_path: Path) -> None:
+    """Each column of the fragment is an episode: the observations before its steps, and the one after the last."""
+    record(tmp_path, CARTPOLE, samples=2)
+    data = source(Imitator(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]}), tmp_path, rows_per_iteration=10_000)
+    fragment = data.next_episodes()
+    assert int(fragment.valid.sum()) == data.steps
+    (steps,) = open_data(tmp_path).read()
+    begins = np.insert(steps.closing_rows[:-1] + 1, 0, 0)
+    episodes = {
+        steps.columns[("obs",)][begin : end + 1].tobytes()
+        for begin, end in zip(begins, steps.closing_rows, strict=True)
+    }
+    lengths = fragment.valid.sum(0).tolist()
+    assert {fragment.obs[: length + 1, column].numpy().tobytes() for column, length in enumerate(lengths)} == episodes
+
+
+def test_ranks_share_the_episodes(cartpole: Path) -> None:
+    policy = DQN(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]})
+    whole = source(policy, cartpole, batch_size=2)
+    parts = [source(policy, cartpole, Place(rank, 2), batch_size=2) for rank in range(2)]
+    assert sum(part.steps for part in parts) == whole.steps
+    assert sorted(np.concatenate([part._lengths for part in parts])) == sorted(whole._lengths)
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "message"),
+    [
+        (PPO, CARTPOLE, r"PPO learns from rollouts of its own policy"),
+        (DQN, EnvCreator("Acrobot-v1"), r"its observation_space is not that of the policy"),
+    ],
+)
+def test_policies_that_the_data_do_not_fit_are_refused(
+    cartpole: Path, policy: Any, env: EnvCreator, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        source(policy(*env.spaces()), cartpole)
+
+
+def test_too_few_steps_for_a_batch_are_refused(cartpole: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data.batch_size=100000 needs 100000"):
+        source(DQN(*CARTPOLE.spaces()), cartpole, batch_size=100_000)
+
+
+def two_episodes(directory: Path) -> None:
+    """Actions 1, 2, 3 until a termination, and 4, 5, 6 until a time limit; rewards are 1."""
+    spec = DataSpec(PENDULUM.spaces()[0], PENDULUM.spaces()[1], None, {})
+    columns = {
+        ("obs",): np.zeros((6, 3), np.float32),
+        ("actions",): np.array([[0.2], [0.4], [0.6], [0.8], [1.0], [1.2]], np.float32),
+        ("rewards",): np.ones(6, np.float32),
+        ("terminated",): np.array([False, False, True, False, False, False]),
+        ("truncated",): np.array([False, False, False, False, False, True]),
+    }
+    final = {("obs",): np.zeros((2, 3), np.float32)}
+    write_shard(directory, "a", close_episodes(columns, np.array([2, 5]), final), spec)
+
+
+def test_next_actions_and_returns_to_go_come_on_request(tmp_path: Path) -> None:
+    """γ = ½: returns 1.75, 1.5, 1. No row is drawn whose next action the time limit cut off."""
+
+    class Reads(SAC):
+        replay_columns = ("next_actions", "returns_to_go")
+
+    two_episodes(tmp_path)
+    policy = Reads(*PENDULUM.spaces(), gamma=0.5)
+    rows = source(policy, tmp_path, batch_size=5).buffer.sample(5, np.random.default_rng(0))
+    drawn = {
+        (round(float(a), 1), round(float(n), 1), float(g))
+        for _ in range(20)
+        for a, n, g in zip(rows.actions, rows.next_actions, rows.returns_to_go, strict=True)
+    }
+    assert drawn <= {(0.1, 0.2, 1.75), (0.2, 0.3, 1.5), (0.3, 0.0, 1.0), (0.4, 0.5, 1.75), (0.5, 0.6, 1.5)}
+    without = source(SAC(*PENDULUM.spaces()), tmp_path, batch_size=5).buffer.sample(6, np.random.default_rng(0))
+    assert "next_actions" not in without and "returns_to_go" not in without
+
+
+def test_returns_to_go_start_again_with_each_episode() -> None:
+    fragment = SampleBatch(
+        rewards=torch.tensor([[1.0], [2.0], [0.0], [3.0], [0.0]]),
+        valid=torch.tensor([[True], [True], [False], [True], [False]]),
+    )
+    assert returns_to_go(fragment, 0.5).flatten().tolist() == [2.0, 2.0, 0.0, 3.0, 0.0]
+
+
+def test_actions_of_the_environment_are_converted_to_the_policy_s() -> None:
+    """Pendulum's torque is in [−2, 2]; out-of-bounds actions of an unclipped Gaussian end up at the bounds."""
+    space = PENDULUM.spaces()[1]
+    steps = Steps({("actions",): np.array([[-2.0], [1.0], [2.0]], np.float32)})
+    transform = SAC(*PENDULUM.spaces()).action_transform
+    converted = actions_for(transform, DataSpec(space, space, None), steps)
+    assert converted.columns[("actions",)].flatten().tolist() == [-1.0, 0.5, 1.0]
+    beyond = Steps({("actions",): np.array([[-1.5], [0.5]], np.float32)})
+    kept = actions_for(transform, DataSpec(space, space, transform.options), beyond)
+    assert kept.columns[("actions",)].flatten().tolist() == [-1.0, 0.5]

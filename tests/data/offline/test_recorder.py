@@ -1,0 +1,94 @@
+"""What workers record is what they sampled, in whole episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.data.offline.steps import Steps, join
+from lightning_rl.policies import SAC
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.sample_batch import SampleBatch
+from tests.data.offline.recorded import record
+from tests.data.small_runs import fit
+from tests.envs.classic_control import CARTPOLE, PENDULUM
+
+
+def transitions(buffer: ReplayBuffer) -> set[bytes]:
+    """All drawable rows of a buffer, as bytes."""
+    ring = buffer.ring
+    assert ring is not None
+    rows = buffer._transitions(np.flatnonzero(ring.flags[: ring.limit] >= 128)).without("batch_indexes")
+    parts = [column.reshape(len(column), -1).to(torch.float64).numpy() for _, column in sorted(rows.items())]
+    return {row.tobytes() for row in np.concatenate(parts, axis=1)}
+
+
+def replayed(fragments: list[SampleBatch]) -> ReplayBuffer:
+    buffer = ReplayBuffer(100_000, columns=("action_logp",))
+    for fragment in fragments:
+        buffer.add(fragment)
+    return buffer
+
+
+def read(directory: Path) -> Steps:
+    return join(list(open_data(directory).read()))
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        {"num_envs": 3, "fragment_length": 50},
+        {"num_envs": 1, "fragment_length": 1},
+        {"num_envs": 2, "fragment_length": 30, "batch_mode": "complete_episodes"},
+    ],
+)
+def test_recorded_steps_are_those_that_replay_would_hold(tmp_path: Path, worker: dict) -> None:
+    """Only the last step of an episode that was cut is missing: its next observation closes the episode."""
+    fragments = record(tmp_path, CARTPOLE, samples=200 // worker["fragment_length"], **worker)
+    steps = read(tmp_path)
+    online, offline = transitions(replayed(fragments)), transitions(replayed([steps.fragment()]))
+    assert offline <= online and len(online) - len(offline) <= worker["num_envs"]
+    ended = steps.columns[("terminated",)] | steps.columns[("truncated",)]
+    assert ended.sum() == sum(int((f.terminated | f.truncated).sum()) for f in fragments) > 2
+    begun = np.insert(steps.closing_rows[:-1] + 1, 0, 0)
+    assert (steps.columns[("t",)][begun] == 0).all()
+
+
+def test_small_shards_hold_the_same_steps_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "one", CARTPOLE, samples=20)
+    monkeypatch.setattr("lightning_rl.data.offline.recorder.ROWS_AT_ONCE", 100)
+    monkeypatch.setattr("lightning_rl.data.offline.recorder.SHARD_BYTES", 4000)
+    record(tmp_path / "many", CARTPOLE, samples=20)
+    assert len([*(tmp_path / "one").iterdir()]) == 1 < len([*(tmp_path / "many").iterdir()])
+    one, many = (transitions(replayed([read(tmp_path / name).fragment()])) for name in ("one", "many"))
+    assert one == many
+
+
+def test_metadata_say_where_the_data_are_from(tmp_path: Path) -> None:
+    record(tmp_path, CARTPOLE, seed=5)
+    spec = open_data(tmp_path).spec
+    assert (spec.observation_space, spec.action_space) == CARTPOLE.spaces()
+    about = spec.about
+    assert about is not None and about["env"] == "CartPole-v1" and about["seed"] == 5 and about["policy"] == "PPO"
+    assert len(about["policy_digest"]) == 16 and "lightning_rl" in about["versions"]
+
+
+def test_a_run_records_everything_it_samples_with_log_probabilities(tmp_path: Path) -> None:
+    """SAC's losses read no action_logp. Two workers: the run's end cuts two episodes, whose last steps close them."""
+    small = ["policy=sac", "env=pendulum", "data.batch_size=16", "data.learning_starts=32", "total_env_steps=300"]
+    output = f"data.output={tmp_path / 'data'}"
+    policy, _ = fit(tmp_path / "run", *small, "workers.logical_workers=2", output)
+    steps = read(tmp_path / "data")
+    assert steps.columns[("valid",)].sum() == policy.env_steps - 2
+    assert {file.name[:9] for file in (tmp_path / "data").iterdir()} == {"worker000", "worker001"}
+    assert steps.columns[("action_logp",)].std() > 0
+
+
+def test_actions_are_recorded_in_the_policy_s_space(tmp_path: Path) -> None:
+    record(tmp_path, PENDULUM, policy=SAC(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}))
+    assert np.abs(read(tmp_path).columns[("actions",)]).max() <= 1
+    assert open_data(tmp_path).spec.acted_with == {"normalize": True, "clip": False}

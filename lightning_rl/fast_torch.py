@@ -7,7 +7,6 @@ tested, and never if the environment variable `LIGHTNING_RL_PLAIN_STEPS` is 1.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -17,16 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = [
-    "ENABLED",
-    "FastAttributes",
-    "adam_step",
-    "is_plain_adam",
-    "is_tested",
-    "lean_linear",
-    "set_mode",
-    "step_optimizer",
-]
+__all__ = ["ENABLED", "FastAttributes", "is_tested", "lean_linear", "set_mode"]
 
 TESTED = {"torch": ((2, 6), (2, 13)), "lightning": ((2, 6), (2, 6))}  # from, to: major and minor version
 NUMBERS = (int, float, bool)
@@ -46,7 +36,6 @@ ENABLED = (
 )
 
 
-# -- modules ----------------------------------------------------------------------------------------------------------
 class FastAttributes(nn.Module):
     """A module whose submodules also are ordinary attributes.
 
@@ -98,61 +87,3 @@ def set_mode(modules: Iterable[nn.Module], training: bool) -> None:
             module.__dict__["training"] = training
         else:
             module.training = training
-
-
-# -- steps of the optimizer -------------------------------------------------------------------------------------------
-def step_optimizer(
-    optimizer: torch.optim.Optimizer, *, has_hooks: bool, is_adam: bool, lightning_optimizer: Any = None
-) -> None:
-    """Step without torch's wrappers (profiler record, hooks), which are a third of a small step's time.
-
-    Args:
-        optimizer: the torch optimizer.
-        has_hooks: whether its wrappers are needed: it has hooks, or several parameters in a group.
-        is_adam: whether `is_plain_adam` is true of it, and each group has one parameter.
-        lightning_optimizer: Lightning's optimizer, which counts `global_step`; `None` without a Trainer.
-    """
-    if lightning_optimizer is not None:
-        lightning_optimizer._on_before_step()
-    if has_hooks or not ENABLED:
-        optimizer.step()
-    else:
-        with torch.no_grad():
-            if not (is_adam and adam_step(optimizer)):
-                inspect.unwrap(type(optimizer).step)(optimizer)
-    if lightning_optimizer is not None:
-        lightning_optimizer._on_after_step()
-
-
-def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimizer's step is equal to one call of torch's fused Adam kernel."""
-    if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
-        return False
-    return all(
-        group["fused"] and not (group["amsgrad"] or group["capturable"] or group["maximize"])
-        for group in optimizer.param_groups
-    )
-
-
-def adam_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Step a plain Adam or AdamW by torch's fused kernel alone, without sorting its tensors by device first.
-
-    Returns:
-        Whether it stepped; False before the first step, which creates the moments.
-    """
-    groups = [group for group in optimizer.param_groups if group["params"][0].grad is not None]
-    states: list[Any] = [optimizer.state.get(group["params"][0]) for group in groups]
-    if not all(states):
-        return False
-    for group, state in zip(groups, states, strict=True):
-        (parameter,) = group["params"]
-        state["step"] += 1
-        decoupled = group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW))
-        kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_  # type: ignore[attr-defined]
-        beta1, beta2 = group["betas"]
-        kernel(
-            [parameter], [parameter.grad], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
-            lr=group["lr"], beta1=beta1, beta2=beta2, weight_decay=group["weight_decay"], eps=group["eps"],
-            amsgrad=False, maximize=False,
-        )  # fmt: skip
-    return True

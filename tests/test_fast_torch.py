@@ -13,7 +13,7 @@ from torch import nn
 
 from lightning_rl import Algorithm, fast_torch
 from lightning_rl.fast_torch import FastAttributes, is_tested
-from lightning_rl.learning import optimiser
+from lightning_rl.learning import flat_optimizers, optimiser
 from tests.families import each
 
 
@@ -36,8 +36,8 @@ def test_fast_and_plain_steps_give_equal_weights(policy: str, tmp_path: Path, mo
     env, *overrides = RUNS[policy]
     weights: list[dict[str, Any]] = []
     for enabled in (True, False):
-        monkeypatch.setattr(fast_torch, "ENABLED", enabled)
-        monkeypatch.setattr(optimiser, "ENABLED", enabled)
+        for module in (fast_torch, flat_optimizers, optimiser):
+            monkeypatch.setattr(module, "ENABLED", enabled)
         algorithm = Algorithm(policy, env, overrides=[f"run_dir={tmp_path / str(enabled)}", *overrides])
         for _ in range(3):
             algorithm.train()

@@ -18,14 +18,9 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, short_repr
-from lightning_rl.fast_torch import ENABLED, is_plain_adam, step_optimizer
-from lightning_rl.learning.flat_parameters import (
-    FlatParameters,
-    is_small,
-    pad_parts,
-    unpad_parts,
-)
-from lightning_rl.learning.optimizer_states import check_shape, compatible_state
+from lightning_rl.fast_torch import ENABLED
+from lightning_rl.learning.flat_optimizers import FLAT_OPTIMIZERS, FlatSteps, is_small
+from lightning_rl.learning.optimizer_states import compatible_state
 from lightning_rl.schedules import Schedule, schedule_value
 from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of
 
@@ -65,11 +60,7 @@ class Optimiser:
         self.lr, self.max_grad_norm = lr, max_grad_norm
         self.info: dict[str, Any] = {}
         self.rate = 0.0
-        self.is_known = name in OPTIMIZERS  # whether its step and its state are known
-        self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
-        self._has_no_hooks = False  # whether the parameters are flat and no hook is registered on the optimizer
-        self._plain_adam = False  # whether `_has_no_hooks`, and `is_plain_adam` is true of the optimizer
         self._has_delayed_groups = False  # whether some group steps only at every n-th gradient step
         self._direct = True  # whether a step is made by plain torch calls
         self._lightning_optimizer: Any = None
@@ -82,70 +73,29 @@ class Optimiser:
         """The torch optimizer, built on first use, when the parameters are on their device."""
         if self._optimizer is None:
             self._optimizer = self._make()
-            self._optimizer.register_load_state_dict_pre_hook(compatible_state)
+            if not isinstance(self._optimizer, FlatSteps):  # which checks what it loads itself
+                self._optimizer.register_load_state_dict_pre_hook(compatible_state)
         return self._optimizer
 
     def _make(self) -> torch.optim.Optimizer:
-        cls: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
-        keywords = _fused_keywords(cls, self.keywords)
-        groups = self._groups()
-        self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
-        stepped = (
-            [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)]
-            if self.flat
-            else groups
-        )
+        groups = [group for group in self.policy.parameter_groups() if group["params"]]  # else all of it is frozen
+        torch_class: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
+        cls: Any = FLAT_OPTIMIZERS[self.name] if self.name in FLAT_OPTIMIZERS and is_small(groups) else torch_class
+        keywords = _fused_keywords(torch_class, self.keywords)
         try:
-            return cls(stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords)
+            return cls(groups, lr=schedule_value(self.lr, self.policy.env_steps), **keywords)
         except (ValueError, TypeError) as error:
             message = f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}"
             raise ConfigError(message, key="policy.optimizer_kwargs", value=keywords) from error
 
-    def _groups(self) -> list[dict[str, Any]]:
-        """The policy's parameter groups, without those in which every parameter is frozen."""
-        return [group for group in self.policy.parameter_groups() if group["params"]]
-
-    def _is_flat(self, groups: Sequence[Mapping[str, Any]]) -> bool:
-        return self.is_known and is_small(groups)
-
-    def to_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """An optimizer's `state_dict` as checkpoints keep it: moments of flat parameters without padding."""
-        return self._map_moments(state, lambda name, values, sizes: unpad_parts(values, sizes))
-
-    def from_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The inverse of `to_file`; `compatible_state` checks the rest when the optimizer loads the state.
-
-        Raises:
-            CheckpointError: moments are of other sizes than the parameters.
-        """
-
-        def pad_moment(name: str, values: Tensor, sizes: Sequence[int]) -> Tensor:
-            check_shape(name, values, (sum(sizes),))
-            return pad_parts(values, sizes)
-
-        return self._map_moments(state, pad_moment)
-
-    def _map_moments(
-        self, state: Mapping[str, Any], convert: Callable[[str, Tensor, Sequence[int]], Tensor]
-    ) -> dict[str, Any]:
-        """The state with `convert(name, moment, sizes of the parameters)` in place of each flat group's moments."""
-        groups = self._groups()
-        if not self._is_flat(groups):
-            return dict(state)
-        converted = {}
-        for index, kept in state["state"].items():
-            sizes = [parameter.numel() for parameter in groups[index]["params"]]
-            moments = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "step"}
-            converted[index] = {**kept, **{name: convert(name, values, sizes) for name, values in moments.items()}}
-        return {**state, "state": converted}
-
     def set_lr(self, env_steps: int) -> float:
         """Set the schedule's learning rate in every parameter group, times the group's `lr_scale`."""
         rate = self.rate = schedule_value(self.lr, env_steps)
-        for group in self.torch_optimizer.param_groups:
+        optimizer = self.torch_optimizer
+        for group in optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        for flat in self.flat:
-            flat.attach()
+        if isinstance(optimizer, FlatSteps):
+            optimizer.attach()
         self._read_trainer()
         return rate
 
@@ -156,11 +106,7 @@ class Optimiser:
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
         self._direct = trainer is None or (ENABLED and _can_call_torch_directly(self.policy))
-        optimizer = self.torch_optimizer
-        self._has_delayed_groups = any("every" in group for group in optimizer.param_groups)
-        hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-        self._has_no_hooks = bool(self.flat) and not hooked
-        self._plain_adam = self._has_no_hooks and is_plain_adam(optimizer)
+        self._has_delayed_groups = any("every" in group for group in self.torch_optimizer.param_groups)
 
     def _find_lightning_optimizer(self) -> Any:
         """The Trainer's wrapper of this optimizer; the Trainer of several policies has one for each."""
@@ -205,19 +151,14 @@ class Optimiser:
             self.policy.manual_backward(loss)
 
     def zero_grad(self) -> None:
-        """Set the gradients to zero (flat parameters) or to `None`."""
+        """Set the gradients to zero or to `None`, as the optimizer does."""
         optimizer = self.torch_optimizer  # builds the optimizer, if there is none yet
         if not self._direct:  # Lightning leaves this hook to manual optimization
             trainer: Any = self.policy.trainer
             for callback in trainer.callbacks:
                 callback.on_before_zero_grad(trainer, trainer.lightning_module, optimizer)
             trainer.lightning_module.on_before_zero_grad(optimizer)
-        for flat in self.flat:
-            flat.gradient.zero_()
-            if flat.parameter.grad is not flat.gradient:  # the group was skipped, or a hook replaced it
-                flat.parameter.grad = flat.gradient
-        if not self.flat:
-            optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
 
     def drop_delayed_gradients(self) -> None:
         """Set the gradients of groups whose `every` does not divide this step to `None`, so that their moments stay."""
@@ -246,15 +187,15 @@ class Optimiser:
 
     def apply(self) -> None:
         """Step with the present gradients."""
-        if self._lightning_optimizer is not None and not self._direct:
-            self._lightning_optimizer.step()
-            return
-        step_optimizer(
-            self.torch_optimizer,
-            has_hooks=not self._has_no_hooks,
-            is_adam=self._plain_adam,
-            lightning_optimizer=self._lightning_optimizer,
-        )
+        trainers = self._lightning_optimizer
+        if trainers is None:
+            self.torch_optimizer.step()
+        elif not self._direct:
+            trainers.step()
+        else:  # what `trainers.step` does without hooks: it counts `global_step`
+            trainers._on_before_step()
+            self.torch_optimizer.step()
+            trainers._on_after_step()
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
         """Set the gradients of the next `apply`, in the order of the policy's `parameters()`."""

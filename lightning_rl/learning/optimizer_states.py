@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_rl.errors import CheckpointError, short_repr
 
-__all__ = ["check_shape", "compatible_state"]
+__all__ = ["SCALARS", "compatible_state", "mismatch_message"]
 
 SCALARS = ("step", "eta", "mu", "mu_product")  # one number per parameter; all other entries have the parameter's shape
 OTHER_SHAPES = tuple(getattr(torch.optim, name) for name in ("Adafactor", "LBFGS") if hasattr(torch.optim, name))
@@ -30,27 +30,35 @@ NAMES = ("params", "param_names")  # keys of a parameter group that name its par
 OURS = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize", "every", "lr_scale")
 
 
-def compatible_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
+def compatible_state(
+    optimizer: torch.optim.Optimizer, state: Mapping[str, Any], parameters: Sequence[Tensor] | None = None
+) -> dict[str, Any]:
     """A state that is safe for `optimizer.load_state_dict`, from the state in a file.
 
     Moments and options that are numbers come from the file. The options `OURS` and the parameters of each group stay
-    those of the built optimizer. Classes that are not torch's are not checked further.
+    those of the built optimizer. Classes that are neither torch's nor this package's are not checked further.
+
+    Args:
+        optimizer: the built optimizer.
+        state: in the file.
+        parameters: of the state's entries, in their order; `None`: those of the optimizer's groups.
 
     Raises:
         CheckpointError: an entry has another shape or type than in this optimizer; names it.
     """
     built, theirs = optimizer.state_dict()["param_groups"], state["param_groups"]
     if len(built) != len(theirs):
-        raise CheckpointError(_mismatch_message(f"has {len(theirs)} parameter groups, and not {len(built)}"))
-    is_torchs = f"{type(optimizer).__module__}.".startswith("torch.optim.")
+        raise CheckpointError(mismatch_message(f"has {len(theirs)} parameter groups, and not {len(built)}"))
+    is_torchs = type(optimizer).__module__.startswith(("torch.optim.", "lightning_rl."))
     groups = [_options(own, given, check=is_torchs) for own, given in zip(built, theirs, strict=True)]
     states = dict(state["state"])
     is_fused = any(group.get("fused") for group in built)
     if is_fused or (is_torchs and not isinstance(optimizer, OTHER_SHAPES)):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = parameters or [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        expected = next((names for kind, names in KEPT.items() if is_torchs and isinstance(optimizer, kind)), ())
         for index, kept in states.items():
-            if missing := [name for name in KEPT.get(type(optimizer), ()) if name not in kept]:
-                raise CheckpointError(_mismatch_message(f"lacks {' and '.join(missing)} of parameter {index}"))
+            if missing := [name for name in expected if name not in kept]:
+                raise CheckpointError(mismatch_message(f"lacks {' and '.join(missing)} of parameter {index}"))
             states[index] = _moments(kept, parameters[index])
     return {**state, "state": states, "param_groups": groups}
 
@@ -63,7 +71,7 @@ def _options(built: Mapping[str, Any], given: Mapping[str, Any], *, check: bool)
             options[name] = own
         elif name not in NAMES and not _is_alike(options[name], own):
             raise CheckpointError(
-                _mismatch_message(f"has {name}={short_repr(options[name])}; expected the like of {short_repr(own)}")
+                mismatch_message(f"has {name}={short_repr(options[name])}; expected the like of {short_repr(own)}")
             )
     return options
 
@@ -81,28 +89,25 @@ def _moments(kept: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
     moments = {}
     for name, value in kept.items():
         if isinstance(value, Tensor):
-            check_shape(name, value, () if name in SCALARS else parameter.shape)
+            _check_shape(name, value, () if name in SCALARS else parameter.shape)
             if value.stride() != parameter.stride() and name not in SCALARS:
                 value = torch.empty_like(parameter).copy_(value)
         elif not (isinstance(value, int | float) if name in SCALARS else name == "momentum_buffer" and value is None):
-            raise CheckpointError(_mismatch_message(f"holds {name}={short_repr(value)}; expected a tensor"))
+            raise CheckpointError(mismatch_message(f"holds {name}={short_repr(value)}; expected a tensor"))
         moments[name] = value
     return moments
 
 
-def check_shape(name: str, values: Tensor, shape: Sequence[int]) -> None:
-    """Refuse a moment that does not have its parameter's shape, or (for an empty shape) is not one number.
-
-    Raises:
-        CheckpointError: names it and both shapes.
-    """
+def _check_shape(name: str, values: Tensor, shape: Sequence[int]) -> None:
+    """Refuse a moment that does not have its parameter's shape, or (for an empty shape) is not one number."""
     fits = values.shape == tuple(shape) if shape else values.numel() == 1
     if not fits or values.layout != torch.strided:
         kind = "" if values.layout == torch.strided else f" ({values.layout})"
         raise CheckpointError(
-            _mismatch_message(f"holds {name} of shape {list(values.shape)}{kind}; expected {list(shape)}")
+            mismatch_message(f"holds {name} of shape {list(values.shape)}{kind}; expected {list(shape)}")
         )
 
 
-def _mismatch_message(what: str) -> str:
+def mismatch_message(what: str) -> str:
+    """The error for a state in a file that is not this optimizer's."""
     return f"the checkpoint's optimizer {what}: it was changed, or is another policy's; use another one"

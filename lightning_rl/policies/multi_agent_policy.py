@@ -621,12 +621,6 @@ class MultiAgentPolicy(Policy):
         checkpoint["policies"] = parts_of_checkpoint(self.policies)
         checkpoint["policies_changed"] = self.generation > 0
         check_finite_weights(self, {name: part.get("weights") for name, part in checkpoint["policies"].items()})
-        if "optimizer_states" in checkpoint:
-            with_optimizers = self._with_optimizers().values()
-            checkpoint["optimizer_states"] = [
-                policy.learner.optimiser.to_file(state)
-                for policy, state in zip(with_optimizers, checkpoint["optimizer_states"], strict=False)
-            ]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Repeat what the run changed of its policies; refuse a checkpoint of others; then load counters and weights.
@@ -644,9 +638,7 @@ class MultiAgentPolicy(Policy):
             ]
             states = dict(zip(held, checkpoint["optimizer_states"], strict=False))
             checkpoint["optimizer_states"] = [
-                policy.learner.optimiser.from_file(states[policy_id])
-                if policy_id in states
-                else policy.learner.optimiser.torch_optimizer.state_dict()
+                states[policy_id] if policy_id in states else policy.learner.optimiser.torch_optimizer.state_dict()
                 for policy_id, policy in self._with_optimizers().items()
             ]
 

@@ -835,7 +835,6 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         check_finite_weights(self, checkpoint.get("weights"))
-        self._convert_optimizer_states(checkpoint, lambda state: self.learner.optimiser.to_file(state))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's checkpoint before any of it is loaded; then load the counters."""
@@ -844,13 +843,6 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         if checkpoint.get("optimizer_states") == [] and self.has_model:
             raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
         load_counters_and_weights(self, checkpoint)
-        self._convert_optimizer_states(checkpoint, lambda state: self.learner.optimiser.from_file(state))
-
-    def _convert_optimizer_states(
-        self, checkpoint: dict[str, Any], convert: Callable[[Mapping[str, Any]], dict[str, Any]]
-    ) -> None:
-        if "optimizer_states" in checkpoint and self.has_model:
-            checkpoint["optimizer_states"] = [convert(state) for state in checkpoint["optimizer_states"]]
 
     # -- export -------------------------------------------------------------------------------------------------------
     def export_model(

@@ -26,7 +26,6 @@ class FunctionOptimiser(Optimiser):
     def __init__(self, plain: Optimiser, hooks: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(plain.policy, plain.name, plain.keywords, plain.lr, plain.max_grad_norm)
         self.hooks = hooks
-        self.is_known = self.is_known and "optimizer_fn" not in hooks
         self._loss: Tensor | None = None
 
     def _make(self) -> torch.optim.Optimizer:

@@ -44,7 +44,7 @@ __all__ = [
     "version_entry",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the checkpoint format that this package writes and reads."""
 WRITTEN_BY = "lightning_rl"  # key of the entry with the writer's version
 OLDEST_LIGHTNING, LIGHTNINGS = (2, 6), 2  # restores loop states from this Lightning version on, of this major one

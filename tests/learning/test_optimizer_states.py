@@ -169,15 +169,15 @@ def test_compatible_state_refuses_another_number_of_groups() -> None:
 
 # -- in a policy ------------------------------------------------------------------------------------------------------
 def policy_and_file(optimizer: str, **keywords: Any) -> tuple[Policy, dict[str, Any]]:
-    """A policy after one iteration, and its optimizer's state as a checkpoint holds it."""
+    """A policy after one iteration, and a copy of its optimizer's state."""
     policy = PPO(*CARTPOLE.spaces(), optimizer=optimizer, optimizer_kwargs=keywords)
     policy.learn_on_batch(small_worker(policy).sample())
-    return policy, deepcopy(policy.learner.optimiser.to_file(policy.learner.optimiser.torch_optimizer.state_dict()))
+    return policy, deepcopy(policy.learner.optimiser.torch_optimizer.state_dict())
 
 
 def load_state(policy: Policy, filed: dict[str, Any]) -> torch.optim.Optimizer:
     optimizer = policy.learner.optimiser.torch_optimizer
-    optimizer.load_state_dict(policy.learner.optimiser.from_file(filed))
+    optimizer.load_state_dict(filed)
     return optimizer
 
 
@@ -188,7 +188,7 @@ OPTIMIZER_CLASSES = {
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZER_CLASSES)
-def test_from_file_refuses_moments_and_step_counts_of_another_size(optimizer: str) -> None:
+def test_load_state_dict_refuses_moments_and_step_counts_of_another_size(optimizer: str) -> None:
     """Torch's fused kernels would read and write past their end."""
     policy, filed = policy_and_file(optimizer, **OPTIMIZER_CLASSES[optimizer])
     sizes, one = [torch.ones(5), torch.ones(0), "x"], [torch.tensor(0.0), torch.ones(1), 0.5]
@@ -202,7 +202,7 @@ def test_from_file_refuses_moments_and_step_counts_of_another_size(optimizer: st
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam", "torch.optim:Adagrad", "torch.optim:RMSprop"])
-def test_from_file_keeps_the_optimizer_s_kernels_groups_and_parameters(optimizer: str) -> None:
+def test_load_state_dict_keeps_the_optimizer_s_kernels_groups_and_parameters(optimizer: str) -> None:
     policy, filed = policy_and_file(optimizer)
     before = deepcopy(policy.learner.optimiser.torch_optimizer.state_dict()["param_groups"])
     switches = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize")
@@ -221,7 +221,7 @@ class RowMeans(torch.optim.SGD):
                 self.state[parameter]["mean"] = parameter.detach().mean()
 
 
-def test_from_file_restores_all_of_a_user_s_optimizer_except_its_choice_of_kernels() -> None:
+def test_load_state_dict_restores_all_of_a_user_s_optimizer_except_its_choice_of_kernels() -> None:
     policy, filed = policy_and_file(f"{__name__}:RowMeans")
     filed["param_groups"][0] |= {"fused": True, "foreach": True}
     optimizer = load_state(policy, filed)

@@ -366,7 +366,7 @@ def time_updates(rows: Rows, side: str, policy: Any, buffer: Any, device: str, s
             """Uniform draws have none."""
 
     def iteration() -> int:
-        policy.learner.learn_on_draws(Draws())
+        policy.learner.update(Draws())
         return 8 * AT_ONCE
 
     rows.add(side=side, value=steps_per_second(iteration, seconds), unit="gradient steps/s")

@@ -34,7 +34,7 @@ from lightning_rl.data.source import Source, SyncSource
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, number_in_file
-from lightning_rl.learning.protocols import check_callbacks
+from lightning_rl.learning.lightning_limits import check_callbacks
 from lightning_rl.models.filters import ReturnNormaliser
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers

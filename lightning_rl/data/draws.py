@@ -1,6 +1,6 @@
 """Draws: what passes between a replay buffer and the learner within an iteration.
 
-This is all that the two know of each other: `Learner.learn_on_draws` iterates over pairs `(rows, steps)`, and calls
+This is all that the two know of each other: `Learner.update` iterates over pairs `(rows, steps)`, and calls
 `update_priorities` after each if the rows were drawn by priority.
 """
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
@@ -13,6 +12,7 @@ from lightning_rl.data.plans import async_gradients, for_each, record_times, tak
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.data.source import Source
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.schema.ranges import Count, Whole
 from lightning_rl.schema.signatures import ImportPath, check_fields
@@ -85,13 +85,13 @@ class GradientSource(Source):
                 "32-true"
             )
 
-    def iterations(self, policy: Any) -> Iterator[Callable[[], Any]]:
-        """Calls that let the policy step with the next gradients of the plan."""
+    def iterations(self, policy: Any) -> Iterator[GradientUpdates]:
+        """The next gradients of the plan."""
         results = record_times(self.run_plan(self.workers, policy), self.record_time)
         contributions = for_each(results, self.check_staleness)
         while True:
             self._check_kinds()  # others may be trained now
-            yield partial(policy.learn_on_gradients, take(contributions, self.gradients_per_iteration))
+            yield GradientUpdates(take(contributions, self.gradients_per_iteration))
 
     def _check_kinds(self) -> None:
         for each in trained_policies(self.policy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,7 +12,14 @@ from torch import Tensor, nn
 
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments
 
-__all__ = ["GradientUpdate", "MultiAgentGradientUpdate", "StatisticsRecorder", "as_tensor", "non_finite_parameters"]
+__all__ = [
+    "GradientUpdate",
+    "GradientUpdates",
+    "MultiAgentGradientUpdate",
+    "StatisticsRecorder",
+    "as_tensor",
+    "non_finite_parameters",
+]
 
 Moments = tuple[float, np.ndarray, np.ndarray]
 
@@ -62,6 +69,22 @@ class MultiAgentGradientUpdate:
     updates: dict[str, GradientUpdate]
     env_steps: int
     agent_steps: int
+
+
+class GradientUpdates:
+    """The experience of an iteration that workers have learned from: a gradient step for each of their updates.
+
+    The updates are not collected first: taking the next one may send the newest weights to the last one's worker.
+
+    Args:
+        updates: (worker index, the update, whether its weights are recent enough to step with its gradients).
+    """
+
+    def __init__(self, updates: Iterable[tuple[int, Any, bool]]) -> None:
+        self.updates = updates
+
+    def __iter__(self) -> Iterator[tuple[int, Any, bool]]:
+        return iter(self.updates)
 
 
 class StatisticsRecorder:

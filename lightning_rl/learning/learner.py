@@ -1,4 +1,4 @@
-"""The iteration of learning, for all pipelines: each pipeline has a generator that takes the gradient steps."""
+"""The iteration of learning, the same for all kinds of experience."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from torch import Tensor
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError, short_repr
 from lightning_rl.learning.custom_losses import CustomLosses
-from lightning_rl.learning.gradients import GradientUpdate, StatisticsRecorder, as_tensor, non_finite_parameters
+from lightning_rl.learning.gradients import (
+    GradientUpdate,
+    GradientUpdates,
+    StatisticsRecorder,
+    as_tensor,
+    non_finite_parameters,
+)
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.optimiser import Optimiser, flush_denormals
+from lightning_rl.learning.protocols import TakeStep, step_by_batch, step_by_gradients, step_by_loss
 from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser
 from lightning_rl.sample_batch import (
     SampleBatch,
@@ -39,7 +46,7 @@ LOG_EVERY = 16  # on replayed rows, each 16th gradient step reports the metrics 
 
 @dataclass(slots=True)
 class Iteration:
-    """The data of the current iteration that `_iterate` and the generator of its steps share.
+    """The data of the current iteration that `update` and the generator of its steps share.
 
     Attributes:
         shuffle: the random generator that shuffles minibatches.
@@ -59,10 +66,10 @@ class Iteration:
 
 
 class Learner:
-    """Takes a policy's gradient steps: on rollouts, replayed rows, gradient updates, or by its own `learn_on_batch`.
+    """Takes a policy's gradient steps on experience: rollouts, replayed rows or gradient updates.
 
-    `_iterate` runs every iteration: train mode and seeds, the learning rate, the steps, `after_iteration`, counters,
-    metrics and the callbacks' hooks. Each kind of experience has a generator `_steps_…` of its gradient steps.
+    `update` runs every iteration, whatever the experience; each kind has a generator `_steps_…` of its gradient steps.
+    One step is taken as the policy's class defines: by `loss`, or by gradients or `learn_on_batch` of its own.
 
     Args:
         policy: defines `loss`, and holds the counters `env_steps`, `iterations` and `gradient_steps`.
@@ -84,7 +91,9 @@ class Learner:
         self.custom_losses = CustomLosses(()) if custom_losses is None else custom_losses
         self._optimiser = optimiser
         self._iteration: Iteration | None = None  # the one that is under way
-        self._by_halves = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
+        by_gradients = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
+        self._gradient_step: TakeStep = step_by_gradients if by_gradients else step_by_loss
+        self._class_step: TakeStep = step_by_batch if "learn_on_batch" in policy.overridden else self._gradient_step
         self.td_errors: Tensor | None = None
         self._hooks: dict[str, list[Callable[..., None]]] = {}  # of the Trainer's callbacks, by name
         self.counts_env_steps = True
@@ -126,77 +135,38 @@ class Learner:
         return self.td_errors
 
     # -- an iteration -------------------------------------------------------------------------------------------------
-    def learn_on(self, batch: Any) -> dict[str, float]:
-        """One iteration on a Lightning batch: rows, a fragment, draws of a replay buffer, or a plan's own function."""
-        if isinstance(batch, SampleBatch):
-            return self.learn_on_batch(batch, by_class="learn_on_batch" in self.policy.overridden)
-        if callable(batch):
-            batch()
-            return self.policy.iteration_metrics
-        return self.learn_on_draws(batch)
-
-    def learn_on_batch(self, batch: SampleBatch, by_class: bool = False) -> dict[str, float]:
-        """Learn from a fragment or from postprocessed rows: `passes` sweeps of `minibatches` gradient steps.
+    def update(self, experience: Any, take_step: TakeStep | None = None) -> dict[str, float]:
+        """One iteration: train mode and seeds, the learning rate, gradient steps, counters, metrics and hooks.
 
         Args:
-            batch: a fragment `[T, B, …]`, or rows `[N, …]`.
-            by_class: whether the class's own `learn_on_batch` takes the steps.
+            experience: a fragment `[T, B, …]` or rows `[N, …]`, for `passes` sweeps of `minibatches` gradient steps;
+                draws of a replay buffer, `GradientUpdates` of workers, or a plan's own function, which is called.
+            take_step: how a gradient step is taken; `None`: as the class defines.
 
         Returns:
-            Means of the metrics over the gradient steps.
+            Means of the metrics over the gradient steps; only the learning rate if there were no steps.
 
         Raises:
             NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
         """
-        if self._iteration is not None:  # called by the class's own `learn_on_batch`, within an iteration
-            steps = list(self._steps_on_rows(self._iteration, batch))
-            return means(steps, self._iteration.rare)
-        if self.counts_env_steps:
-            replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
-            self.policy.env_steps += sum_over_ranks(0 if replayed else count_new_env_steps(batch))
-        return self._iterate(self._steps_on_batch, batch, by_class)
-
-    def learn_on_draws(self, draws: Any) -> dict[str, float]:
-        """One iteration on draws from a replay buffer.
-
-        The next draw may act in the environments with the newest weights, so environment steps and schedules advance
-        within an iteration.
-
-        Args:
-            draws: an iterable of pairs (rows, number of gradient steps on them), with a method
-                `update_priorities(rows, td_errors)`, which gets the metric "td_errors" `[N]` of rows drawn by priority.
-
-        Returns:
-            Means of the metrics over the gradient steps; only the learning rate if there were no steps.
-        """
-        return self._iterate(self._steps_on_draws, draws)
-
-    def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
-        """One iteration on gradient updates of workers, with a gradient step for each.
-
-        The updates are not collected first: taking the next one may send the newest weights to the last one's worker.
-
-        Args:
-            updates: (worker index, the update, whether its weights are recent enough to step with its gradients).
-
-        Returns:
-            Means of their metrics.
-
-        Raises:
-            NonFiniteError: a gradient is NaN or infinite; names the worker, and no step was taken with it.
-        """
-        return self._iterate(self._steps_on_gradients, updates)
-
-    def _iterate(self, steps: Callable[..., Iterator[Metrics]], *experience: Any) -> dict[str, float]:
-        """One iteration with the gradient steps that the generator `steps(iteration, *experience)` takes."""
         policy, started = self.policy, time.perf_counter()
+        if callable(experience):
+            experience()
+            return policy.iteration_metrics
+        steps: Callable[..., Iterator[Metrics]]
+        if isinstance(experience, SampleBatch):
+            steps = self._steps_on_batch
+            if self.counts_env_steps and (is_fragment(experience) or not policy.off_policy):  # or `take_experience` did
+                policy.env_steps += sum_over_ranks(count_new_env_steps(experience))
+        else:
+            steps = self._steps_on_updates if isinstance(experience, GradientUpdates) else self._steps_on_draws
         iteration = self._iteration = Iteration(self.enter_training())
         self._hooks.clear()  # kept for this iteration only: callbacks change, and are no part of a copy of the policy
         if self._optimiser is not None:
             self._optimiser.set_lr(policy.env_steps)
         try:
             with flush_denormals():
-                for metrics in steps(iteration, *experience):
+                for metrics in steps(iteration, experience, take_step or self._class_step):
                     iteration.steps.append(metrics)
         finally:
             self._iteration = None
@@ -211,6 +181,16 @@ class Learner:
         self._hooks.clear()
         policy.learn_seconds = time.perf_counter() - started - iteration.wait_seconds
         return policy.iteration_metrics
+
+    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+        """Learn from a fragment or rows by the class's gradients; within its own `learn_on_batch` from the rows only.
+
+        Returns:
+            Means of the metrics over the gradient steps.
+        """
+        if self._iteration is None:
+            return self.update(batch, self._gradient_step)
+        return means(list(self._sweep(self._iteration, batch, self._gradient_step)), self._iteration.rare)
 
     def enter_training(self) -> torch.Generator:
         """Set train mode and seed all randomness of learning by (seed, iteration, rank), so no generator is saved."""
@@ -233,25 +213,25 @@ class Learner:
             hook(policy=self.policy, **arguments)
 
     # -- the steps of an iteration ------------------------------------------------------------------------------------
-    def _steps_on_batch(self, iteration: Iteration, batch: SampleBatch, by_class: bool) -> Iterator[Metrics]:
+    def _steps_on_batch(self, iteration: Iteration, batch: SampleBatch, take_step: TakeStep) -> Iterator[Metrics]:
         policy = self.policy
         fragment = self.transform_rewards(batch)
-        rows = self._rows_of(fragment)
+        rows = iteration.batch = self._rows_of(fragment)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=rows, original_batch=batch)
-        iteration.batch = rows
-        if by_class:
-            yield self._learn_by_class(rows)
+        if take_step is not step_by_batch:
+            yield from self._sweep(iteration, rows, take_step, fragment)
         else:
-            yield from self._steps_on_rows(iteration, rows, fragment)
+            yield take_step(self, rows)[0]
         iteration.numbers = policy.batch_metrics(rows)
         if is_fragment(batch) or not policy.off_policy:
             # After the last step, so that acting and learning use the same statistics and the first ratio of an
             # iteration is exactly 1.
             policy.update_filters(new_rows(rows))
 
-    def _steps_on_rows(
-        self, iteration: Iteration, rows: SampleBatch, fragment: SampleBatch | None = None
+    def _sweep(
+        self, iteration: Iteration, rows: SampleBatch, take_step: TakeStep, fragment: SampleBatch | None = None
     ) -> Iterator[Metrics]:
+        """`passes` sweeps of gradient steps on minibatches of the rows, until `keep_learning` refuses one."""
         policy, taken = self.policy, 0
         count = iteration.rare = self.minibatch_count(rows)
         for sweep in range(policy.passes):
@@ -259,7 +239,7 @@ class Learner:
                 policy.before_next_sweep(rows, fragment)
             for minibatch in rows.minibatches(count, iteration.shuffle):
                 policy.log_extra = taken == 0 or sweep == policy.passes - 1
-                metrics, stepped = self.step(minibatch)
+                metrics, stepped = take_step(self, minibatch)
                 if stepped or taken == 0:
                     yield metrics
                 if not stepped:
@@ -273,21 +253,27 @@ class Learner:
                     return
                 taken += 1
 
-    def _steps_on_draws(self, iteration: Iteration, draws: Any) -> Iterator[Metrics]:
-        policy, by_class = self.policy, "learn_on_batch" in self.policy.overridden
+    def _steps_on_draws(self, iteration: Iteration, draws: Any, take_step: TakeStep) -> Iterator[Metrics]:
+        """A gradient step for each batch of each draw, a pair (rows, number of batches in them).
+
+        The next draw may act in the environments with the newest weights, so environment steps and schedules advance
+        within an iteration. `draws.update_priorities(rows, td_errors)` gets the metric "td_errors" `[N]` of rows drawn
+        by priority.
+        """
+        policy = self.policy
         with policy.switching_modes():
-            for rows, steps in _count_wait(iter(draws), iteration):
+            for rows, count in _count_wait(iter(draws), iteration):
                 if not policy.training:  # acting has set eval mode
                     policy.train()
-                for batch in policy.prepare(self.scale_rewards(rows), steps):
+                for batch in policy.prepare(self.scale_rewards(rows), count):
                     policy.log_extra = len(iteration.steps) % LOG_EVERY == 0
-                    yield self._learn_by_class(batch) if by_class else self.step(batch)[0]
+                    yield take_step(self, batch)[0]
                     iteration.batch = batch
                 if "weights" in rows:  # drawn by priority, one batch at a time
                     draws.update_priorities(rows, self._priorities())
 
-    def _steps_on_gradients(
-        self, iteration: Iteration, updates: Iterable[tuple[int, GradientUpdate, bool]]
+    def _steps_on_updates(
+        self, iteration: Iteration, updates: GradientUpdates, take_step: TakeStep
     ) -> Iterator[Metrics]:
         iteration.batch = SampleBatch()  # the rows stayed in the workers
         for worker, update, fresh in _count_wait(iter(updates), iteration):
@@ -298,46 +284,10 @@ class Learner:
                 raise NonFiniteError(f"worker {worker} (its loss is {loss}): {error}") from error
             yield metrics
 
-    def _learn_by_class(self, rows: SampleBatch) -> Metrics:
-        """Call the class's own `learn_on_batch`; returns its numbers as metrics.
-
-        Raises:
-            ConfigError: it did not return a mapping of numbers.
-        """
-        stats: Any = self.policy.learn_on_batch(rows)
-        if isinstance(stats, Mapping) and "td_errors" in stats:
-            stats = dict(stats)
-            self.td_errors = torch.as_tensor(stats.pop("td_errors"))
-        return as_tensors(_flat_numbers(type(self.policy).__name__, {} if stats is None else stats))
-
     # -- a gradient step ----------------------------------------------------------------------------------------------
     def step(self, rows: SampleBatch) -> tuple[Metrics, bool]:
-        """One gradient step on rows `[N, …]`.
-
-        If the class overrides `compute_gradients` or `apply_gradients`, the step calls them.
-
-        Returns:
-            The metrics, with the norm of the gradients; and whether the step was taken (`keep_learning`).
-
-        Raises:
-            NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
-        """
-        policy = self.policy
-        if not self._by_halves:
-            loss, metrics = self.differentiate(rows)
-            if not policy.keep_learning(metrics):
-                return metrics, False
-            metrics["grad_norm"] = self.optimiser.step(loss, metrics)
-            if self.optimiser.info:
-                metrics |= as_tensors(self.optimiser.info)
-            policy.gradient_steps += 1
-            policy.after_step()
-            return {name: value.detach() for name, value in metrics.items()}, True
-        gradients, numbers = policy.compute_gradients(rows)
-        metrics = as_tensors(numbers)
-        if not policy.keep_learning(metrics):
-            return metrics, False
-        return {**metrics, **self._apply(gradients)}, True
+        """One gradient step on rows `[N, …]`, by the class's own gradients if it defines them; see `step_by_loss`."""
+        return self._gradient_step(self, rows)
 
     def differentiate(self, rows: SampleBatch) -> tuple[Tensor, Metrics]:
         """Compute the gradients of the total loss of these rows; returns the loss and its metrics.
@@ -542,7 +492,7 @@ class Learner:
         policy.after_step()
         return norm
 
-    def _apply(self, gradients: Any) -> Metrics:
+    def step_with(self, gradients: Any) -> Metrics:
         """Call the policy's `apply_gradients`, and count the step if the class's own method did not."""
         policy = self.policy
         before = policy.gradient_steps
@@ -592,7 +542,7 @@ class Learner:
             self.policy.env_steps += update.env_steps
         metrics = {name: torch.tensor(float(value)) for name, value in update.metrics.items()}
         if step:
-            metrics |= self._apply(update.gradients)
+            metrics |= self.step_with(update.gradients)
         update.add_statistics_to(self.policy)
         return metrics
 
@@ -624,22 +574,3 @@ def sum_of_losses(model: Any, returned: Any) -> Tensor:
             "model's own terms added, a scalar tensor, or a list of such"
         )
     return sum(parts[1:], parts[0])
-
-
-def _flat_numbers(owner: str, stats: Any, prefix: str = "") -> dict[str, float]:
-    """A (nested) mapping of numbers as a flat one, with keys joined by "/"."""
-    if not isinstance(stats, Mapping):
-        raise ConfigError(f"{owner}.learn_on_batch returned {stats!r}; expected a dict of numbers")
-    found: dict[str, float] = {}
-    for name, value in stats.items():
-        if isinstance(value, Mapping):
-            found |= _flat_numbers(owner, value, f"{prefix}{name}/")
-        elif isinstance(value, Tensor | np.ndarray | np.generic | int | float) and np.size(_as_array(value)) == 1:
-            found[f"{prefix}{name}"] = float(_as_array(value).item())
-        else:
-            raise ConfigError(f"{owner}.learn_on_batch returned {prefix}{name}={value!r}; expected one number")
-    return found
-
-
-def _as_array(value: Any) -> np.ndarray:
-    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)

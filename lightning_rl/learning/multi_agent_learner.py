@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.learning.gradients import MultiAgentGradientUpdate
+from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment, other_agent_batches
 
 __all__ = ["MultiAgentLearner"]
@@ -29,17 +29,19 @@ class MultiAgentLearner:
         self.policy = policy
         self.in_iteration = False
 
-    def learn_on(self, batch: Any) -> dict[str, float]:
-        """One iteration on a Lightning batch: a `MultiAgentBatch`, or a plan's own function."""
-        if callable(batch):
-            batch()
+    def update(self, experience: Any) -> dict[str, float]:
+        """One iteration on a `MultiAgentBatch`, on `GradientUpdates` of workers, or by a plan's own function."""
+        if callable(experience):
+            experience()
             return self.policy.iteration_metrics
-        return self.learn_on_batch(batch)
+        if isinstance(experience, GradientUpdates):
+            return self._learn_on_updates(experience)
+        return self.learn_on_batch(experience)
 
     def learn_on_batch(self, batch: MultiAgentBatch) -> dict[str, float]:
         """One iteration: every trained policy that has experience in the batch learns, in the order of training.
 
-        A part is a fragment `[T, L, …]`, rows `[N, …]`, or draws from a replay buffer (`Learner.learn_on_draws`). A
+        A part is a fragment `[T, L, …]`, rows `[N, …]`, or draws from a replay buffer (`Learner.update`). A
         policy that has no experience on some rank is skipped on all of them, because ranks have to take equally many
         steps.
 
@@ -79,13 +81,8 @@ class MultiAgentLearner:
         by_env_steps = self.policy.count_steps_by == "env_steps"
         self.policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
 
-    def learn_on_gradients(self, updates: Iterable[tuple[int, MultiAgentGradientUpdate, bool]]) -> dict[str, float]:
+    def _learn_on_updates(self, updates: GradientUpdates) -> dict[str, float]:
         """One iteration on gradient updates of workers; each is an iteration of every policy that it is for.
-
-        The updates are not collected first: taking the next one may send the newest weights to the last one's worker.
-
-        Args:
-            updates: (worker index, the update, whether its weights are recent enough to step with its gradients).
 
         Returns:
             "<policy id>/<name>" → mean of each metric over the updates.
@@ -100,8 +97,8 @@ class MultiAgentLearner:
             for worker, contribution, fresh in updates:
                 policy.env_steps += contribution.env_steps if by_env_steps else contribution.agent_steps
                 for policy_id, update in contribution.updates.items():
-                    learn = policy.policies[policy_id].learn_on_gradients
-                    for name, value in self._let_learn(policy_id, learn, [(worker, update, fresh)]).items():
+                    learn, one = policy.policies[policy_id].learner.update, GradientUpdates([(worker, update, fresh)])
+                    for name, value in self._let_learn(policy_id, learn, one).items():
                         found.setdefault(name, []).append(value)
         return self._end_iteration({name: fmean(values) for name, values in found.items()})
 

@@ -1,108 +1,97 @@
-"""Refuses what of Lightning's a policy cannot do: methods that are never called, precisions that do not fit."""
+"""How the class of a policy learns: which methods it overrides, and the gradient steps that follow from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from lightning.pytorch.callbacks import (
-    BaseFinetuning,
-    BatchSizeFinder,
-    GradientAccumulationScheduler,
-    LearningRateFinder,
-    SpikeDetection,
-    StochasticWeightAveraging,
-)
-from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
-from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, TransformerEnginePrecision
+import numpy as np
+import torch
+from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.metrics import Metrics, as_tensors
+from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["check_callbacks", "check_lightning_methods", "check_methods_among_several", "check_precision"]
+__all__ = [
+    "OUTPUT_READERS",
+    "VERBS",
+    "TakeStep",
+    "overridden_methods",
+    "step_by_batch",
+    "step_by_gradients",
+    "step_by_loss",
+]
 
-# Method → what to use instead. A learner takes all steps of an iteration within one `training_step`, by an optimizer
-# that it builds from the constructor's keywords; under manual optimization Lightning calls none of the others.
-REPLACED = {
-    "configure_optimizers": (
-        "give optimizer=, optimizer_kwargs= and lr= (a number or a schedule over env steps) to the constructor; "
-        "override parameter_groups for groups with rates of their own"
-    ),
-    "optimizer_step": "override apply_gradients or after_step, or use on_before_optimizer_step",
-    "optimizer_zero_grad": "override compute_gradients, or use on_before_zero_grad",
-    "lr_scheduler_step": "give lr= a schedule over env steps",
-    "configure_gradient_clipping": "give max_grad_norm= to the constructor, or use on_before_optimizer_step",
-}
-# Methods that Lightning calls of the module in its Trainer only, which holds the policies of several agents.
-OF_THE_MODULE = (
-    *(name for hooks in (ModelHooks, DataHooks, CheckpointHooks) for name in vars(hooks) if not name.startswith("_")),
-    *("configure_callbacks", "backward", "validation_step", "test_step"),
-)
-# Callback → why it would have no effect, or a wrong one, and what to use instead.
-REFUSED_CALLBACKS = {
-    BaseFinetuning: "the learner's optimizer has its parameters from the start: use freeze=, or lr_scale in "
-    "parameter_groups",
-    BatchSizeFinder: "the size of a batch is a part of the algorithm: set minibatches, or batch_size of the data",
-    GradientAccumulationScheduler: "the learner takes the steps: use fewer minibatches, or microbatches of A2C",
-    LearningRateFinder: "the learner sets the rate from lr=: search for it with lightning-rl tune",
-    SpikeDetection: "a training_step is an iteration of many losses: a loss that is not finite ends training anyway",
-    StochasticWeightAveraging: "the learner sets the rate from lr=: use EMAWeightAveraging or WeightAveraging",
-}
-LIBRARIES = ("lightning", "lightning_rl")  # packages whose methods are not a user's
+TakeStep = Callable[[Any, SampleBatch], tuple[Metrics, bool]]  # of the functions `step_by_…`
+
+VERBS = ("compute_actions", "env_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
+OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")  # methods that use the model's outputs where overridden
 
 
-def check_lightning_methods(policy: Any) -> None:
-    """Refuse a user's method, of the policy's class or assigned to the object, in whose place the learner acts.
+def overridden_methods(policy_class: type[Any], base: type[Any], names: Iterable[str]) -> frozenset[str]:
+    """Those of the methods that a policy's class defines otherwise than `base`."""
+    return frozenset(name for name in names if getattr(policy_class, name) is not getattr(base, name))
+
+
+def step_by_loss(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
+    """One gradient step on rows `[N, …]` of a class that defines `loss`.
+
+    Returns:
+        The metrics, with the norm of the gradients; and whether the step was taken (`keep_learning`).
 
     Raises:
-        ConfigError: names the method and what to use instead.
+        NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
     """
-    for name in own_methods(policy, REPLACED):
-        raise ConfigError(
-            f"{type(policy).__name__}.{name} would be ignored, because the policy's learner takes the steps: "
-            f"{REPLACED[name]}"
-        )
+    policy, optimiser = learner.policy, learner.optimiser
+    loss, metrics = learner.differentiate(rows)
+    if not policy.keep_learning(metrics):
+        return metrics, False
+    metrics["grad_norm"] = optimiser.step(loss, metrics)
+    if optimiser.info:
+        metrics |= as_tensors(optimiser.info)
+    policy.gradient_steps += 1
+    policy.after_step()
+    return {name: value.detach() for name, value in metrics.items()}, True
 
 
-def check_methods_among_several(policy: Any) -> None:
-    """Refuse a user's method that Lightning does not call of a policy of several agents.
+def step_by_gradients(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
+    """As `step_by_loss`, of a class that overrides `compute_gradients` or `apply_gradients`."""
+    gradients, numbers = learner.policy.compute_gradients(rows)
+    metrics = as_tensors(numbers)
+    if not learner.policy.keep_learning(metrics):
+        return metrics, False
+    return {**metrics, **learner.step_with(gradients)}, True
+
+
+def step_by_batch(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
+    """As `step_by_loss`, of a class that overrides `learn_on_batch`; its numbers are the metrics.
 
     Raises:
-        ConfigError: names the method and what to use instead.
+        ConfigError: it did not return a mapping of numbers.
     """
-    for name in own_methods(policy, (*REPLACED, *OF_THE_MODULE)):
-        way = "make and step the optimizer in the methods that learn" if name in REPLACED else "use a callback"
-        raise ConfigError(
-            f"{type(policy).__name__}.{name} is not called for one of several policies, of which Lightning knows only "
-            f"what holds them: {way}"
-        )
+    policy = learner.policy
+    stats: Any = policy.learn_on_batch(rows)
+    if isinstance(stats, Mapping) and "td_errors" in stats:
+        stats = dict(stats)
+        learner.td_errors = torch.as_tensor(stats.pop("td_errors"))
+    return as_tensors(_flat_numbers(type(policy).__name__, {} if stats is None else stats)), True
 
 
-def own_methods(policy: Any, names: Iterable[str]) -> list[str]:
-    """Those of the methods that a user's class defines, or that were assigned to the object."""
-    return [name for name in names if getattr(policy, name).__module__.partition(".")[0] not in LIBRARIES]
+def _flat_numbers(owner: str, stats: Any, prefix: str = "") -> dict[str, float]:
+    """A (nested) mapping of numbers as a flat one, with keys joined by "/"."""
+    if not isinstance(stats, Mapping):
+        raise ConfigError(f"{owner}.learn_on_batch returned {stats!r}; expected a dict of numbers")
+    found: dict[str, float] = {}
+    for name, value in stats.items():
+        if isinstance(value, Mapping):
+            found |= _flat_numbers(owner, value, f"{prefix}{name}/")
+        elif isinstance(value, Tensor | np.ndarray | np.generic | int | float) and np.size(_as_array(value)) == 1:
+            found[f"{prefix}{name}"] = float(_as_array(value).item())
+        else:
+            raise ConfigError(f"{owner}.learn_on_batch returned {prefix}{name}={value!r}; expected one number")
+    return found
 
 
-def check_callbacks(callbacks: Iterable[Any]) -> None:
-    """Refuse callbacks of Lightning's that would change a learner's steps, which it takes alone.
-
-    Raises:
-        ConfigError: names the callback and what to use instead.
-    """
-    for each in callbacks:
-        for refused, reason in REFUSED_CALLBACKS.items():
-            if isinstance(each, refused):
-                raise ConfigError(f"callback {type(each).__name__}: {reason}")
-
-
-def check_precision(plugin: Any) -> None:
-    """Refuse Lightning's plugins that convert the whole policy, whose observations and statistics stay as they are.
-
-    Raises:
-        ConfigError: names the precision and what to use instead.
-    """
-    if type(plugin) in (DoublePrecision, HalfPrecision, TransformerEnginePrecision):
-        raise ConfigError(
-            f"precision={plugin.precision!r} converts the weights, and observations, replay and running statistics are "
-            "float32: use 32-true or bf16-mixed (bf16-true in a run of train.py or an Algorithm, which have a plugin "
-            "for it)"
-        )
+def _as_array(value: Any) -> np.ndarray:
+    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean, import_object, short_repr
 from lightning_rl.fast_torch import FastAttributes
+from lightning_rl.learning.lightning_limits import check_lightning_methods, check_methods_among_several
 from lightning_rl.learning.multi_agent_learner import MultiAgentLearner
-from lightning_rl.learning.protocols import check_lightning_methods, check_methods_among_several
 from lightning_rl.policies.checkpoints import (
     check_finite_weights,
     check_fits,

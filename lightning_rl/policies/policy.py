@@ -24,11 +24,12 @@ from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceEr
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
 from lightning_rl.fast_torch import FastAttributes, set_mode
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
-from lightning_rl.learning.gradients import GradientUpdate
+from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates
 from lightning_rl.learning.learner import Learner
+from lightning_rl.learning.lightning_limits import check_lightning_methods, check_precision
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
-from lightning_rl.learning.protocols import check_lightning_methods, check_precision
+from lightning_rl.learning.protocols import OUTPUT_READERS, VERBS, overridden_methods
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
 from lightning_rl.models.distributions import ActionDistribution, Categorical, log_std_columns
@@ -71,10 +72,6 @@ from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import ActionTransform, naming_another_form
 
 __all__ = ["Policy"]
-
-VERBS = ("compute_actions", "env_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
-# Methods that use the model's outputs if a subclass overrides them.
-OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")
 
 
 class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
@@ -159,9 +156,9 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Set `overridden`, `reads_outputs` and `has_loss`."""
         super().__init_subclass__(**keywords)
-        cls.overridden = frozenset(verb for verb in VERBS if getattr(cls, verb) is not getattr(Policy, verb))
-        cls.reads_outputs = any(getattr(cls, name) is not getattr(Policy, name) for name in OUTPUT_READERS)
-        cls.has_loss = cls.loss is not Policy.loss
+        cls.overridden = overridden_methods(cls, Policy, VERBS)
+        cls.reads_outputs = bool(overridden_methods(cls, Policy, OUTPUT_READERS))
+        cls.has_loss = bool(overridden_methods(cls, Policy, ["loss"]))
 
     @check_keywords("policy")  # the keywords that a subclass handed on
     def __init__(
@@ -699,7 +696,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     # -- learning: methods that loops and pipelines call ---------------------------------------------------------------
     def training_step(self, batch: Any, batch_idx: int = 0) -> None:
         """One iteration: Lightning calls it with one rollout, the draws from a replay buffer, or a plan's next step."""
-        self.learner.learn_on(batch)
+        self.learner.update(batch)
 
     def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
         """Learn from a fragment or from postprocessed rows; returns means of the metrics. See `Learner`."""
@@ -721,8 +718,8 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         return self.learner.apply_gradients(gradients)
 
     def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
-        """One iteration on gradient updates of workers; see `Learner.learn_on_gradients`."""
-        return self.learner.learn_on_gradients(updates)
+        """One iteration on gradient updates of workers; see `GradientUpdates`."""
+        return self.learner.update(GradientUpdates(updates))
 
     @property
     def in_trainer(self) -> bool:

@@ -182,7 +182,7 @@ class TrainOneStep:
         policies `{name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info}`.
         """
         batch = batch.to(self.policy.device)
-        stats = metrics_by_policy(self.policy, self.policy.learner.learn_on(batch))
+        stats = metrics_by_policy(self.policy, self.policy.learner.update(batch))
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
         for name, own in info.items():
             several = isinstance(batch, MultiAgentBatch)

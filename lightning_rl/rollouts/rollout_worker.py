@@ -391,7 +391,7 @@ class RolloutWorker:
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
         """Train this worker's policy on the samples, by a `learn_on_batch` of its own if it has one; its metrics."""
         learner = getattr(self.policy, "learner", None)
-        return self.policy.learn_on_batch(samples) if learner is None else learner.learn_on(samples)
+        return self.policy.learn_on_batch(samples) if learner is None else learner.update(samples)
 
     def apply(self, fn: Callable[[Any], Any]) -> Any:
         """`fn(worker)`, in the process of the worker."""

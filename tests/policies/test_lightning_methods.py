@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning_rl import Algorithm, RolloutDataModule, ScratchPolicy
 from lightning_rl.cli import main
 from lightning_rl.errors import ConfigError
-from lightning_rl.learning.protocols import REPLACED
+from lightning_rl.learning.lightning_limits import REPLACED
 from lightning_rl.policies import DQN, PPO, SAC, MultiAgentPolicy
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.policies.fits_and_files import trainer_of

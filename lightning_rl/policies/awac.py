@@ -96,9 +96,9 @@ class AWAC(Policy):
         with torch.no_grad():
             following = self.state_values(self.target_critic, *self.inputs_and_distribution(batch, following=True))
         inputs, dist = self.inputs_and_distribution(batch)
+        logp = dist.logp(batch.actions)  # with its graph, before `state_values` computes probabilities without one
         critic_loss, q_values, metrics = self.critic_loss(inputs, following, batch)
-        advantages = q_values.detach().amin(0) - self.state_values(self.critic, inputs, dist)
-        policy_loss = self.policy_loss(dist, advantages, batch)
+        policy_loss = self.policy_loss(logp, q_values.amin(0) - self.state_values(self.critic, inputs, dist))
         return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
 
     def critic_loss(self, inputs: InputDict, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor, Metrics]:
@@ -115,9 +115,9 @@ class AWAC(Policy):
         td_errors = (q_values.detach() - targets).abs().mean(0)
         return loss, q_values, {"value_loss": loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
 
-    def policy_loss(self, dist: ActionDistribution, advantages: Tensor, batch: SampleBatch) -> Tensor:
-        """−mean exp(β A) log π(a|s) of the rows, whose advantages `[N]` get no gradient."""
-        return policy_gradient(dist.logp(batch.actions), advantage_weights(advantages, self.beta, self.max_weight))
+    def policy_loss(self, logp: Tensor, advantages: Tensor) -> Tensor:
+        """−mean exp(β A) log π(a|s) of log π(a|s) and advantages, `[N]` each; no gradient flows into the advantages."""
+        return policy_gradient(logp, advantage_weights(advantages, self.beta, self.max_weight))
 
     @torch.no_grad()
     def state_values(self, critic: CriticEnsemble, inputs: InputDict, dist: ActionDistribution) -> Tensor:

@@ -58,6 +58,6 @@ class IQL(AWAC):
         advantages = recorded - self.model.value_function().float()
         value_loss = weighted_mean(expectile(advantages, self.expectile), batch.get("weights"))
         critic_loss, _, metrics = self.critic_loss(inputs, following, batch)
-        policy_loss = self.policy_loss(dist, advantages, batch)
+        policy_loss = self.policy_loss(dist.logp(batch.actions), advantages)
         metrics |= {"policy_loss": policy_loss, "expectile_loss": value_loss}
         return critic_loss + value_loss + policy_loss, metrics

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.progress import COUNTERS
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
@@ -41,7 +42,6 @@ __all__ = [
     "take_snapshot",
 ]
 
-COUNTERS = ("env_steps", "iterations", "gradient_steps")
 
 Episodes = list[tuple[float, int]]
 """(return, length) of each."""

@@ -50,7 +50,7 @@ def step_by_loss(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
     metrics["grad_norm"] = optimiser.step(loss, metrics)
     if optimiser.info:
         metrics |= as_tensors(optimiser.info)
-    policy.gradient_steps += 1
+    policy.progress.gradient_steps += 1
     policy.after_step()
     return {name: value.detach() for name, value in metrics.items()}, True
 

@@ -21,6 +21,7 @@ from lightning_rl.errors import (
     import_object,
     import_path,
 )
+from lightning_rl.learning.progress import COUNTERS
 from lightning_rl.run_directory.checkpoint_files import (
     ARRAY,
     check_version,
@@ -48,8 +49,6 @@ __all__ = [
     "repeat_changes_of",
     "set_counters",
 ]
-
-COUNTERS = ("env_steps", "iterations", "gradient_steps")
 
 
 def counters(policy: Any) -> dict[str, int]:

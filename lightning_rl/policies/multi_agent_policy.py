@@ -432,11 +432,11 @@ class MultiAgentPolicy(Policy):
     @property
     def env_steps(self) -> int:
         """Environment steps, or actions of agents, so far; trained policies have the same number."""
-        return self._env_steps
+        return self.progress.env_steps
 
     @env_steps.setter
     def env_steps(self, steps: int) -> None:
-        self._env_steps = steps
+        self.progress.env_steps = steps
         for policy_id in self.policies_to_train:
             self.policies[policy_id].env_steps = steps
 

@@ -29,6 +29,7 @@ from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.lightning_limits import check_lightning_methods, check_precision
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
+from lightning_rl.learning.progress import COUNTERS, Progress, counter
 from lightning_rl.learning.protocols import OUTPUT_READERS, VERBS, overridden_methods
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
@@ -114,7 +115,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         preprocessor, observation_filter: compute "obs_flat" from observations.
         action_transform: converts actions of the policy's space into the environment's.
         learner: takes the gradient steps.
-        env_steps, iterations, gradient_steps: counters; schedules follow `env_steps`.
+        env_steps, iterations, gradient_steps: counters, kept in `progress`; schedules follow `env_steps`.
         passes, minibatches, microbatches: sweeps per iteration; gradient steps per sweep, `None` for minibatches of
             about 64 rows; parts of a minibatch whose gradients are summed into one step.
         log_extra: whether `loss` should report the metrics that cost extra operations.
@@ -138,6 +139,8 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
     free_log_std: ClassVar[bool] = False  # what `model.free_log_std=null` means for Gaussian actions
+
+    env_steps, iterations, gradient_steps = map(counter, COUNTERS)
 
     frozen_names: tuple[str, ...] = ()  # `freeze`: names of parameters, or patterns of names
     policy_id: str | None = None  # among the policies of several agents
@@ -222,7 +225,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         self.automatic_optimization = False
         self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
         self.passes, self.minibatches, self.microbatches = 1, 1, 1
-        self.env_steps = self.iterations = self.gradient_steps = 0
+        self.progress = Progress()
         self.iteration_metrics: dict[str, float] = {}
         self.learn_seconds = 0.0
         self.log_extra = True

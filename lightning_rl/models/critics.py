@@ -194,6 +194,6 @@ class CriticEnsemble(FastAttributes):
     def action_values(self, input_dict: Mapping[str, Any], actions: Any) -> Tensor:
         """Q(s, a) of one action for each row, as `forward`: vectors `[N, *]`, or indices of discrete actions `[N]`."""
         if self.action_size:
-            return self(input_dict, actions.flatten(1))
+            return self(input_dict, actions.reshape(len(actions), -1))
         every = self(input_dict)  # [K, N, A]
         return every.gather(2, actions.expand(len(every), -1).unsqueeze(2)).squeeze(2)

@@ -31,12 +31,14 @@ from lightning_rl.policies.qmix import QMIX
 from lightning_rl.policies.r2d2 import R2D2
 from lightning_rl.policies.rainbow import Rainbow
 from lightning_rl.policies.random_policy import RandomPolicy
+from lightning_rl.policies.rebrac import ReBRAC
 from lightning_rl.policies.recurrent_sac import RecurrentSAC
 from lightning_rl.policies.sac import SAC
 from lightning_rl.policies.scratch_policy import ScratchPolicy
 from lightning_rl.policies.scripted_policy import ScriptedPolicy
 from lightning_rl.policies.simple_q import SimpleQ
 from lightning_rl.policies.td3 import TD3
+from lightning_rl.policies.td3_bc import TD3BC
 from lightning_rl.policies.tqc import TQC
 from lightning_rl.policies.vdn import VDN
 from lightning_rl.policies.xqc import XQC
@@ -64,6 +66,7 @@ __all__ = [
     "R2D2",
     "SAC",
     "TD3",
+    "TD3BC",
     "TQC",
     "VDN",
     "XQC",
@@ -76,6 +79,7 @@ __all__ = [
     "Policy",
     "Rainbow",
     "RandomPolicy",
+    "ReBRAC",
     "RecurrentSAC",
     "ScratchPolicy",
     "ScriptedPolicy",

@@ -92,10 +92,15 @@ class TD3(Policy):
             )
         config = {**(model or {}), "vf_share_layers": True}
         config["custom_action_dist"] = config.get("custom_action_dist") or "SquashedDeterministic"
-        self.critic = CriticEnsemble(
+        self.critic = self.make_critic(config)
+        return super().make_model_and_action_dist(config)
+
+    def make_critic(self, config: Mapping[str, Any]) -> CriticEnsemble:
+        """Q(s, a) of several critics."""
+        space = self.action_space
+        return CriticEnsemble(
             self.observation_space, space, config, count=self.num_critics, action_size=math.prod(space.shape or ())
         )
-        return super().make_model_and_action_dist(config)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The critics, which step at every gradient step, and the actor, which steps every `policy_delay` steps."""
@@ -121,9 +126,14 @@ class TD3(Policy):
         metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
+        actions = self.actor_actions(self.model, inputs)
         with frozen(self.critic):
-            policy_loss = -self.critic(inputs, self.actor_actions(self.model, inputs))[0].mean()
+            policy_loss = self.actor_loss(self.critic(inputs, actions), actions, batch)
         return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
+
+    def actor_loss(self, q_values: Tensor, actions: Tensor, batch: SampleBatch) -> Tensor:
+        """The actor's loss, a scalar, of its actions `[N, A]` and their Q-values `[K, N]`: −mean Q₁."""
+        return -q_values[0].mean()
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:
         """The lowest target Q-value of the target actor's next actions with clipped noise, `[N]`."""
@@ -134,7 +144,11 @@ class TD3(Policy):
                 -self.target_noise_clip, self.target_noise_clip
             )
             actions = torch.minimum(torch.maximum(actions + noise, self.low), self.high)
-        return self.target_critic(inputs, actions).amin(0)
+        return self.next_q_values(self.target_critic(inputs, actions), actions, batch)
+
+    def next_q_values(self, q_values: Tensor, actions: Tensor, batch: SampleBatch) -> Tensor:
+        """The lowest of the target Q-values `[K, N]` of next actions `[N, A]`, `[N]`."""
+        return q_values.amin(0)
 
     def actor_actions(self, actor: Model, inputs: InputDict) -> Tensor:
         """The deterministic actions `[N, A]` of an actor."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 from torch.testing import assert_close
 
-from lightning_rl.policies import AWAC, DQN, IQL, DiscreteCQL, Policy
+from lightning_rl.policies import AWAC, DQN, IQL, TD3, TD3BC, DiscreteCQL, Policy, ReBRAC
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.off_policy_algorithms import (
     BOX,
@@ -196,3 +197,71 @@ def test_iql_stitches_the_better_parts_of_episodes() -> None:
     learn(policy, rows, 1000)
     q_values = policy.critic(policy.inputs_of(rows)).mean(0).detach()
     assert_close(q_values[0], torch.tensor([1.5, 0.5]), atol=0.12, rtol=0)
+
+
+# -- penalties for distance -------------------------------------------------------------------------------------------
+def at_zero(policy_class: type[TD3], **keywords: Any) -> Any:
+    """The actor's actions are 0, the critics' values 3 and 5, the target critics' 4 and 6; no delay, no noise."""
+    policy = policy_class(OBS, BOX, target_noise=0.0, policy_delay=1, **SMALL, **keywords)
+    set_constant_values(policy.model, 0.0)
+    set_constant_values(policy.target_model, 0.0)
+    set_constant_critics(policy.critic, 3.0, 5.0)
+    set_constant_critics(policy.target_critic, 4.0, 6.0)
+    return policy
+
+
+def test_td3_bc_weighs_distance_and_q_value() -> None:
+    """Distances (0.36 + 0.64) / 2 and 0, mean 0.25; Q₁ / mean |Q₁| = 1: 0.25 − 2.5 = −2.25, as in CORL's td3_bc.py."""
+    rows = bandit(torch.tensor([[0.6, -0.8], [0.0, 0.0]]), torch.zeros(2))
+    assert_close(at_zero(TD3BC).loss(rows)[1]["policy_loss"].detach(), torch.tensor(-2.25))
+
+
+def test_rebrac_penalises_distance_in_the_actor_and_in_the_targets() -> None:
+    """β₁ = ½: ½ · mean(1, 0) − 1 = −0.75. β₂ = 2, a' = (0.6, −0.8): y = 1 + ½ (4 − 2 · 1) = 2, and 1 after the end.
+
+    Critics: ½ mean(1², 2²) + ½ mean(3², 4²) = 7.5, as update_critic and update_actor of CORL's rebrac.py (without ½).
+    """
+    policy = at_zero(ReBRAC, actor_bc_coef=0.5, critic_bc_coef=2.0)
+    rows = bandit(torch.tensor([[0.6, -0.8], [0.0, 0.0]]), torch.ones(2))
+    rows["next_actions"] = torch.tensor([[0.6, -0.8], [0.6, -0.8]])
+    rows["terminated"], rows["discounts"] = torch.tensor([False, True]), torch.full((2,), 0.5)
+    _, metrics = policy.loss(rows)
+    assert_close(metrics["policy_loss"].detach(), torch.tensor(-0.75))
+    assert_close(metrics["value_loss"].detach(), torch.tensor(7.5))
+
+
+def test_rebrac_s_critics_are_normalised_and_its_actor_is_not() -> None:
+    policy = ReBRAC(OBS, BOX, **SMALL)
+    assert len(policy.critic.networks.norms) == 1
+    assert not any(isinstance(module, nn.LayerNorm) for module in policy.model.modules())
+
+
+def test_rebrac_s_next_actions_are_those_of_the_same_episode() -> None:
+    """Actions are numbers: 0 and 1 (truncated), the reset 2, 3 and 4 (terminated), the reset 5, 6.
+
+    Left out are 1, which a time limit ends, and 6, after which nothing is recorded.
+    """
+    flags = {name: torch.zeros(7, 1, dtype=torch.bool) for name in ("truncated", "terminated", "valid")}
+    flags["truncated"][1] = flags["terminated"][4] = True
+    flags["valid"][[0, 1, 3, 4, 6]] = True
+    numbers = torch.arange(7.0).view(7, 1, 1).expand(7, 1, 2)
+    fragment = SampleBatch(obs=torch.zeros(8, 1, 3), actions=numbers, rewards=torch.zeros(7, 1), **flags)
+    rows = ReBRAC(OBS, BOX, **SMALL).postprocess_trajectory(fragment)
+    assert_close(rows.actions[:, 0], torch.tensor([0.0, 3.0, 4.0]))
+    assert_close(rows["next_actions"][:2, 0], torch.tensor([1.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    ("policy_class", "keywords"), [(TD3BC, {"alpha": 1.0}), (ReBRAC, {"actor_bc_coef": 1.0})], ids=["td3_bc", "rebrac"]
+)
+def test_actors_stay_near_the_data_on_their_better_side(policy_class: type[TD3], keywords: dict[str, Any]) -> None:
+    """Recorded actions lie within ±0.2 and pay their sum: TD3 goes to the bounds, the others less far."""
+    actions = 0.4 * torch.rand(512, 2, generator=torch.Generator().manual_seed(1)) - 0.2
+    rows = bandit(actions, actions.sum(1))
+    rows["next_actions"] = torch.zeros_like(actions)
+    found = []
+    for each, options in ((TD3, {}), (policy_class, keywords)):
+        policy = each(OBS, BOX, model={"fcnet_hiddens": [32]}, lr=5e-3, **options)
+        learn(policy, rows, 600)
+        found.append(float(policy.compute_actions(rows.obs, explore=False)[0].mean()))
+    assert found[0] > 0.9 and 0.05 < found[1] < 0.7

@@ -38,6 +38,7 @@ METRICS: dict[str, str] = {
     "train/conservative_gap": "CQL: amount by which the Q-values of other actions exceed those of the recorded ones",
     "train/expectile_loss": "IQL: loss of V(s), an expectile of the Q-values of the recorded actions",
     "train/support_clipped": "C51: fraction of the target distribution outside policy.v_min and policy.v_max",
+    "train/min_q_weight": "CQL: weight of that gap, if it is learned",
     "train/alpha": "SAC's entropy temperature α",
     "train/grad_norm": "global norm of the gradients before clipping",
     "train/lr": "learning rate",

@@ -181,15 +181,18 @@ class CriticEnsemble(FastAttributes):
             input_dict: as a model's; with memory only "features" `[N, F]`, what the encoder returns for sequences.
             actions: `[N, A]`, in the policy's space; or `[K, N, A]`, those that each critic judges.
         """
-        if "features" in input_dict:
-            features = input_dict["features"]
-        else:
-            features = input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
+        features = self.features(input_dict)
         if actions is not None:
             same = features if actions.dim() == 2 else features.expand(len(actions), *features.shape)
             features = torch.cat([same, actions], dim=-1)
         values = self.networks(features)
         return values if self.outputs > 1 else values.squeeze(-1)
+
+    def features(self, input_dict: Mapping[str, Any]) -> Tensor:
+        """What the networks read beside actions, `[N, F]`; `{"features": …}` of it computes nothing anew."""
+        if "features" in input_dict:
+            return input_dict["features"]
+        return input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
 
     def action_values(self, input_dict: Mapping[str, Any], actions: Any) -> Tensor:
         """Q(s, a) of one action for each row, as `forward`: vectors `[N, *]`, or indices of discrete actions `[N]`."""

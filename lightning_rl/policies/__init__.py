@@ -9,6 +9,7 @@ from lightning_rl.policies.appo import APPO
 from lightning_rl.policies.ars import ARS
 from lightning_rl.policies.awac import AWAC
 from lightning_rl.policies.bc import BC
+from lightning_rl.policies.cql import CQL
 from lightning_rl.policies.crossq import CrossQ
 from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.discrete_cql import DiscreteCQL
@@ -50,6 +51,7 @@ __all__ = [
     "ARS",
     "AWAC",
     "BC",
+    "CQL",
     "DDPG",
     "DQN",
     "ES",

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.testing import assert_close
 
-from lightning_rl.policies import AWAC, DQN, IQL, TD3, TD3BC, DiscreteCQL, Policy, ReBRAC
+from lightning_rl.policies import AWAC, CQL, DQN, IQL, SAC, TD3, TD3BC, DiscreteCQL, Policy, ReBRAC
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.off_policy_algorithms import (
     BOX,
@@ -265,3 +265,63 @@ def test_actors_stay_near_the_data_on_their_better_side(policy_class: type[TD3],
         learn(policy, rows, 600)
         found.append(float(policy.compute_actions(rows.obs, explore=False)[0].mean()))
     assert found[0] > 0.9 and 0.05 < found[1] < 0.7
+
+
+# -- CQL --------------------------------------------------------------------------------------------------------------
+def test_cql_samples_uniform_actions_and_those_of_both_observations_with_their_densities() -> None:
+    """Two entries in [−1, 1]: uniform actions have the density ¼; the policy's have that of its distribution."""
+    policy = CQL(OBS, BOX, num_actions=3, **SMALL)
+    rows = bandit(torch.zeros(5, 2), torch.zeros(5))
+    rows["next_obs"] = torch.ones(5, 3)
+    actions, log_densities = policy.sampled_actions(rows)
+    assert actions.shape == (5, 9, 2) and float(actions.abs().max()) <= 1.0
+    assert_close(log_densities[:, :3], torch.full((5, 3), math.log(0.25)))
+    for first, obs in ((3, rows.obs), (6, rows["next_obs"])):
+        own = policy.compute_log_likelihoods(actions[:, first : first + 3].flatten(0, 1), obs.repeat_interleave(3, 0))
+        assert_close(log_densities[:, first : first + 3].flatten(), own, atol=1e-3, rtol=1e-3)
+
+
+def test_cql_adds_the_gap_of_each_critic_to_sac_s_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Critics 3 and 5 everywhere: each gap is the soft maximum of −log μ, log Σ 1/μ = log(2 · 4) = 2.0794.
+
+    With a weight of 10 the loss of both critics rises by 41.589.
+    """
+    rows = bandit(torch.zeros(4, 2), torch.ones(4))
+    losses = []
+    for policy_class, keywords in ((SAC, {"backup_entropy": False}), (CQL, {"min_q_weight": 10.0})):
+        policy = policy_class(OBS, BOX, **SMALL, **keywords)
+        set_constant_critics(policy.critic, 3.0, 5.0)
+        sampled = torch.zeros(4, 2, 2), torch.full((4, 2), math.log(0.25))
+        monkeypatch.setattr(policy, "sampled_actions", lambda batch, sampled=sampled: sampled, raising=False)
+        torch.manual_seed(0)
+        losses.append(policy.loss(rows)[0].detach())
+    assert_close(losses[1] - losses[0], torch.tensor(20.0 * math.log(8.0)))
+
+
+def test_the_weight_of_cql_rises_while_the_gap_is_above_its_threshold() -> None:
+    rows = bandit(torch.zeros(4, 2), torch.ones(4))
+    for threshold, sign in ((-100.0, 1.0), (100.0, -1.0)):
+        policy = CQL(OBS, BOX, lagrangian=True, lagrangian_thresh=threshold, **SMALL)
+        policy.loss(rows)[0].backward()
+        assert float(policy.log_min_q_weight.grad) * sign < 0.0  # descent moves against the gradient
+
+
+def test_cql_clones_actions_at_first() -> None:
+    """In the first `bc_iters` steps the actor's loss has no gradient through the critics' values."""
+    rows = bandit(torch.full((64, 2), 0.5), torch.zeros(64))
+    policy = CQL(
+        OBS, BOX, bc_iters=300, initial_alpha=0.01, target_entropy=None, model={"fcnet_hiddens": [16]}, lr=1e-2
+    )
+    learn(policy, rows, 300)
+    assert_close(policy.compute_actions(rows.obs, explore=False)[0], rows.actions, atol=0.1, rtol=0)
+
+
+def test_cql_stays_at_the_actions_of_the_data_where_sac_leaves_them() -> None:
+    """Recorded actions lie within ±0.2 and pay their sum."""
+    actions = 0.4 * torch.rand(512, 2, generator=torch.Generator().manual_seed(1)) - 0.2
+    rows, found = bandit(actions, actions.sum(1)), []
+    for policy_class in (SAC, CQL):
+        policy = policy_class(OBS, BOX, initial_alpha=0.01, target_entropy=None, model={"fcnet_hiddens": [32]}, lr=5e-3)
+        learn(policy, rows)
+        found.append(float(policy.compute_actions(rows.obs, explore=False)[0].mean()))
+    assert found[0] > 0.9 and -0.2 < found[1] < 0.5

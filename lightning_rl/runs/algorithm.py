@@ -44,7 +44,6 @@ class Algorithm:
         config: nested keys, applied after `overrides`: {"policy": {"lr": 1e-3}}.
 
     Attributes:
-        config: the whole configuration, plain containers.
         policy, datamodule, trainer: the objects that the config describes.
 
     Raises:
@@ -84,9 +83,9 @@ class Algorithm:
             KeyboardInterrupt: Ctrl-C, or Stop in a notebook: after this iteration, a second one at once. `save`,
                 `train` and `evaluate` work afterwards.
         """
-        if not self._passed_total and self.policy.env_steps >= self.config["total_env_steps"]:
+        if not self._passed_total and self.policy.env_steps >= self._config["total_env_steps"]:
             self._passed_total = True
-            for line in run.standing_still(self.config, self.policy.env_steps):
+            for line in run.standing_still(self._config, self.policy.env_steps):
                 warnings.warn(f"{line}, or a larger total_env_steps", stacklevel=2)
         self._fit(iterations=1)
         return {**self.metrics, **self._counters()}
@@ -150,7 +149,7 @@ class Algorithm:
             ConfigError: another process trains in that RUN_DIR, or its checkpoints are behind a link. An Algorithm
                 holds no lock, for it writes only here.
         """
-        run_dir = Path(self.config["run_dir"])
+        run_dir = Path(self._config["run_dir"])
         if path is None:
             refuse_live_run(run_dir)
             refuse_links(run_dir)
@@ -230,6 +229,11 @@ class Algorithm:
         self.datamodule.stop()
 
     @property
+    def config(self) -> dict[str, Any]:
+        """The whole configuration, plain containers."""
+        return self._config
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The newest value of every metric."""
         from lightning_rl.callbacks.metrics import latest_metrics
@@ -237,7 +241,7 @@ class Algorithm:
         return latest_metrics(self.trainer)
 
     def _build(self, config: dict[str, Any], ckpt_path: Path | None = None, signed: bool = True) -> None:
-        self.config = config
+        self._config = config
         own = copy.copy(config)
         own["evaluation"] = {**config["evaluation"], "parallel": False}
         own["trainer"] = {**config["trainer"], "enable_progress_bar": False}

@@ -117,8 +117,8 @@ class RolloutDataModule(LightningDataModule):
         workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever
             they run, the same number for each rank; `None`: one per process and rank), envs_per_worker,
             fragment_length, batch_mode, count_resets, vectorization, record_logp (`None`: if the algorithm reads it),
-            act_on ("cpu": a copy of the policy acts there; "learner": the policy itself acts on its own device, for
-            networks that are slow on a CPU), ray (keywords of `rollouts.ray.session.start_ray`).
+            explore, act_on ("cpu": a copy of the policy acts there; "learner": the policy itself acts on its own
+            device, for networks that are slow on a CPU), ray (keywords of `rollouts.ray.session.start_ray`).
         evaluation: every_env_steps (an evaluation, and so an end of Lightning's epoch, after the iteration that passes
             a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
             never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is

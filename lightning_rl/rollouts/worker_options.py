@@ -40,6 +40,7 @@ class WorkerKeys(TypedDict, total=False):
     count_resets: bool
     vectorization: Literal["auto", "sync", "async", "native"]
     record_logp: bool | None
+    explore: bool
     act_on: Literal["cpu", "learner"]
     max_env_restarts: Whole
     ray: Mapping[str, Any]

@@ -35,6 +35,7 @@ HOMES = {
     "ray": {
         *(f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")),
         "runs/tune.py",  # the door to Ray Tune
+        "rllib/trainable.py",  # Ray Tune takes subclasses of its Trainable only
     },
     "hydra": {
         f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "search_spaces", "sweeps")

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["ASYNC_KEYS", "ASYNC_NO_EFFECT", "ASYNC_ONLY", "ASYNC_SPECIAL", "write_async_keys"]
+__all__ = ["ASYNC_FIXED", "ASYNC_KEYS", "ASYNC_NO_EFFECT", "ASYNC_SPECIAL", "write_async_keys"]
 
 ASYNC_KEYS = {"vtrace_clip_rho_threshold": "policy.clip_rho", "vtrace_clip_pg_rho_threshold": "policy.clip_pg_rho"}
 ASYNC_KEYS |= {"replay_proportion": "data.replay_proportion", "replay_buffer_num_slots": "data.replay_slots"}
@@ -16,11 +16,20 @@ ASYNC_KEYS |= {"max_sample_requests_in_flight_per_worker": "data.requests_per_wo
 ASYNC_KEYS |= dict.fromkeys(("num_aggregation_workers", "num_aggregator_actors_per_learner"), "data.num_aggregators")
 ASYNC_KEYS |= dict.fromkeys(("target_update_frequency", "target_update_freq"), "policy.target_update_interval")
 
-ASYNC_ONLY: dict[str, Any] = {"vtrace": True, "broadcast_interval": 1, "minibatch_buffer_size": 1}
-ASYNC_ONLY |= {"num_multi_gpu_tower_stacks": 1, "separate_vf_optimizer": False, "_separate_vf_optimizer": False}
+ASYNC_FIXED: dict[str, tuple[Any, str]] = {
+    "vtrace": (True, "old experience is corrected by V-trace"),
+    "broadcast_interval": (1, "a worker takes the newest weights with each request"),
+    "minibatch_buffer_size": (1, "`num_sgd_iter` passes over each batch"),
+    "num_multi_gpu_tower_stacks": (1, "a Lightning strategy takes several GPUs"),
+    "separate_vf_optimizer": (False, "one loss, one optimizer"),
+    "_separate_vf_optimizer": (False, "one loss, one optimizer"),
+}
 ASYNC_NO_EFFECT = ("learner_queue_size", "learner_queue_timeout", "vtrace_drop_last_ts", "num_data_loader_buffers")
 RMSPROP = {"decay": "alpha", "momentum": "momentum", "epsilon": "eps"}  # what `optimizer_kwargs` calls them
-ASYNC_SPECIAL = ("use_kl_loss", *RMSPROP)
+ASYNC_SPECIAL: dict[str, str] = {
+    "use_kl_loss": "`policy.kl_coef`: 0 without it",
+    **{key: f"`policy.optimizer_kwargs.{name}` of RMSProp" for key, name in RMSPROP.items()},
+}
 
 SUMMED_ROWS = 500  # of the batch that RLlib's defaults are for
 

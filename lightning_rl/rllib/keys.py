@@ -10,12 +10,14 @@ from typing import Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.rllib.async_keys import ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_ONLY, ASYNC_SPECIAL, write_async_keys
+from lightning_rl.rllib.async_keys import ASYNC_FIXED, ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_SPECIAL, write_async_keys
+from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.replay_keys import (
+    ITERATION,
+    REPLAY_FIXED,
     REPLAY_KEYS,
     REPLAY_NO_EFFECT,
-    REPLAY_ONLY,
     REPLAY_SPECIAL,
     ROW_COUNTS,
     without_replay_sections,
@@ -56,30 +58,130 @@ KEYS |= dict.fromkeys(
     ("delay_between_worker_restarts_s", "delay_between_env_runner_restarts_s"), "workers.restart_backoff_s"
 )
 KEYS |= {"restart_failed_sub_environments": "workers.max_env_restarts", "sample_timeout_s": "workers.sample_timeout_s"}
+KEYS |= {"explore": "workers.explore", "remote_worker_envs": "workers.vectorization"}
+KEYS |= {"disable_env_checking": "env.check", "grad_norm_clipping": "policy.max_grad_norm"}
+KEYS |= {"optim_alpha": "policy.optimizer_kwargs.alpha", "optim_eps": "policy.optimizer_kwargs.eps"}
+KEYS |= {"mixing_embed_dim": "policy.mixing_embed_dim"}
 VALUES: dict[str, dict[Any, Any]] = {
     "restart_failed_sub_environments": {True: 3, False: 0},
+    "remote_worker_envs": {True: "async", False: "auto"},
+    "disable_env_checking": {True: False, False: True},
     "observation_filter": {"NoFilter": "none", "MeanStdFilter": "mean_std", "ConcurrentMeanStdFilter": "mean_std"},
     "clip_rewards": {True: "sign", False: "none", None: "none"},
 }
-# Keys that have one meaning here; another value is refused.
-ONLY = {"framework": "torch", "use_pytorch": True, "eager": False, "explore": True, "use_gae": True, "use_critic": True}
-ONLY |= {"return_proc_mode": "centered_rank", "offset": 0, "action_noise_std": 0.0, "keep_local_weights_in_sync": True}
-ONLY |= {"num_gpus_per_worker": 0, "input": "sampler", "output": None, **REPLAY_ONLY}
-ONLY |= ASYNC_ONLY
-NO_EFFECT = ("log_level", "num_cpus_per_worker", "num_cpus_for_driver", "create_env_on_driver", "simple_optimizer")
-NO_EFFECT += ("recreate_failed_workers", "restart_failed_env_runners", "ignore_worker_failures")  # as max_restarts is
-NO_EFFECT += ("noise_size", "report_length", "sample_async", "torch_distributed_backend", *REPLAY_NO_EFFECT)
-NO_EFFECT += ASYNC_NO_EFFECT
-SPECIAL = ("env", "model", "train_batch_size", "sgd_minibatch_size", "num_gpus", "callbacks", "evaluation_interval")
-SPECIAL += ("evaluation_config", "microbatch_size", "episodes_per_batch", "multiagent", *REPLAY_SPECIAL)
-SPECIAL += ASYNC_SPECIAL
+# Keys that have one meaning here, with the reason; another value is refused.
+FIXED: dict[str, tuple[Any, str]] = {
+    "framework": ("torch", "there is no other"),
+    "use_pytorch": (True, "there is no other framework"),
+    "eager": (False, "a word of TensorFlow"),
+    "use_gae": (True, "advantages without GAE are those of `lambda` = 1"),
+    "use_critic": (True, "without a critic, it is `PGTrainer`"),
+    "return_proc_mode": ("centered_rank", "returns are ranked"),
+    "offset": (0, "noise is drawn by seeds, not read from a table"),
+    "action_noise_std": (0.0, "perturbed policies play without noise in their actions"),
+    "keep_local_weights_in_sync": (True, "all ranks have the same weights"),
+    "truncate_episodes": (True, "the key is `batch_mode`"),
+    "num_gpus_per_worker": (0, "workers act on CPUs; `workers.act_on=learner` lets the learner's device act"),
+    "_fake_gpus": (False, "there is no such test here"),
+    "custom_resources_per_worker": ({}, "`workers.ray` has the keywords of Ray's actors"),
+    "soft_horizon": (
+        False,
+        "an episode that `horizon` cuts is truncated: its value is bootstrapped, and a reset follows",
+    ),
+    "no_done_at_end": (False, "truncation is bootstrapped without it"),
+    "observation_space": (None, "it is the environment's"),
+    "action_space": (None, "it is the environment's"),
+    "env_task_fn": (None, "a callback's `on_train_result` can call `trainer.workers.foreach_worker`"),
+    "render_env": (False, "`lightning-rl play` shows episodes"),
+    "record_env": (False, "`lightning-rl video` records episodes"),
+    "monitor": (False, "`lightning-rl video` records episodes"),
+    "fake_sampler": (False, "there is no such test here"),
+    "custom_eval_function": (None, "override `evaluate`"),
+    "synchronize_filters": (True, "filters are part of the policy and travel with its weights"),
+    "extra_python_environs_for_driver": ({}, "set environment variables before the program starts"),
+    "extra_python_environs_for_worker": ({}, "set environment variables before Ray starts"),
+    "input": ("sampler", "experience comes from the environments"),
+    "input_config": ({}, "experience comes from the environments"),
+    "actions_in_input_normalized": (False, "experience comes from the environments"),
+    "postprocess_inputs": (False, "experience comes from the environments"),
+    "shuffle_buffer_size": (0, "experience comes from the environments"),
+    "output": (None, "`JsonWriter` is a callback that writes samples"),
+    "shuffle_sequences": (True, "minibatches are always shuffled"),
+    "after_train_step": (None, "`on_learn_on_batch` of a callback, or a plan of one's own"),
+    "logger_config": (None, "give the Trainer a `logger_creator`"),
+    "_disable_preprocessor_api": (False, "preprocessors belong to the model"),
+    "mixer": ("qmix", "the sum of values is another trainer, `VDNTrainer`"),
+    **REPLAY_FIXED,
+    **ASYNC_FIXED,
+}
+# Keys without effect, with the reason.
+NO_EFFECT: dict[str, str] = {
+    "log_level": "`logging` sets the level of the logger `lightning_rl`",
+    "log_sys_usage": "results have the memory of the process",
+    "num_cpus_per_worker": "Tune reserves them; `workers.ray` has the keywords of Ray's actors",
+    "num_cpus_for_driver": "Tune reserves them",
+    "placement_strategy": "Tune places the trial by it",
+    "create_env_on_driver": "spaces come from one environment, which is closed again",
+    "simple_optimizer": "there is one learner",
+    "recreate_failed_workers": "workers are restarted, `max_num_worker_restarts` times",
+    "restart_failed_env_runners": "workers are restarted, `max_num_worker_restarts` times",
+    "ignore_worker_failures": "workers are restarted, `max_num_worker_restarts` times",
+    "collect_metrics_timeout": "`sample_timeout_s` bounds every request",
+    "sample_collector": "fragments are arrays from the start",
+    "sample_async": "a worker samples while the learner learns, if the algorithm is asynchronous",
+    "remote_env_batch_wait_ms": "all environments are stepped together",
+    "preprocessor_pref": "Atari has DeepMind's preprocessing; a preprocessor of one's own is a key of the model",
+    "in_evaluation": "RLlib sets it itself",
+    "eager_tracing": "a word of TensorFlow",
+    "eager_max_retraces": "a word of TensorFlow",
+    "tf_session_args": "a word of TensorFlow",
+    "local_tf_session_args": "a word of TensorFlow",
+    "_tf_policy_handles_more_than_one_loss": "a word of TensorFlow",
+    "input_evaluation": "only for offline data",
+    "output_compress_columns": "only for files of samples",
+    "output_max_file_size": "only for files of samples",
+    "noise_size": "noise is drawn by seeds, not read from a table",
+    "report_length": "means are over the episode window",
+    "torch_distributed_backend": "Lightning chooses it by the device",
+    "_lr_vf": "only with `_separate_vf_optimizer`",
+    **dict.fromkeys(REPLAY_NO_EFFECT, "the replay buffer does without it"),
+    **dict.fromkeys(ASYNC_NO_EFFECT, "the learner has no thread of its own"),
+}
+EVALUATION_KEYS = {"explore": "evaluation.explore", "horizon": "evaluation.max_episode_steps"}
+EVALUATION_NO_EFFECT = ("num_envs_per_worker", "observation_filter")  # filters stand still in evaluations
+# Keys that are counted or put together in another way, with the place that they reach.
+SPECIAL: dict[str, str] = {
+    "env": "`env.id`: an id, a class or a function; a retired id becomes its successor",
+    "model": "`model`, with the same keys; those of Atari's preprocessing go to `env.kwargs`",
+    "train_batch_size": "rows of experience of an iteration at least: `workers.fragment_length`, "
+    "`data.fragments_per_batch`; with replay `data.batch_size`",
+    "sgd_minibatch_size": "`policy.minibatches`, a count",
+    "microbatch_size": "`policy.microbatches`, a count",
+    "num_gpus": "`trainer.accelerator`, `trainer.devices`",
+    "callbacks": "`callbacks`",
+    "evaluation_interval": "results of `train` between two evaluations",
+    "evaluation_config": "its keys explore, horizon, env and env_config: `evaluation.explore`, "
+    "`evaluation.max_episode_steps`, `evaluation.env`",
+    "episodes_per_batch": "`data.directions`: two episodes each",
+    "multiagent": "`policies`, `policy_mapping`, `policies_to_train`, `count_steps_by`",
+    "metrics_smoothing_episodes": "episodes of the window that results are over",
+    "min_iter_time_s": "least seconds of a result; also as `min_time_s_per_iteration`, `min_time_s_per_reporting`",
+    "defaults": "`rllib`: the defaults of this page, in place of this package's",
+    "vf_share_layers": "`model.vf_share_layers`",
+    **dict.fromkeys(("min_time_s_per_iteration", "min_time_s_per_reporting"), "as `min_iter_time_s`"),
+    **REPLAY_SPECIAL,
+    **ASYNC_SPECIAL,
+}
 MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
 MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
 ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  # of the model there, of the env here
 RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
+EXPLORATION_NAMES = {"ou_base_scale": "ou_base_noise"}
+RETIRED_KEYS = ("buffer_size", "vf_share_layers")
+DEPRECATED = -1  # what RLlib's defaults have for a key that another one has taken the place of
 
 
-KNOWN = {*KEYS, *ONLY, *NO_EFFECT, *SPECIAL, "replay_buffer_config", "optimizer"}
+KNOWN = {*KEYS, *FIXED, *NO_EFFECT, *SPECIAL}
 
 
 def translate_keys(
@@ -112,16 +214,20 @@ def translate_keys(
         if key in own:
             put(out, f"policy.config.{key}", value)
         elif key in KEYS:
-            if value is None and key.endswith("_schedule"):
+            unset = DEPRECATED if key in RETIRED_KEYS else 0.0 if key == "kl_target" else None
+            if value == unset and (value is not None or key == "seed" or key.endswith("_schedule")):
                 continue
             put(out, KEYS[key], _value(key, value))
-        elif key in ONLY and value != ONLY[key]:
-            raise ConfigError(f"config key {key!r}={value!r}; here it can only be {ONLY[key]!r}")
+        elif key in FIXED:
+            expected, reason = FIXED[key]
+            if value not in (expected, DEPRECATED) and (value or expected):
+                raise ConfigError(f"config key {key!r}={value!r}; here it can only be {expected!r}: {reason}")
         elif key in NO_EFFECT:
-            warnings.warn(f"config key {key!r} has no counterpart and no effect", stacklevel=3)
-        elif key not in ONLY and key not in SPECIAL:
+            warnings.warn(f"config key {key!r} has no counterpart and no effect: {NO_EFFECT[key]}", stacklevel=3)
+        elif key not in SPECIAL:
             raise ConfigError(
-                f"no config key {key!r}.{did_you_mean(key, known := [*KEYS, *SPECIAL, *ONLY])} Keys: {', '.join(known)}"
+                f"no config key {key!r}.{did_you_mean(key, [*KEYS, *SPECIAL, *FIXED])} Keys of RLlib and what "
+                "they are here: docs/rllib_keys.md"
             )
     pipelines = {"batch_size": write_replay_keys, "requests_per_worker": write_async_keys}
     write = next((write for key, write in pipelines.items() if key in defaults["data"]), None)
@@ -129,14 +235,13 @@ def translate_keys(
         _sizes(out, given, defaults, joins_fragments)
     else:
         write(out, given, defaults)
+    if given.get("vf_share_layers", DEPRECATED) != DEPRECATED:
+        put(out, "model.vf_share_layers", given["vf_share_layers"])
     if "model" in given:
         out["model"] = {**model_keys(given["model"], out, str(given.get("env"))), **out.get("model", {})}
     if given.get("num_gpus"):
         out["trainer"] = {"accelerator": "gpu", "devices": max(1, int(given["num_gpus"]))}
-    for key, value in (given.get("evaluation_config") or {}).items():
-        if key != "explore":
-            raise ConfigError(f"evaluation_config key {key!r}: here it can only be 'explore'")
-        put(out, "evaluation.explore", value)
+    _evaluation(out, given)
     if given.get("callbacks") is not None:
         out["callbacks"] = [given["callbacks"]]
     if given.get("multiagent"):
@@ -154,6 +259,21 @@ def translate_keys(
     return out
 
 
+def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """`evaluation_config`: how evaluations differ from training."""
+    section = dict(given.get("evaluation_config") or {})
+    env = {"id": section.pop("env", given.get("env"))} if {"env", "env_config"} & section.keys() else None
+    if env is not None:
+        own = section.pop("env_config", {})
+        put(out, "evaluation.env", {**env, "kwargs": merge_configs(given.get("env_config") or {}, own)})
+    for key, value in section.items():
+        if key in EVALUATION_KEYS:
+            put(out, EVALUATION_KEYS[key], value)
+        elif key not in EVALUATION_NO_EFFECT:
+            known = [*EVALUATION_KEYS, "env", "env_config"]
+            raise ConfigError(f"evaluation_config key {key!r}: here it can only be one of {', '.join(known)}")
+
+
 def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any], joins_fragments: bool) -> None:
     """RLlib counts rows of a batch and of a minibatch; here it is steps per environment, and minibatches.
 
@@ -161,7 +281,7 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
     here; without a `rollout_fragment_length`, a batch is one fragment of each environment.
     """
     for key in REPLAY_SPECIAL:
-        if key in given:
+        if key in given and key not in ITERATION:
             raise ConfigError(f"config key {key!r} is for algorithms that replay (dqn, sac, td3, …); leave it out")
     workers = out.setdefault("workers", {})
     if "num_workers" in given and defaults["workers"]["logical_workers"] is not None:
@@ -173,7 +293,8 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
         environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
         steps = math.ceil(rows / environments)
         length = workers.setdefault("fragment_length", steps)
-        if length < steps and not joins_fragments:
+        workers["count_resets"] = False  # a batch has at least so many rows of experience
+        if length < steps and not joins_fragments and "fragments_per_batch" in defaults["data"]:
             put(out, "data.fragments_per_batch", math.ceil(steps / length))
     for key, parts in (("sgd_minibatch_size", "policy.minibatches"), ("microbatch_size", "policy.microbatches")):
         if given.get(key) is not None:
@@ -209,6 +330,8 @@ def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[
 
 
 def _value(key: str, value: Any) -> Any:
+    if key == "exploration_config":
+        return {EXPLORATION_NAMES.get(name, name): each for name, each in (value or {}).items()}
     if key == "clip_rewards" and value == 1 and value is not True:
         return "clip"
     if key == "target_entropy" and value is None:
@@ -228,7 +351,10 @@ def put(out: dict[str, Any], path: str, value: Any) -> None:
 
 def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys that a composed config has a counterpart of, with its values."""
-    return {key: value for key, path in KEYS.items() if (value := value_at(composed, path)) is not None}
+    found = {key: value for key, path in KEYS.items() if (value := value_at(composed, path)) is not None}
+    for key in VALUES.keys() & found.keys():
+        found[key] = next((theirs for theirs, ours in VALUES[key].items() if ours == found[key]), found[key])
+    return found
 
 
 def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:

@@ -293,9 +293,10 @@ class PlanWorkers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.workers, name)
 
-    def local_worker(self) -> LearningWorker:
-        """The worker whose policy learns."""
-        return LearningWorker(self.policy)
+    def local_worker(self) -> RolloutWorker:
+        """The worker whose policy learns; it samples, too, if no others do."""
+        local = self.workers.local_worker()
+        return local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
 
     def sample(self) -> SampleBatch:
         """One fragment of every worker."""

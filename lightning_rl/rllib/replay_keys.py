@@ -9,9 +9,10 @@ from typing import Any
 from lightning_rl.errors import ConfigError, did_you_mean
 
 __all__ = [
+    "ITERATION",
+    "REPLAY_FIXED",
     "REPLAY_KEYS",
     "REPLAY_NO_EFFECT",
-    "REPLAY_ONLY",
     "REPLAY_SPECIAL",
     "ROW_COUNTS",
     "without_replay_sections",
@@ -30,25 +31,42 @@ REPLAY_KEYS |= {name: f"policy.{name}" for name in ("initial_alpha", "target_ent
 REPLAY_KEYS |= {"use_h_function": "policy.rescale", "h_function_epsilon": "policy.rescale_epsilon"}
 REPLAY_KEYS |= {"adam_epsilon": "policy.optimizer_kwargs.eps", "l2_reg": "policy.optimizer_kwargs.weight_decay"}
 
-REPLAY_ONLY: dict[str, Any] = {"use_state_preprocessor": False, "use_huber": False, "huber_threshold": 1.0}
-REPLAY_ONLY |= {"zero_init_states": False, "storage_unit": "timesteps", "before_learn_on_batch": None}
-REPLAY_ONLY |= {"no_done_at_end": False, "_deterministic_loss": False, "_use_beta_distribution": False}
-REPLAY_NO_EFFECT = ("min_iter_time_s", "min_time_s_per_iteration", "min_time_s_per_reporting", "compress_observations")
-REPLAY_NO_EFFECT += ("max_weight_sync_delay", "no_local_replay_buffer", "replay_buffer_shards_colocated_with_driver")
-REPLAY_NO_EFFECT += ("debug", "multiagent_sync_replay")
+REPLAY_FIXED: dict[str, tuple[Any, str]] = {
+    "use_state_preprocessor": (False, "the model's layers come first in actor and critic anyway"),
+    "use_huber": (False, "TD errors of these critics are squared"),
+    "huber_threshold": (1.0, "only with `use_huber`"),
+    "zero_init_states": (False, "stored states begin a sequence, and `burn_in` refreshes them"),
+    "storage_unit": ("timesteps", "rows are stored; `replay_sequence_length` draws sequences of them"),
+    "before_learn_on_batch": (None, "`on_learn_on_batch` of a callback"),
+    "_deterministic_loss": (False, "it is for RLlib's own tests"),
+    "_use_beta_distribution": (False, "actions are squashed Gaussians"),
+}
+REPLAY_NO_EFFECT = ("compress_observations", "max_weight_sync_delay", "no_local_replay_buffer")
+REPLAY_NO_EFFECT += ("replay_buffer_shards_colocated_with_driver", "debug", "multiagent_sync_replay")
 
 ITERATION = ("timesteps_per_iteration", "min_sample_timesteps_per_iteration", "min_sample_timesteps_per_reporting")
 BETA = ("prioritized_replay_beta", "final_prioritized_replay_beta", "prioritized_replay_beta_annealing_timesteps")
 RATES = {"actor": "actor_learning_rate", "critic": "critic_learning_rate", "alpha": "entropy_learning_rate"}
 ROW_COUNTS = ("train_batch_size", "training_intensity")  # of a trainer, for all its policies that replay
 LAYERS = ("fcnet_hiddens", "fcnet_activation")
-REPLAY_SPECIAL = ("training_intensity", "target_network_update_freq", *ITERATION, *BETA, "twin_q", "target_noise")
-REPLAY_SPECIAL += ("smooth_target_policy", "optimization", "actor_lr", "critic_lr", "Q_model", "policy_model")
-REPLAY_SPECIAL += ("actor_hiddens", "critic_hiddens", "actor_hidden_activation", "critic_hidden_activation")
+TOGETHER = "the layers of actor and critic: `model`, `policy.critic_hiddens`"
+REPLAY_SPECIAL: dict[str, str] = {
+    "training_intensity": "rows trained for each row sampled; `data.training_intensity` counts gradient steps",
+    "target_network_update_freq": "env steps: `policy.target_update_interval`, gradient steps",
+    **dict.fromkeys(ITERATION, "least env steps of a result; with replay `data.fragments_per_iteration`"),
+    **dict.fromkeys(BETA, "`data.priority_beta`, a schedule"),
+    "twin_q": "`policy.num_critics`: 2 or 1",
+    **dict.fromkeys(("target_noise", "smooth_target_policy"), "`policy.target_noise`, 0 without smoothing"),
+    **dict.fromkeys(("optimization", "actor_lr", "critic_lr"), "`policy.lr`, `critic_lr_scale`, `alpha_lr_scale`"),
+    **dict.fromkeys(("Q_model", "policy_model", "actor_hiddens", "critic_hiddens"), TOGETHER),
+    **dict.fromkeys(("actor_hidden_activation", "critic_hidden_activation"), TOGETHER),
+    "replay_buffer_config": "its keys are those of this page; a type with Prioritized in its name: `data.prioritized`",
+    "optimizer": "its keys are those of this page",
+}
 
 BUFFER = {"capacity": "buffer_size", "replay_batch_size": "train_batch_size"}  # names inside replay_buffer_config
 BUFFER |= {name: f"prioritized_replay_{name}" for name in ("alpha", "beta", "eps")}
-BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_ONLY, *REPLAY_NO_EFFECT, *BETA)}
+BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_FIXED, *REPLAY_NO_EFFECT, *BETA)}
 
 
 def without_replay_sections(given: Mapping[str, Any], lockstep: bool = False) -> dict[str, Any]:
@@ -99,6 +117,8 @@ def write_replay_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: M
         defaults: the composed config of the policy.
     """
     data, policy = out.setdefault("data", {}), out.setdefault("policy", {})
+    if data.get("sequence_length") == -1:
+        data["sequence_length"] = (given.get("model") or {}).get("max_seq_len", defaults["model"]["max_seq_len"])
     _counts(data, given, {**defaults, "workers": {**defaults["workers"], **out.get("workers", {})}})
     freq = given.get("target_network_update_freq")
     if freq is not None and "target_update_interval" in defaults["policy"]:
@@ -176,7 +196,7 @@ def _networks(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[s
         critic[LAYERS[0]] = actor.setdefault(LAYERS[0], own[LAYERS[0]])
     for key in {**actor, **critic}:
         of_actor, of_critic = (model.get(key, own.get(key)) for model in (actor, critic))
-        if of_actor != of_critic:
+        if of_actor != of_critic and (of_actor or of_critic):  # None and [] are both no layers
             raise ConfigError(
                 f"{key}={of_actor!r} of the actor (policy_model) and {of_critic!r} of the critics (Q_model); here both "
                 "have the same layers: give both the same"

@@ -1,36 +1,56 @@
-"""RLlib's trainers: its constructor and result names over `Algorithm`."""
+"""RLlib's trainers: its constructor, methods and result names over `Algorithm`."""
 
 from __future__ import annotations
 
 import inspect
-import math
 import sys
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any, ClassVar
 
+import torch
+
+from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import is_path
+from lightning_rl.data.datamodule import EpisodeWindow
+from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
+from lightning_rl.rllib.default_configs import applicable_defaults, classic_view, option_of
+from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
+from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
-from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
+from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, PlanWorkers
+from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
 from lightning_rl.rllib.torch_policy import TorchPolicy
+from lightning_rl.rllib.trainable import Trainable, find_checkpoint
+from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.runs import algorithm
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer", "defaults_of", "torch_policy"]
 
+LEAST_SECONDS = ("min_time_s_per_reporting", "min_time_s_per_iteration", "min_iter_time_s")
+LEAST_STEPS = ("min_sample_timesteps_per_reporting", "min_sample_timesteps_per_iteration", "timesteps_per_iteration")
 
-class Trainer(algorithm.Algorithm):
-    """`Algorithm` with RLlib's constructor and result names.
+
+class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """`Algorithm` with RLlib's constructor, methods and result names.
 
     Args:
         config: RLlib's keys.
         env: as `config["env"]`; both orders of the two arguments are taken.
+        logger_creator, storage: as `Trainable`.
+
+    Attributes:
+        config: RLlib's keys, those of the constructor over the defaults.
+        raw_user_config: RLlib's keys of the constructor.
+        run_config: what they are here.
 
     Raises:
         ConfigError: a key or value that means nothing here.
@@ -40,43 +60,362 @@ class Trainer(algorithm.Algorithm):
     default_config: ClassVar[Mapping[str, Any]] = {}
     execution_plan: ClassVar[Any] = None
     validate_config: ClassVar[Any] = None
+    validate_env: ClassVar[Any] = None
+    before_init: ClassVar[Any] = None
+    after_init: ClassVar[Any] = None
+    before_evaluate_fn: ClassVar[Any] = None
 
-    def __init__(self, config: Any = None, env: Any = None) -> None:
+    def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, storage: Any = None) -> None:
         if not isinstance(config, Mapping | None) or isinstance(env, Mapping):
             config, env = env, config
-        given = {**self.default_config, **(config or {})}
-        env, limit = current_env(given.get("env") if env is None else env)
-        asked = set(config or {}) - set(self.default_config)
+        given = dict(config or {}) if env is None else {**(config or {}), "env": env}
+        super().__init__(given, logger_creator, storage)
+
+    # -- of a Trainable -----------------------------------------------------------------------------------------------
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build policy, data and Lightning's Trainer from RLlib's keys.
+
+        Raises:
+            ConfigError: a key or value that means nothing here.
+        """
+        self.raw_user_config = config
+        given = self.merge_trainer_configs(self.default_config, config)
+        env, limit = current_env(given.get("env"))
+        env, several = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
+        if several:
+            given["multiagent"] = several
         if self.validate_config is not None:
             call_with_accepted_args(type(self).validate_config, given)
         policy = self.get_default_policy_class(given)
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
         policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
-        self.evaluation_interval = given.get("evaluation_interval")
-        own = keywords_of(policy).get("config") if isinstance(policy, type) else None
+        if self.before_init is not None:
+            type(self).before_init(self)
         defaults = defaults_of(policy)
+        option = option_of(policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]))
+        if (source := given.pop("defaults", None)) == "rllib":
+            given = merge_configs(applicable_defaults(option, defaults), given)
+        elif source is not None:
+            raise ConfigError(f"config key 'defaults'={source!r}; expected 'rllib', or leave it out for this package's")
+        classic = self._translated({**given, "env": env}, policy, defaults)
+        if limit is not None:
+            classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
+        if self._logger is not None:
+            classic["run_dir"] = str(self.logdir)
+        self.config = given
+        self._smoothing = given.get("metrics_smoothing_episodes") or 100
+        self._least_seconds = max((given.get(key) or 0 for key in LEAST_SECONDS), default=0)
+        self._least_steps = 0 if self._planned else max((given.get(key) or 0 for key in LEAST_STEPS), default=0)
+        choices = ["experiment=none", *self._plan_choices(classic, given, defaults)]
+        classic["exploration"] = dict(classic.get("exploration") or {})
+        if strategy := classic["exploration"].pop("type", None):
+            choices.append(f"exploration.type={strategy}")
+        algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
+        check_policy_spaces(several, getattr(self.policy, "policies", {}))
+        self.config = merge_configs(classic_view(option, self.run_config), self.config)
+        if self._logdir is None:
+            self._logdir = self.run_config["run_dir"]
+        if self.validate_env is not None:
+            context = EnvContext(given.get("env_config") or {})
+            env = self.env_creator(context)
+            call_with_accepted_args(type(self).validate_env, env, context)
+            env.close()
+        if self.after_init is not None:
+            type(self).after_init(self)
+
+    def step(self) -> dict[str, Any]:
+        """One result of training; every `evaluation_interval` with one of an evaluation.
+
+        It takes one iteration, or as many as `timesteps_per_iteration` and `min_iter_time_s` ask for.
+        """
+        since = {"env_steps": self.policy.env_steps, "episodes": self.datamodule.episode_window.episodes_total}
+        began = time.perf_counter()
+        while True:
+            metrics = algorithm.Algorithm.train(self)
+            enough = self.policy.env_steps - since["env_steps"] >= self._least_steps
+            if enough and time.perf_counter() - began >= self._least_seconds:
+                break
+        del metrics["training_iteration"]  # how many there were; `Trainable` counts results
+        result = training_result(self, metrics, since)
+        if (every := self.config.get("evaluation_interval")) and (self.iteration + 1) % every == 0:
+            result |= self.evaluate()
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str | Path) -> Any:
+        """Write `checkpoint_dir`/checkpoint-1, say; returns its path."""
+        path = algorithm.Algorithm.save(self, Path(checkpoint_dir) / f"checkpoint-{self.iteration}")
+        return str(path) if self._storage is None else None  # Tune takes the directory
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Go on from what `save` wrote, with the environments, the plan and all other keys of this trainer's config.
+
+        Args:
+            checkpoint: the file, or a directory that holds it.
+
+        Raises:
+            CheckpointError: the file is missing or damaged, or its policy is not that of this config.
+        """
+        path = find_checkpoint(checkpoint)
+        read_checkpoint(path)  # before this trainer ends
+        self.cleanup()
+        self._build(self.run_config, path)
+        self._resume_from = path
+        self._fit(iterations=0)
+
+    def cleanup(self) -> None:
+        """Close environments and worker processes."""
+        algorithm.Algorithm.stop(self)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Become a trainer of another config, with new weights."""
+        self.cleanup()
+        self.setup(dict(new_config))
+        return True
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> Any:
+        """As `Trainable`, with the defaults of this class."""
+        return super().default_resource_request(cls.merge_trainer_configs(cls.default_config, config))
+
+    # -- of a Trainer -------------------------------------------------------------------------------------------------
+    @property
+    def run_config(self) -> dict[str, Any]:
+        """The whole configuration, by this package's keys."""
+        return self._config
+
+    @property
+    def workers(self) -> PlanWorkers:
+        """The workers that sample for training; its `local_worker` has the policy that learns."""
+        if self.datamodule.workers is None:
+            self._fit(iterations=0)
+        return PlanWorkers(self.datamodule.workers, self.policy, self.datamodule)
+
+    @property
+    def evaluation_workers(self) -> Any:
+        """The workers that play evaluations."""
+        if self.datamodule.evaluation_workers is None:
+            self._fit(iterations=0)
+        return self.datamodule.evaluation_workers
+
+    @property
+    def env_creator(self) -> Any:
+        """Makes an environment, with its wrappers, of an `EnvContext`."""
+        return self.datamodule.env.make_single
+
+    @property
+    def callbacks(self) -> Any:
+        """The callbacks of the config, or `None`."""
+        held: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
+        return next((each for each in held if isinstance(each, RLCallback)), None)
+
+    def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
+        """The policy, a name or a class, that such a config trains."""
+        return type(self).default_policy
+
+    def evaluate(self) -> dict[str, Any]:  # type: ignore[override]
+        """Play `evaluation_num_episodes` episodes: {"evaluation": {"episode_reward_mean": …}}."""
+        if self.before_evaluate_fn is not None:
+            type(self).before_evaluate_fn(self)
+        return evaluation_result(self._state, algorithm.Algorithm.evaluate(self))
+
+    def compute_single_action(  # type: ignore[override]
+        self,
+        observation: Any = None,
+        state: Any = None,
+        *,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+        info: Any = None,
+        input_dict: Mapping[str, Any] | None = None,
+        policy_id: str | None = None,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+        timestep: int | None = None,
+        episode: Any = None,
+        action_mask: Any = None,
+        obs: Any = None,
+    ) -> Any:
+        """The action for one observation, ready for `env.step`.
+
+        Args:
+            observation: as the environment gave it; also by the name `obs`.
+            state: of a recurrent policy, as the last call returned it, or `[]`.
+            prev_action, prev_reward: of the step before, for models that read them.
+            info: the environment's; its "action_mask" is taken.
+            input_dict: "obs", "prev_actions", "prev_rewards" and "state_in_0" … in the place of these arguments.
+            policy_id: `None`: the only policy.
+            full_fetch: return the tuple below.
+            explore: sample the action; `None`: the config's `explore`.
+            timestep, episode: not read; exploration follows the policy's env steps.
+            action_mask: the allowed actions.
+
+        Returns:
+            The action; with `full_fetch` or a `state` the tuple (action, next state, extra columns).
+        """
+        row = dict(input_dict or {})
+        observation = row.get("obs", obs if observation is None else observation)
+        state = [row[key] for key in sorted(row) if key.startswith("state_in_")] or state
+        if action_mask is None and isinstance(info, Mapping):
+            action_mask = info.get("action_mask")
+        return self.get_policy(policy_id).compute_single_action(
+            observation,
+            None if state is None else [torch.as_tensor(part) for part in state],
+            prev_action=row.get("prev_actions", prev_action),
+            prev_reward=row.get("prev_rewards", prev_reward),
+            explore=self.config.get("explore", True) if explore is None else explore,
+            action_mask=action_mask,
+            full_fetch=full_fetch or state is not None,
+        )
+
+    compute_action = compute_single_action
+
+    def compute_actions(
+        self,
+        observations: Mapping[Any, Any],
+        state: Mapping[Any, Any] | None = None,
+        *,
+        prev_action: Mapping[Any, Any] | None = None,
+        prev_reward: Mapping[Any, Any] | None = None,
+        info: Mapping[Any, Any] | None = None,
+        policy_id: str | None = None,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+    ) -> Any:
+        """The actions for the observations of several agents or environments of one policy.
+
+        Args:
+            observations, state, prev_action, prev_reward, info: by agent, each as `compute_single_action`.
+            policy_id, full_fetch, explore: as `compute_single_action`.
+
+        Returns:
+            Actions by agent; with `full_fetch` or a `state` the tuple of actions, next states and extra columns.
+        """
+        whole = full_fetch or state is not None
+        found = {
+            agent: self.compute_single_action(
+                value,
+                None if state is None else state.get(agent, []),
+                prev_action=(prev_action or {}).get(agent),
+                prev_reward=(prev_reward or {}).get(agent),
+                info=(info or {}).get(agent),
+                policy_id=policy_id,
+                full_fetch=whole,
+                explore=explore,
+            )
+            for agent, value in observations.items()
+        }
+        if not whole:
+            return found
+        return tuple({agent: parts[index] for agent, parts in found.items()} for index in range(3))
+
+    def export_policy_model(
+        self, export_dir: str | Path, policy_id: str | None = None, onnx: int | None = None
+    ) -> dict[str, Any]:
+        """Write the policy for use without this package: TorchScript, or ONNX if `onnx` is any number.
+
+        Returns:
+            As `Policy.export_model`.
+        """
+        policy = self.get_policy(policy_id)
+        return policy.export_model(export_dir, format="torchscript" if onnx is None else "onnx")
+
+    def import_policy_model_from_h5(self, import_file: str, policy_id: str | None = None) -> None:
+        """Refused: there is no Keras model whose weights such a file could hold.
+
+        Raises:
+            ConfigError: says what to use.
+        """
+        raise ConfigError(
+            f"{import_file}: weights of a Keras model do not fit a torch module; use set_weights, or restore of a file "
+            "that save wrote"
+        )
+
+    @classmethod
+    def get_default_config(cls) -> dict[str, Any]:
+        """RLlib's keys with the values that a trainer of this class has without a config."""
+        defaults = {} if cls.default_policy is None else classic_keys(defaults_of(cls.default_policy))
+        return {**defaults, **cls.default_config}
+
+    @classmethod
+    def merge_trainer_configs(cls, config1: Mapping[str, Any], config2: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys of `config2` over those of `config1`; see `merge_configs`."""
+        return merge_configs(config1, config2)
+
+    @classmethod
+    def _validate_config(cls, config: Mapping[str, Any], trainer_obj_or_none: Any = None) -> None:
+        """Check a config without building anything.
+
+        Raises:
+            ConfigError: a key or value that means nothing here.
+        """
+        given = cls.merge_trainer_configs(cls.default_config, config)
+        policy = cls.default_policy if trainer_obj_or_none is None else trainer_obj_or_none.policy.__class__
+        policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
+        translate_keys(given, defaults_of(policy), {}, defaults_of=defaults_of, own_class=policy)
+
+    def _make_workers(
+        self,
+        *,
+        env_creator: Any = None,
+        validate_env: Any = None,
+        policy_class: Any = None,
+        config: Mapping[str, Any] | None = None,
+        num_workers: int = 0,
+    ) -> Any:
+        """Another set of workers: of this trainer's policy, or of a new one.
+
+        Args:
+            env_creator: of their environments; `None`: this trainer's.
+            validate_env: called with an environment.
+            policy_class: built from the environment's spaces; `None`: this trainer's policy acts.
+            config: num_envs_per_worker, rollout_fragment_length, batch_mode.
+            num_workers: Ray processes; 0: one worker in this one.
+        """
+        env = self.datamodule.env if env_creator is None else EnvCreator.from_spec(env_creator)
+        if validate_env is not None:
+            made = env.make_single()
+            call_with_accepted_args(validate_env, made, EnvContext(env.kwargs))
+            made.close()
+        policy = self.policy if policy_class is None else policy_class(*env.spaces())
+        names = {"num_envs_per_worker": "num_envs", "rollout_fragment_length": "fragment_length", "batch_mode": None}
+        given = {key: config[key] for key in names if config and key in config}
+        return make_worker_set(
+            env,
+            policy,
+            num_workers=num_workers,
+            worker_indices=range(max(1, num_workers)),
+            logical_workers=max(1, num_workers),
+            seed=self.run_config["seed"],
+            **{names[key] or key: value for key, value in given.items()},
+        )
+
+    def _sync_weights_to_workers(self, *, worker_set: Any = None, workers: Any = None) -> None:
+        """Let a worker set, or workers, act with the weights of the policy that learns."""
+        if worker_set is not None:
+            worker_set.sync_weights(self.policy)
+        for worker in workers or ():
+            worker.set_weights(self.get_weights(), self.policy.env_steps)
+
+    # -- translation --------------------------------------------------------------------------------------------------
+    def _translated(self, given: Mapping[str, Any], policy: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """RLlib's keys as nested keys of this package."""
+        own = keywords_of(policy).get("config") if isinstance(policy, type) else None
+        keys_of_policy = getattr(own, "default", None)
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
+        asked = set(self.raw_user_config) - set(self.default_config)
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
         kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
-        classic = translate_keys(
-            {**kept, "env": env},
+        return translate_keys(
+            kept,
             defaults,
-            getattr(own, "default", None) or {},
+            keys_of_policy if isinstance(keys_of_policy, Mapping) else {},
             joins_fragments=plan is not None,
             has_buffers=self._planned,
             defaults_of=defaults_of,
             own_class=policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]),
         )
-        if limit is not None:
-            classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
-        choices = ["experiment=none", *self._plan_choices(classic, given, defaults)]
-        classic["exploration"] = dict(classic.get("exploration") or {})
-        if strategy := classic["exploration"].pop("type", None):
-            choices.append(f"exploration.type={strategy}")
-        super().__init__(policy, env, overrides=choices, config=classic)
-        check_policy_spaces(given.get("multiagent") or {}, getattr(self.policy, "policies", {}))
 
     def _plan_choices(
         self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -101,47 +440,11 @@ class Trainer(algorithm.Algorithm):
         waits = "random_timesteps" in defaults["exploration"]
         return ["data=on_policy", *([f"exploration.random_timesteps={starts or 0}"] if waits else [])]
 
-    def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
-        """The policy, a name or a class, that such a config trains."""
-        return type(self).default_policy
-
-    def train(self) -> dict[str, Any]:
-        """One iteration; every `evaluation_interval` with an evaluation."""
-        result = super().train()
-        if self.evaluation_interval and result["training_iteration"] % self.evaluation_interval == 0:
-            result["evaluation"] = self.evaluate()
-        window = self.datamodule.episode_window
-        by_policy = {name: own for name, own in window.by_policy.items() if own}
-        return {
-            **result,
-            "timesteps_total": result["env_steps"],
-            "episodes_total": int(result["rollout/episodes"]),
-            "episode_reward_mean": result.get("rollout/ep_rew_mean", math.nan),
-            "episode_reward_min": min(window.returns, default=math.nan),
-            "episode_reward_max": max(window.returns, default=math.nan),
-            "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
-            "policy_reward_min": {name: min(own) for name, own in by_policy.items()},
-            "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
-            "episode_len_mean": result.get("rollout/ep_len_mean", math.nan),
-            "time_total_s": result["time/total_s"],
-            "info": {"learner": metrics_by_policy(self.policy, result, "train/")},
-        }
-
-    def _counters(self) -> dict[str, int]:
-        done = {"training_iteration": self.trainer.current_epoch} if self._planned else {}
-        return {**super()._counters(), **done}
-
-    def restore(self, path: str | Path) -> None:  # type: ignore[override]
-        """Go on from what `save` wrote, with the environments, the plan and all other keys of this trainer's config.
-
-        Raises:
-            CheckpointError: the file is missing or damaged, or its policy is not that of this config.
-        """
-        read_checkpoint(path)  # before this trainer ends
-        self.stop()
-        self._build(self.config, Path(path))
-        self._resume_from = Path(path)
-        self._fit(iterations=0)
+    def _build(self, config: dict[str, Any], ckpt_path: Path | None = None, signed: bool = True) -> None:
+        super()._build(config, ckpt_path, signed)
+        self._state = ClassicState(self)
+        self.trainer.callbacks.append(self._state)  # type: ignore[attr-defined]
+        self.datamodule.episode_window = EpisodeWindow(self._smoothing)
 
     @classmethod
     def with_updates(cls, name: str | None = None, **changes: Any) -> type[Trainer]:
@@ -150,13 +453,16 @@ class Trainer(algorithm.Algorithm):
         Args:
             name: of the class.
             changes: `default_policy` (a name or class), `get_policy_class(config)` (or `None` for the default),
-                `default_config` (RLlib's keys), `validate_config(config)` (raises), `execution_plan`: a generator
-                `plan(workers, policy)` of batches, or RLlib's `plan(workers, config)`.
+                `default_config` (RLlib's keys), `validate_config(config)` (raises), `validate_env(env, context)`
+                (raises), `before_init(trainer)`, `after_init(trainer)`, `before_evaluate_fn(trainer)`, `mixins`
+                (classes, whose methods come first), `execution_plan`: a generator `plan(workers, policy)` of batches,
+                or RLlib's `plan(workers, config)`.
         """
         unknown = [key for key in changes if key not in UPDATES]
         if unknown:
             raise ConfigError(f"no {unknown[0]!r} here.{did_you_mean(unknown[0], UPDATES)} Known: {', '.join(UPDATES)}")
         namespace = dict(changes)
+        bases = (*(namespace.pop("mixins", None) or ()), cls)
         if namespace.get("default_config", {}) is None:
             namespace["default_config"] = {}
         if "get_policy_class" in namespace:
@@ -165,10 +471,11 @@ class Trainer(algorithm.Algorithm):
                 Trainer.get_default_policy_class if choose is None else lambda self, config: choose(config) or fallback
             )
         namespace["__module__"] = sys._getframe(1).f_globals["__name__"]
-        return type(name or cls.__name__, (cls,), namespace)
+        return type(name or cls.__name__, bases, namespace)
 
 
-UPDATES = ("default_policy", "get_policy_class", "default_config", "validate_config", "execution_plan")
+UPDATES = ("default_policy", "get_policy_class", "default_config", "validate_config", "validate_env", "execution_plan")
+UPDATES += ("before_init", "after_init", "before_evaluate_fn", "mixins")
 
 
 def build_trainer(name: str, **changes: Any) -> type[Trainer]:

@@ -18,7 +18,7 @@ def trainer(name: str = "PPO", plan: Any = None, env: Any = None, **keys: Any) -
 
 def config(name: str, **keys: Any) -> dict[str, Any]:
     """The configuration that a classic trainer makes of these keys."""
-    return trainer(name, **keys).config
+    return trainer(name, **keys).run_config
 
 
 def value_at(config: Any, path: str) -> Any:

@@ -76,7 +76,7 @@ def test_a_plan_with_an_on_policy_algorithm_learns_from_joined_batches() -> None
         return rllib.StandardMetricsReporting(learn.for_each(rllib.TrainOneStep(workers)), workers, config)
 
     made = trainer(plan=plan, train_batch_size=60, sgd_minibatch_size=30, num_sgd_iter=1, **SMALL)
-    assert made.config["workers"]["fragment_length"] == 16 and made.policy.minibatches == 2
+    assert made.run_config["workers"]["fragment_length"] == 16 and made.policy.minibatches == 2
     result = made.train()
     assert result["env_steps"] >= 60 and math.isfinite(result["info"]["learner"]["default_policy"]["policy_loss"])
     made.stop()

@@ -440,7 +440,7 @@ def test_document_3_a_custom_action_distribution_is_registered_and_used() -> Non
     assert 0 < result["train/entropy"] <= 0.6932
     assert abs(result["train/first_kl"]) < 1e-6  # the recorded log-probability is that of what was sampled
     with pytest.raises(rllib.ConfigError, match=r"deterministic_sample\(\).*explore=False"):
-        trainer.compute_single_action(np.zeros(4, np.float32))
+        trainer.compute_single_action(np.zeros(4, np.float32), explore=False)
     trainer.stop()
 
 

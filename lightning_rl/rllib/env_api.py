@@ -1,0 +1,257 @@
+"""Environments as RLlib 1.x had them, made to Gymnasium's: `reset() -> obs`, `step() -> (obs, reward, done, info)`."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env
+from lightning_rl.errors import EnvError
+from lightning_rl.schema.signatures import call_with_accepted_args
+
+__all__ = ["ClassicEnv", "ClassicMultiAgentEnv", "current_api", "gymnasium_space", "make_current", "map_number"]
+
+TIME_LIMIT = "TimeLimit.truncated"  # of an info: `done` is a time limit
+STEPS = 20  # of random play, in which agents that come late are found
+
+
+def current_api(
+    env: Any, env_config: Mapping[str, Any], multiagent: Mapping[str, Any]
+) -> tuple[Any, Mapping[str, Any]]:
+    """The environment of a config, with Gymnasium's API if it has that of RLlib 1.x.
+
+    Args:
+        env: the value of the key `env`; ids of Gymnasium stay as they are.
+        env_config: that of the config.
+        multiagent: that of the config; its policies may hold the spaces of agents.
+
+    Returns:
+        `env`, or a function that makes and adapts its environments; and `multiagent`, in which a `policy_mapping_fn` of
+        agents that are numbers goes on getting numbers.
+    """
+    creator = find_registered_env(env) or env
+    if creator is None or isinstance(creator, str):
+        return env, multiagent
+    context = EnvContext(env_config)
+    found: Any = creator
+    if not isinstance(creator, type) or not hasattr(creator, "reset"):
+        made = call_creator(creator, context, {})
+        found = type(made)
+        made.close()
+    if not _is_classic(found):
+        return env, multiagent
+    warnings.warn(
+        f"environment {found.__name__} has the API of Gym before 0.26 and RLlib 1.x: it is adapted. Its reset takes no "
+        "seed, so runs repeat only as far as it draws from what `seed()` sets; write reset(*, seed, options) -> (obs, "
+        "info) and step(action) -> (obs, reward, terminated, truncated, info)",
+        stacklevel=4,
+    )
+    policies, mapping = multiagent.get("policies") or {}, multiagent.get("policy_mapping_fn")
+    adapted = partial(make_current, creator=creator, policies=policies, mapping=mapping)
+    agents = getattr(adapted(context), "possible_agents", ())
+    if mapping is not None and any(isinstance(agent, int | np.integer) for agent in agents):
+        multiagent = {**multiagent, "policy_mapping_fn": partial(map_number, fn=mapping)}
+    return adapted, multiagent
+
+
+def map_number(agent_id: str, episode: Any = None, worker: Any = None, *, fn: Callable[..., str]) -> str:
+    """The policy of "agent_3" by a function of 3."""
+    return call_with_accepted_args(fn, int(agent_id.removeprefix("agent_")), episode, worker)
+
+
+def make_current(context: EnvContext, *, creator: Callable[..., Any], policies: Any, mapping: Any) -> Any:
+    """Make an environment of RLlib 1.x, with Gymnasium's API."""
+    env = call_creator(creator, context, {})
+    several = any(parent.__name__ == "MultiAgentEnv" for parent in type(env).__mro__)
+    return ClassicMultiAgentEnv(env, policies, mapping) if several else ClassicEnv(env)
+
+
+def _is_classic(env_class: type) -> bool:
+    """Whether `reset` takes no seed, as before Gym 0.26."""
+    reset = getattr(env_class, "reset", None)
+    if reset is None or reset in (gym.Env.reset, MultiAgentEnv.reset) or issubclass(env_class, gym.Wrapper):
+        return False
+    parameters = inspect.signature(reset).parameters.values()
+    return not any(each.name == "seed" or each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+class ClassicEnv(gym.Env[Any, Any]):
+    """An environment with one agent: `reset() -> obs`, `step(action) -> (obs, reward, done, info)`.
+
+    Where the info of a step says so ("TimeLimit.truncated"), `done` is a truncation.
+
+    Args:
+        env: the environment, with spaces of Gymnasium or of Gym.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space = gymnasium_space(env.observation_space)
+        self.action_space = gymnasium_space(env.action_space)
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; the seed goes to the environment's method `seed`, if it has one."""
+        super().reset(seed=seed)
+        _seed(self.env, seed)
+        obs, info = _with_info(self.env.reset(), isinstance(self.observation_space, spaces.Tuple))
+        return self._to_space(obs), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        obs, reward, *ended, info = self.env.step(action)
+        done, truncated = ended if len(ended) == 2 else (ended[0], bool(info.get(TIME_LIMIT, False)))
+        terminated = bool(done) and not (len(ended) == 1 and truncated)
+        return self._to_space(obs), reward, terminated, bool(truncated), info
+
+    def render(self) -> Any:
+        """A frame, if the environment draws some."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def _to_space(self, obs: Any) -> Any:
+        """The observation as an array of the space's dtype, which environments of that time often left to RLlib."""
+        space = self.observation_space
+        return np.asarray(obs, space.dtype) if isinstance(space, spaces.Box) else obs
+
+
+class ClassicMultiAgentEnv(MultiAgentEnv):
+    """An environment with several agents: `reset() -> obs`, `step(actions) -> (obs, rewards, dones, infos)`.
+
+    Args:
+        env: the environment. Agents that it does not name are those that its first steps show; spaces that it does not
+            give are those of the agents' policies.
+        policies: id → (class, observation space, action space, config).
+        mapping: agent → id of its policy.
+
+    Raises:
+        EnvError: neither the environment nor the policies give an agent's spaces.
+    """
+
+    def __init__(self, env: Any, policies: Mapping[str, Any], mapping: Any) -> None:
+        self.env, self.metadata = env, dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+        given = [getattr(env, name, None) for name in ("possible_agents", "_agent_ids", "agents")]
+        named = next((agents for agents in given if agents and not isinstance(agents, int)), None)
+        self.possible_agents = sorted(named, key=str) if named else self._agents_seen(policies, mapping)
+        self.observation_spaces, self.action_spaces = (
+            {agent: self._space(index, agent, policies, mapping) for agent in self.possible_agents} for index in (1, 2)
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode."""
+        _seed(self.env, seed)
+        obs, infos = _with_info(self.env.reset(), False)
+        return self._to_spaces(obs), infos
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:  # type: ignore[override]
+        """Step the environment; `dones` are terminations, unless an agent's info says "TimeLimit.truncated"."""
+        obs, rewards, *ended, infos = self.env.step(actions)
+        if len(ended) == 2:
+            return self._to_spaces(obs), rewards, *ended, infos
+        cut = {agent: bool(infos.get(agent, {}).get(TIME_LIMIT, False)) for agent in ended[0]}
+        cut[ALL] = bool(ended[0].get(ALL)) and any(cut.values())
+        terminated = {agent: bool(done) and not cut[agent] for agent, done in ended[0].items()}
+        return (
+            self._to_spaces(obs),
+            rewards,
+            terminated,
+            {agent: cut[agent] and ended[0][agent] for agent in cut},
+            infos,
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+    def _to_spaces(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            agent: np.asarray(value, space.dtype)
+            if isinstance(space := self.observation_spaces[agent], spaces.Box)
+            else value
+            for agent, value in obs.items()
+        }
+
+    def _agents_seen(self, policies: Mapping[str, Any], mapping: Any) -> list[Any]:
+        """The agents that act in some random steps."""
+        obs, _ = _with_info(self.env.reset(), False)
+        seen = dict.fromkeys(obs)
+        for _ in range(STEPS):
+            result = self.env.step({agent: self._space(2, agent, policies, mapping).sample() for agent in obs})
+            obs = result[0]
+            seen |= dict.fromkeys(obs)
+            if result[2].get(ALL):
+                break
+        return sorted(seen, key=str)
+
+    def _space(self, index: int, agent: Any, policies: Mapping[str, Any], mapping: Any) -> gym.Space[Any]:
+        name = ("observation_space", "action_space")[index - 1]
+        by_agent = getattr(self.env, f"{name}s", None)
+        found = by_agent.get(agent) if isinstance(by_agent, Mapping) else getattr(self.env, name, None)
+        parts = getattr(found, "spaces", None)
+        if isinstance(parts, Mapping) and agent in parts:
+            found = parts[agent]
+        if found is None and mapping is not None:
+            spec = policies.get(call_with_accepted_args(mapping, agent, None, None))
+            found = spec[index] if isinstance(spec, tuple) else getattr(spec, name, None)
+        if found is None:
+            raise EnvError(
+                f"environment {type(self.env).__name__} has no {name} of agent {agent!r}, and no policy gives it one: "
+                f"set the attribute {name}, or multiagent.policies={{id: (None, observation space, action space, config)}}"
+            )
+        return gymnasium_space(found)
+
+
+def gymnasium_space(space: Any) -> gym.Space[Any]:
+    """A space of Gym as one of Gymnasium, which may be one already.
+
+    Raises:
+        EnvError: there is none of that name.
+    """
+    if isinstance(space, gym.Space):
+        return space
+    kind = type(space).__name__
+    if kind == "Box":
+        return spaces.Box(space.low, space.high, dtype=space.dtype)
+    if kind == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(space.nvec)
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(space.n)
+    if kind == "Tuple":
+        return spaces.Tuple([gymnasium_space(part) for part in space.spaces])
+    if kind == "Dict":
+        return spaces.Dict({name: gymnasium_space(part) for name, part in space.spaces.items()})
+    raise EnvError(f"{space!r} is no space of Gymnasium, nor a Gym space that it has: {kind}")
+
+
+def _seed(env: Any, seed: int | None) -> None:
+    own = getattr(env, "seed", None)
+    if seed is not None and callable(own):
+        own(seed)
+
+
+def _with_info(result: Any, obs_is_tuple: bool) -> tuple[Any, dict[str, Any]]:
+    """What `reset` returned as (observation, info)."""
+    pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+    return result if pair and not obs_is_tuple else (result, {})

@@ -1,0 +1,139 @@
+"""Results of RLlib's trainers, by the names that they have there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from lightning_rl.rllib.plans import metrics_by_policy
+
+__all__ = ["ClassicState", "evaluation_result", "training_result"]
+
+# A metric of learning → its names in the results of RLlib's algorithms.
+LEARNER_STATS = {
+    "loss": ("total_loss",),
+    "value_loss": ("vf_loss",),
+    "entropy": ("policy_entropy",),
+    "explained_variance": ("vf_explained_var",),
+    "approx_kl": ("kl",),
+    "lr": ("cur_lr",),
+    "kl_coef": ("cur_kl_coeff",),
+    "entropy_coef": ("entropy_coeff",),
+    "grad_norm": ("grad_gnorm",),
+    "mean_q": ("mean_q",),
+}
+
+
+class ClassicState(Callback):
+    """What the results of a Trainer need of Lightning's: the evaluated episodes, and the count of results in files.
+
+    Args:
+        owner: the Trainer.
+
+    Attributes:
+        evaluated: returns and lengths of the last evaluation's episodes.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.evaluated: tuple[list[float], list[int]] = ([], [])
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Keep the episodes."""
+        self.evaluated = batch["episode_returns"].tolist(), batch["episode_lengths"].long().tolist()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of results so far."""
+        return {"iteration": self.owner.iteration}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Count on from there."""
+        self.owner._iteration = int(state_dict["iteration"])
+
+
+def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str, float]) -> dict[str, Any]:
+    """The result of some iterations of training.
+
+    Args:
+        trainer: the Trainer.
+        metrics: the newest values, by this package's names, which the result has, too.
+        since: "env_steps" and "episodes" at the end of the result before.
+    """
+    window = trainer.datamodule.episode_window
+    by_policy = {name: [*own] for name, own in window.by_policy.items() if own}
+    collected, learned = (1000 * metrics.get(f"time/{name}_s", 0.0) for name in ("collect", "learn"))
+    steps, episodes = metrics["env_steps"], window.episodes_total
+    new_steps = steps - since["env_steps"]
+    counts = {"num_steps_sampled": steps, "num_agent_steps_sampled": steps}
+    trained = steps if not trainer.policy.off_policy else metrics["gradient_steps"] * _rows_of_a_step(trainer)
+    counts |= {"num_steps_trained": trained, "num_agent_steps_trained": trained}
+    histograms = {f"policy_{name}_reward": own for name, own in by_policy.items()}
+    return {
+        **metrics,
+        **_episodes(window.returns, window.lengths),
+        "hist_stats": {**_histograms(window.returns, window.lengths), **histograms},
+        "episodes_this_iter": episodes - since["episodes"],
+        "episodes_total": episodes,
+        "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
+        "policy_reward_min": {name: min(own) for name, own in by_policy.items()},
+        "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
+        "custom_metrics": {},
+        "episode_media": {},
+        "off_policy_estimator": {},
+        "timesteps_total": steps,
+        "timesteps_this_iter": new_steps,
+        "agent_timesteps_total": steps,
+        "num_healthy_workers": trainer.run_config["workers"]["num_workers"],
+        "timers": {
+            "sample_time_ms": collected,
+            "learn_time_ms": learned,
+            "sample_throughput": 1000 * new_steps / collected if collected else math.nan,
+            "learn_throughput": 1000 * new_steps / learned if learned else math.nan,
+        },
+        "sampler_perf": {"mean_env_wait_ms": collected / max(1, new_steps)},
+        "perf": {"ram_mb": metrics.get("sys/rss_mb", math.nan)},
+        "time_total_s": metrics["time/total_s"],
+        "info": {"learner": learner_info(trainer.policy, metrics), **counts},
+        **counts,
+    }
+
+
+def evaluation_result(state: ClassicState, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """The result of an evaluation, under the key "evaluation" as there, with this package's names beside RLlib's."""
+    returns, lengths = state.evaluated
+    found = {**_episodes(returns, lengths), "hist_stats": _histograms(returns, lengths)}
+    return {"evaluation": {**metrics, **found, "episodes_this_iter": len(returns), "custom_metrics": {}}}
+
+
+def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Policy id → its metrics of learning by both names, and the same under "learner_stats"."""
+    found = metrics_by_policy(policy, metrics, "train/")
+    named = {
+        policy_id: own | {name: own[key] for key, names in LEARNER_STATS.items() if key in own for name in names}
+        for policy_id, own in found.items()
+    }
+    return {policy_id: {**own, "learner_stats": own} for policy_id, own in named.items()}
+
+
+def _episodes(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:
+    return {
+        "episode_reward_max": max(returns, default=math.nan),
+        "episode_reward_min": min(returns, default=math.nan),
+        "episode_reward_mean": fmean(returns) if returns else math.nan,
+        "episode_len_mean": fmean(lengths) if lengths else math.nan,
+    }
+
+
+def _histograms(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, list[float]]:
+    return {"episode_reward": [*returns], "episode_lengths": [*lengths]}
+
+
+def _rows_of_a_step(trainer: Any) -> int:
+    """How many rows a gradient step of a replay algorithm learns from."""
+    return int(trainer.run_config["data"].get("batch_size", 1))

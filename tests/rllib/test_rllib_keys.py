@@ -1,0 +1,127 @@
+"""Every key of RLlib's default configs is known: as it is, in another unit, fixed with a reason, or without effect."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from lightning_rl.config.groups import group_options
+from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, MODEL_DEFAULTS, own_defaults
+from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, KNOWN, NO_EFFECT, SPECIAL, model_keys, translate_keys
+from lightning_rl.rllib.trainers import defaults_of
+from tests.rllib.classic import config, trainer, value_at
+
+PAIRS = (
+    ("Q_model", "policy_model"),
+    ("actor_hiddens", "critic_hiddens"),
+    ("actor_lr", "critic_lr"),
+    ("actor_hidden_activation", "critic_hidden_activation"),
+)
+pytestmark = pytest.mark.filterwarnings("ignore:.*no counterpart.*")
+
+
+def translated(option: str, **keys: Any) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return translate_keys(keys, defaults_of(option), {})
+
+
+def test_each_algorithm_of_the_table_is_one_of_this_package() -> None:
+    assert set(ALGORITHMS) <= set(group_options("policy"))
+
+
+def test_every_key_of_rllib_has_one_meaning() -> None:
+    """Each is in exactly one table; a fixed key has its reason, and another value than the fixed one is refused."""
+    for keys in (COMMON_CONFIG, *(own for _, own in ALGORITHMS.values())):
+        for key in keys:
+            tables = [name for name, table in enumerate((KEYS, FIXED, NO_EFFECT, SPECIAL)) if key in table]
+            assert len(tables) == 1, key
+    for key, (_, reason) in FIXED.items():
+        assert reason
+        with pytest.raises(ConfigError, match=f"'{key}'"):
+            translated("dqn", **{key: "another"})
+
+
+@pytest.mark.parametrize("option", ALGORITHMS)
+def test_every_default_of_an_algorithm_is_taken_or_refused_with_its_reason(option: str) -> None:
+    """Layers of the actor and of the critic are given together, for both have the same here."""
+    own = own_defaults(option)
+    for key, value in own.items():
+        together = next((pair for pair in PAIRS if key in pair), (key,))
+        if key in FIXED and value not in (FIXED[key][0], DEPRECATED):
+            with pytest.raises(ConfigError, match=f"'{key}'"):
+                translated(option, **{key: value})
+        else:
+            translated(option, **{name: own[name] for name in together})
+
+
+def test_every_key_of_the_common_config_is_taken_with_its_default() -> None:
+    for key, value in COMMON_CONFIG.items():
+        translated("ppo", **{key: value})
+
+
+def test_every_key_of_the_model_is_taken_with_its_default() -> None:
+    known = defaults_of("ppo")["model"]
+    assert set(model_keys(MODEL_DEFAULTS, {}, "CartPole-v1")) <= {*known, "custom_model_config", "custom_action_dist"}
+
+
+@pytest.mark.parametrize("option", [*ALGORITHMS])
+def test_rllib_s_defaults_can_be_asked_for(option: str) -> None:
+    """Together they pass the checks of a run; nothing is built that needs workers in other processes."""
+    if option == "qmix":
+        pytest.skip("it has several agents")
+    name = {"simple_q": "SimpleQ", "recurrent_sac": "RecurrentSAC"}.get(option, option.upper())
+    env = "Pendulum-v1" if option in ("ddpg", "td3", "recurrent_sac") else "CartPole-v1"
+    made = trainer(name, env=env, defaults="rllib", num_workers=0)
+    found = made.run_config
+    made.stop()
+    assert found["policy"].get("gamma", 0.99) == own_defaults(option).get("gamma", 0.99)
+    assert made.config["num_workers"] == 0 and "defaults" not in made.config
+
+
+def test_rllib_s_ppo_is_another_than_this_package_s() -> None:
+    found = config("PPO", defaults="rllib", num_workers=0, lr=3e-4)
+    expected = {"policy.lr": 3e-4, "policy.passes": 30, "policy.clip": 0.3, "policy.kl_coef": 0.2}
+    expected |= {"model.fcnet_hiddens": [256, 256], "model.fcnet_activation": "tanh", "policy.gae_lambda": 1.0}
+    expected |= {"workers.fragment_length": 200, "data.fragments_per_batch": 20, "policy.max_grad_norm": None}
+    expected |= {"policy.minibatches": 31, "evaluation.explore": True, "model.vf_share_layers": False}
+    assert {path: value_at(found, path) for path in expected} == expected
+    with pytest.raises(ConfigError, match="'defaults'='rlib'"):
+        config("PPO", defaults="rlib")
+
+
+def test_keys_of_evaluations_environments_and_workers_reach_their_places() -> None:
+    given = {"env_config": {"max_episode_steps": 90}, "explore": False, "remote_worker_envs": True}
+    section = {"explore": True, "horizon": 30, "env_config": {"max_episode_steps": 50}}
+    found = config("PPO", evaluation_config=section, disable_env_checking=True, vf_share_layers=True, **given)
+    expected = {"workers.explore": False, "workers.vectorization": "async", "env.check": False}
+    expected |= {"evaluation.explore": True, "evaluation.max_episode_steps": 30, "model.vf_share_layers": True}
+    expected |= {"evaluation.env": {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 50}}}
+    assert {path: value_at(found, path) for path in expected} == expected
+
+
+def test_training_without_exploration_takes_the_best_actions() -> None:
+    made = trainer("DQN", explore=False, exploration_config={"type": "Random"}, learning_starts=10**6)
+    workers = made.workers
+    fragments = [workers.sample() for _ in range(30)]
+    best = [int(made.policy.compute_actions(each.obs[0], explore=False)[0][0]) for each in fragments]
+    assert best == [int(each.actions[0, 0]) for each in fragments]
+    made.stop()
+
+
+def test_every_known_key_is_in_one_table() -> None:
+    assert len(KNOWN) == sum(map(len, (KEYS, FIXED, NO_EFFECT, SPECIAL)))
+
+
+def test_a_trainer_s_config_has_rllib_s_keys_with_the_values_of_the_run() -> None:
+    made = trainer("PPO", lr=1e-3, num_envs_per_worker=2, rollout_fragment_length=16)
+    found, run = made.config, made.run_config
+    made.stop()
+    assert set(COMMON_CONFIG) | set(own_defaults("ppo")) <= set(found)
+    assert (found["lr"], found["env"], found["observation_filter"]) == (1e-3, "CartPole-v1", "NoFilter")
+    assert found["clip_param"] == run["policy"]["clip"] and found["num_sgd_iter"] == run["policy"]["passes"]
+    assert found["train_batch_size"] == 32 and found["num_workers"] == 0
+    assert found["model"]["fcnet_hiddens"] == run["model"]["fcnet_hiddens"] and found["model"]["max_seq_len"] == 20

@@ -1,0 +1,235 @@
+"""A Trainer has the methods, members, results and files of RLlib's, and those of Ray Tune's Trainable."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_rl import rllib
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.rllib.merge import merge_configs
+from tests.rllib.classic import trainer
+from tests.training.probes import Probe
+
+SMALL: dict[str, Any] = {"num_envs_per_worker": 2, "rollout_fragment_length": 16, "model": {"fcnet_hiddens": [8]}}
+OBS = np.zeros(4, np.float32)
+
+
+def test_a_batch_has_at_least_train_batch_size_steps() -> None:
+    """Resets are no steps: CartPole's random episodes of 20 steps would leave 3,800 of 4,000 rows."""
+    made = trainer(train_batch_size=4000, num_envs_per_worker=2, num_sgd_iter=1)
+    result = made.train()
+    made.stop()
+    assert 4000 <= result["timesteps_total"] == result["timesteps_this_iter"] <= 4001
+
+
+def test_results_have_the_names_of_rllib() -> None:
+    made = trainer(**SMALL, evaluation_interval=1, evaluation_num_episodes=3, metrics_smoothing_episodes=2)
+    for _ in range(3):
+        result = made.train()
+    made.stop()
+    assert result["training_iteration"] == made.iteration == 3 and result["done"] is False
+    rewards = result["hist_stats"]["episode_reward"]
+    assert len(rewards) == len(result["hist_stats"]["episode_lengths"]) == 2  # the newest two
+    assert result["episode_reward_min"] == min(rewards) and result["episode_reward_max"] == max(rewards)
+    assert result["episode_reward_mean"] == np.mean(rewards) == result["episode_len_mean"]
+    assert result["episodes_total"] >= result["episodes_this_iter"] >= 0
+    assert result["info"]["num_steps_sampled"] == result["num_steps_trained"] == result["timesteps_total"] <= 96
+    learned = result["info"]["learner"]["default_policy"]
+    assert learned["learner_stats"]["vf_loss"] == learned["value_loss"] and math.isfinite(learned["total_loss"])
+    played = result["evaluation"]
+    assert played["episode_reward_mean"] == np.mean(played["hist_stats"]["episode_reward"]) > 5
+    assert played["episodes_this_iter"] == 3 and played["episode_reward_min"] <= played["episode_reward_max"]
+    assert result["timers"]["sample_time_ms"] > 0 and result["time_this_iter_s"] > 0
+    assert result["config"]["rollout_fragment_length"] == 16 and result["config"]["env"] == "CartPole-v1"
+
+
+def test_an_iteration_lasts_as_many_steps_as_the_config_asks_for() -> None:
+    made = trainer(**SMALL, timesteps_per_iteration=100)
+    first, second = made.train(), made.train()
+    made.stop()
+    assert second["training_iteration"] == 2 and second["iterations_since_restore"] == 2
+    assert 100 <= first["timesteps_total"] < 132 and second["timesteps_this_iter"] >= 100
+
+
+def test_a_checkpoint_is_a_directory_and_counts_go_on_from_it(tmp_path: Path) -> None:
+    made = trainer(**SMALL, timesteps_per_iteration=40)
+    made.train()
+    path = made.save(tmp_path)
+    assert path == str(tmp_path / "checkpoint_000001" / "checkpoint-1") and Path(path).is_file()
+    for place in (path, Path(path).parent, tmp_path):
+        other = trainer(**SMALL, timesteps_per_iteration=40)
+        other.restore(place)
+        assert other.iteration == other.training_iteration == 1
+        result = other.train()
+        other.stop()
+        assert result["training_iteration"] == 2 and result["iterations_since_restore"] == 1
+        assert result["timesteps_total"] > 40
+    inside = Path(made.save())
+    assert inside == Path(made.logdir) / "checkpoint_000001" / "checkpoint-1" and inside.is_file()
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        made.restore(tmp_path / "elsewhere")
+    made.stop()
+
+
+class Paying(Probe):
+    """A reward of `pay(t)` a step."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.pay, self.length = config["pay"], 4
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, self.pay(1), *rest
+
+
+def test_restore_keeps_the_environment_of_the_trainer_that_restores() -> None:
+    """Its env_config holds a function, which no file can."""
+    keys = {**SMALL, "env_config": {"pay": lambda _: 100.0}}
+    first = trainer(env=Paying, **keys)
+    first.train()
+    path = first.save()
+    first.stop()
+    other = trainer(env=Paying, **{**keys, "env_config": {"pay": lambda _: 7.0}})
+    other.restore(path)
+    for _ in range(60):  # until the window holds this trainer's episodes only
+        result = other.train()
+    other.stop()
+    assert result["episode_reward_mean"] == 28.0
+
+
+def test_a_subclass_may_define_the_methods_of_a_trainable(tmp_path: Path) -> None:
+    class Mine(rllib.__getattr__("PGTrainer")):
+        def setup(self, config: dict[str, Any]) -> None:
+            super().setup({**config, "lr": 0.01})
+            self.calls = ["setup"]
+
+        def step(self) -> dict[str, Any]:
+            self.calls.append("step")
+            return {**super().step(), "should_checkpoint": len(self.calls) == 3}
+
+        def save_checkpoint(self, checkpoint_dir: Any) -> Any:
+            self.calls.append("save_checkpoint")
+            return super().save_checkpoint(checkpoint_dir)
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            self.calls.append("load_checkpoint")
+            super().load_checkpoint(checkpoint)
+
+        def cleanup(self) -> None:
+            self.calls.append("cleanup")
+            super().cleanup()
+
+    made = Mine(config={"env": "CartPole-v1", "num_envs_per_worker": 2})
+    assert made.config["lr"] == 0.01
+    assert len(made.train_buffered(buffer_time_s=60.0)) == 2  # the second asks for a checkpoint
+    assert len(made.train_buffered(buffer_time_s=60.0, max_buffer_length=1)) == 1
+    made.restore(made.save(tmp_path))
+    made.stop()
+    expected = ["setup", "step", "step", "step", "save_checkpoint", "load_checkpoint", "cleanup", "cleanup"]
+    assert made.calls == expected
+
+
+def test_actions_weights_and_policies_are_reached_as_in_rllib(tmp_path: Path) -> None:
+    made = trainer(**SMALL, seed=3)
+    sampled = {made.compute_action(OBS) for _ in range(50)}
+    assert sampled == {0, 1} and len({made.compute_single_action(OBS, explore=False) for _ in range(20)}) == 1
+    action, state, extra = made.compute_single_action(observation=OBS, full_fetch=True)
+    assert action in (0, 1) and state == [] and "action_logp" in extra
+    assert made.compute_single_action(input_dict={"obs": OBS}, explore=False) in (0, 1)
+    assert made.compute_actions({"a": OBS, "b": OBS + 1}).keys() == {"a", "b"}
+    actions, states, extras = made.compute_actions({"a": OBS}, full_fetch=True)
+    assert actions["a"] in (0, 1) and states == {"a": []} and "action_logp" in extras["a"]
+    weights = made.get_weights(["default_policy"])
+    assert weights.keys() == {"default_policy"} and made.get_policy("default_policy") is made.policy
+    zeroed = {name: value * 0 for name, value in weights["default_policy"].items()}
+    made.set_weights({"default_policy": zeroed})
+    assert all(not np.any(np.asarray(value)) for value in made.get_weights()["default_policy"].values())
+    local = made.workers.local_worker()
+    assert local.get_policy() is made.policy and made.workers.remote_workers() == []
+    assert made.workers.foreach_worker(lambda worker: worker.num_envs) == [2]
+    assert made.evaluation_workers.foreach_worker(lambda worker: worker.explore) == [False]
+    other = made._make_workers(policy_class=None, config={"num_envs_per_worker": 3})
+    assert int(other.sample().valid.sum()) > 300
+    other.stop()
+    made._sync_weights_to_workers(workers=[local])
+    assert made.env_creator({}).reset(seed=0)[0].shape == (4,)
+    assert {file.name for file in Path(made.export_policy_model(tmp_path, onnx=None)["file"]).parent.iterdir()}
+    with pytest.raises(ConfigError, match="use set_weights"):
+        made.import_policy_model_from_h5("weights.h5")
+    made.stop()
+
+
+def test_a_recurrent_policy_is_asked_with_its_state() -> None:
+    made = trainer(**{**SMALL, "model": {"use_lstm": True, "lstm_cell_size": 4}})
+    state: Any = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    _, first, _ = made.compute_single_action(OBS + 1, state, explore=False)
+    _, second, _ = made.compute_single_action(OBS + 1, first, explore=False)
+    made.stop()
+    assert first[0].shape == (4,) and not np.allclose(first[0], second[0])
+
+
+def test_configs_are_merged_as_in_rllib() -> None:
+    base = {"model": {"fcnet_hiddens": [4], "dim": 84}, "exploration_config": {"type": "EpsilonGreedy", "epsilon": 1}}
+    merged = merge_configs(base, {"model": {"dim": 42}, "exploration_config": {"epsilon": 2}, "lr": 1})
+    assert merged["model"] == {"fcnet_hiddens": [4], "dim": 42} and merged["lr"] == 1
+    assert merged["exploration_config"] == {"type": "EpsilonGreedy", "epsilon": 2}
+    assert merge_configs(base, {"exploration_config": {"type": "Random"}})["exploration_config"] == {"type": "Random"}
+    assert base["model"]["dim"] == 84
+    made = rllib.build_trainer("Base", default_policy="pg", default_config={"model": {"fcnet_hiddens": [4]}})
+    assert made.merge_trainer_configs(made.default_config, {"model": {"dim": 1}})["model"]["fcnet_hiddens"] == [4]
+    made._validate_config({"lr": 0.1})
+    with pytest.raises(ConfigError, match="'lrr'"):
+        made._validate_config({"lrr": 0.1})
+
+
+def test_build_trainer_takes_mixins_and_functions() -> None:
+    calls: list[Any] = []
+
+    class Says:
+        def evaluate(self) -> Any:
+            return {**super().evaluate(), "said": True}  # type: ignore[misc]
+
+    def validate_env(env: Any, context: Any) -> None:
+        calls.append((env.action_space.n, dict(context)))
+
+    made = rllib.build_trainer(
+        "Mixed",
+        default_policy="pg",
+        default_config={"num_envs_per_worker": 2, "evaluation_num_episodes": 1},
+        before_init=lambda trainer: calls.append(("before", hasattr(trainer, "policy"))),
+        after_init=lambda trainer: calls.append(("after", hasattr(trainer, "policy"))),
+        before_evaluate_fn=lambda trainer: calls.append("evaluates"),
+        validate_env=validate_env,
+        mixins=[Says],
+    )(env="CartPole-v1")
+    assert made.evaluate()["said"] is True
+    made.stop()
+    assert calls == [("before", False), (2, {}), ("after", True), "evaluates"]
+
+
+def test_a_logger_gets_the_results_and_says_where_to_write(tmp_path: Path) -> None:
+    class Logger:
+        def __init__(self, config: dict[str, Any]) -> None:
+            self.config, self.logdir, self.results = config, str(tmp_path / "logs"), []
+
+        def on_result(self, result: dict[str, Any]) -> None:
+            self.results.append(result["training_iteration"])
+
+    loggers: list[Logger] = []
+
+    def logger_creator(config: dict[str, Any]) -> Logger:
+        loggers.append(Logger(config))
+        return loggers[0]
+
+    made = rllib.__getattr__("PGTrainer")({"num_envs_per_worker": 2}, "CartPole-v1", logger_creator=logger_creator)
+    made.train()
+    path = Path(made.save())
+    made.stop()
+    assert loggers[0].results == [1] and loggers[0].config["env"] == "CartPole-v1"
+    assert path == tmp_path / "logs" / "checkpoint_000001" / "checkpoint-1" and made.logdir == loggers[0].logdir

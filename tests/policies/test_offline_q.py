@@ -323,5 +323,5 @@ def test_cql_stays_at_the_actions_of_the_data_where_sac_leaves_them() -> None:
     for policy_class in (SAC, CQL):
         policy = policy_class(OBS, BOX, initial_alpha=0.01, target_entropy=None, model={"fcnet_hiddens": [32]}, lr=5e-3)
         learn(policy, rows)
-        found.append(float(policy.compute_actions(rows.obs, explore=False)[0].mean()))
-    assert found[0] > 0.9 and -0.2 < found[1] < 0.5
+        found.append(float(policy.compute_actions(rows.obs, explore=False)[0].abs().mean()))
+    assert found[0] > 0.9 and found[1] < 0.4

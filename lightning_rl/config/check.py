@@ -217,10 +217,10 @@ def _policy_class(section: str, target: Any) -> Any:
 
     found = _target_class(section, target, Policy, "lightning_rl.policies.PPO")
     learns = section == "policy" or not issubclass(found, RandomPolicy | ScriptedPolicy)
-    if learns and found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
+    if learns and not found.has_loss and found.overridden.isdisjoint({"learn_on_batch", "compute_gradients"}):
         raise ConfigError(
             f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "
-            "compute_actions and learn_on_batch"
+            "compute_actions and learn_on_batch (or compute_gradients and apply_gradients)"
         )
     return found
 
@@ -235,9 +235,8 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
     if found.get("exploration"):
         place = "exploration" if key == "policy" else f"{key}.exploration"
         found["exploration"] = _coerce_exploration(place, found["exploration"], config)
-    if policy_class.has_model:
-        default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
-        optimizer: Any = found.get("optimizer", default)
+    if policy_class.has_model and "optimizer" in keywords_of(policy_class):
+        optimizer: Any = found.get("optimizer", keywords_of(policy_class)["optimizer"].default)
         keywords = found.get("optimizer_kwargs")
         _check_meant_for(key, optimizer, keywords or {})
         check_optimizer(optimizer, keywords)

@@ -70,10 +70,10 @@ class ScratchPolicy(Policy):
             ConfigError: it did not return (actions, state, extra columns), or not as many actions as observations.
         """
         takes = inspect.signature(self.compute_actions).parameters
+        for classic, name in CLASSIC_ARGUMENTS.items():
+            if classic in takes and name in arguments:
+                arguments[classic] = map_leaves(_as_array, arguments.pop(name))
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
-            for classic, name in CLASSIC_ARGUMENTS.items():
-                if classic in takes and name in arguments:
-                    arguments[classic] = map_leaves(_as_array, arguments[name])
             arguments = {name: value for name, value in arguments.items() if name in takes}
         states: Any = [_as_array(part) for part in state]
         answer: Any = self.compute_actions(obs, states, **arguments)

@@ -25,7 +25,7 @@ from lightning_rl.rllib.trajectories import postprocess_trajectories, takes_epis
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
-__all__ = ["VERBS_BY_HOOKS", "BatchModel", "FunctionPolicy", "loss_and_metrics", "settings_of"]
+__all__ = ["VERBS_BY_HOOKS", "BatchModel", "FunctionPolicy", "loss_and_metrics", "settings_of", "td_errors_of"]
 
 # The hooks that replace a policy's methods.
 VERBS_BY_HOOKS = {
@@ -190,11 +190,12 @@ class FunctionPolicy(Policy):
         rows = arguments[-1]  # pyright: ignore[reportGeneralTypeIssues]
         batch = ClassicBatch.of(rows)
         if "loss_fn" in self.hooks:
-            model = BatchModel(self)
+            model, self.base_metrics = BatchModel(self), {}
             loss, metrics = loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
+            metrics = {**td_errors_of(self.base_metrics), **metrics}
         else:
             loss, metrics = super().loss(rows)
-        return loss, {**metrics, **as_tensors(self._call_hook("stats_fn", {}, self, batch))}
+        return loss, {**metrics, **as_tensors(td_errors_of(self._call_hook("stats_fn", {}, self, batch)))}
 
     def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
         """Gradients of `compute_gradients_fn`, in any form that `apply_gradients_fn` (or the base) takes."""
@@ -221,6 +222,12 @@ def settings_of(base: type[Policy]) -> dict[str, Any]:
     return {name: default for name, default in keywords.items() if default is not inspect.Parameter.empty}
 
 
+def td_errors_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics with RLlib's "td_error" `[N]`, of which rows get their priorities, under this package's name."""
+    of_rows = isinstance(metrics.get("td_error"), Tensor) and metrics["td_error"].dim() == 1
+    return {"td_errors" if name == "td_error" and of_rows else name: value for name, value in metrics.items()}
+
+
 def loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
     """The result of a `loss_fn`, in any of its allowed forms, as a scalar and metrics."""
     metrics: Mapping[str, Any] = {}
@@ -229,4 +236,4 @@ def loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
     loss = sum(result[1:], result[0]) if isinstance(result, list | tuple) else result
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         raise ConfigError(f"loss_fn returned {loss!r}; expected a scalar tensor, a list of them, or (scalar, metrics)")
-    return loss, as_tensors(metrics)
+    return loss, as_tensors(td_errors_of(metrics))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from lightning_rl.config.keys import value_at
@@ -351,10 +351,13 @@ def put(out: dict[str, Any], path: str, value: Any) -> None:
 
 def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys that a composed config has a counterpart of, with its values."""
-    found = {key: value for key, path in KEYS.items() if (value := value_at(composed, path)) is not None}
-    for key in VALUES.keys() & found.keys():
-        found[key] = next((theirs for theirs, ours in VALUES[key].items() if ours == found[key]), found[key])
-    return found
+    found = {key: value_at(composed, path) for key, path in KEYS.items()}
+    return {key: _classic_value(key, value) for key, value in found.items() if value is not None}
+
+
+def _classic_value(key: str, value: Any) -> Any:
+    """The value of a key as RLlib spells it, where it has a spelling for it."""
+    return next((spelled for spelled, own in VALUES.get(key, {}).items() if own == value), value)
 
 
 def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,32 +367,33 @@ def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any])
         keywords: of its constructor, with their values.
         model: its whole model config.
     """
-    config: dict[str, Any] = {"framework": "torch", "explore": True, "model": dict(model)}
+    config: dict[str, Any] = {"model": dict(model)}
     for key, path in KEYS.items():
         name = path.removeprefix("policy.")
         if path.startswith("policy.") and name in keywords:
-            spelled = {own: value for value, own in reversed(VALUES.get(key, {}).items())}
-            config[key] = spelled.get(keywords[name], keywords[name]) if key in VALUES else keywords[name]
+            config[key] = _classic_value(key, keywords[name])
     return {**config, "exploration_config": dict(keywords.get("exploration") or {"type": "stochastic_sampling"})}
 
 
-def policy_keywords(policy_class: type, config: Mapping[str, Any]) -> dict[str, Any]:
+def policy_keywords(policy_class: type, config: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
     """The keywords of a policy's constructor that RLlib's keys stand for; other keys are a trainer's.
 
     Args:
         policy_class: the class; only its keywords are returned.
         config: RLlib's keys.
+        given: keywords that are known already.
     """
     found: dict[str, Any] = {}
+    wanted = set(keywords_of(policy_class)) - set(given)
     for key, value in config.items():
-        if KEYS.get(key, "").startswith("policy.") and not (value is None and key.endswith("_schedule")):
-            found[KEYS[key].removeprefix("policy.")] = _value(key, value)
-    if "model" in config:
+        section, _, name = KEYS.get(key, "").partition(".")
+        if section == "policy" and name in wanted and not (value is None and key.endswith("_schedule")):
+            found[name] = _value(key, value)
+    if "model" in config and "model" in wanted:
         found["model"] = model_keys(config["model"], {}, "")
-    if "exploration_config" in config:
+    if "exploration_config" in config and "exploration" in wanted:
         found["exploration"] = config["exploration_config"]
-    taken = keywords_of(policy_class)
-    return {name: value for name, value in found.items() if name in taken}
+    return found
 
 
 def current_env(env: Any) -> tuple[Any, int | None]:

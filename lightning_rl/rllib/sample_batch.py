@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -25,6 +24,7 @@ class SampleBatch(sample_batch.SampleBatch):
     """A batch whose columns are found by RLlib's names and by this package's; the constants are RLlib's names.
 
     "dones" is `terminated`: an episode that a time limit cuts is not done, so its last value is bootstrapped.
+    "weights" are 1 where rows were not drawn by priority.
     "state_in_0" is the first part of the recurrent state `state_in`.
     """
 
@@ -65,8 +65,10 @@ class SampleBatch(sample_batch.SampleBatch):
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, str):
             return super().__getitem__(index)
-        if state := re.fullmatch(r"state_in_(\d+)", index):
-            return super().__getitem__("state_in")[state[1]]
+        if index.startswith("state_in_") and super().__contains__("state_in"):
+            return super().__getitem__("state_in")[index.removeprefix("state_in_")]
+        if index == "weights" and index not in self:  # rows that were drawn uniformly
+            return self["rewards"] * 0 + 1
         return super().__getitem__(OWN_NAMES.get(index, index))
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -76,11 +78,13 @@ class SampleBatch(sample_batch.SampleBatch):
         super().__delitem__(OWN_NAMES.get(name, name))
 
     def __contains__(self, name: object) -> bool:
+        if isinstance(name, str) and name.startswith("state_in_") and super().__contains__("state_in"):
+            return name.removeprefix("state_in_") in super().__getitem__("state_in")
         return super().__contains__(OWN_NAMES.get(name, name) if isinstance(name, str) else name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Column of that name, or `default`."""
-        return super().get(OWN_NAMES.get(name, name), default)
+        return self[name] if name in self else default  # noqa: SIM401
 
     def keys(self) -> list[str]:
         """Names of the columns, this package's."""

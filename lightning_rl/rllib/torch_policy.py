@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,11 +28,11 @@ from lightning_rl.exploration import Exploration, make_exploration
 from lightning_rl.learning.metrics import means
 from lightning_rl.policies.policy import VERBS
 from lightning_rl.rllib.build_policy import build_policy
-from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, settings_of
+from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, settings_of, td_errors_of
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode
-from lightning_rl.sample_batch import PER_SEQUENCE, env_steps, first_row, is_fragment, map_leaves
+from lightning_rl.sample_batch import PER_SEQUENCE, env_steps, first_row, from_nested_batch, is_fragment, map_leaves
 
 __all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
@@ -55,11 +56,9 @@ class RLlibMethods:
             explore, timestep, episodes, keywords: as `compute_actions`.
         """
         batch = SampleBatch(dict(input_dict.items()))
-        states = [batch[f"state_in_{number}"] for number in range(len(batch.get("state_in", ())))]
-        flat = [name for name in batch if name.startswith("state_in_")]
         return self.compute_actions(
             input_dict["obs"],
-            states or [batch._columns[name] for name in sorted(flat, key=lambda name: int(name.rpartition("_")[2]))],
+            _states(batch),
             prev_action_batch=batch.get("prev_actions"),
             prev_reward_batch=batch.get("prev_rewards"),
             explore=explore,
@@ -98,9 +97,12 @@ class RLlibMethods:
         """
         explore = self.config.get("explore", True) if explore is None else explore
         if input_dict is not None:
-            actions, states, extra = self.compute_actions_from_input_dict(input_dict, explore, timestep)
-            answer = first_row(self.env_actions(actions)), [part[0] for part in states], first_row(extra)
-            return answer if full_fetch else answer[0]
+            row = SampleBatch(dict(input_dict.items()))
+            obs = first_row(from_nested_batch(self.observation_space, row["obs"]))
+            state = [part[0] for part in _states(row)]
+            prev_action, prev_reward = (
+                row[name][0] if name in row else None for name in ("prev_actions", "prev_rewards")
+            )
         action, states, extra = super().compute_single_action(  # type: ignore[misc]
             obs,
             [torch.as_tensor(part) for part in state or ()],
@@ -277,13 +279,10 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     ) -> None:
         own = vars(self).get("config", {})  # a policy made of functions has its settings before it is built
         base = type(self).__mro__[type(self).__mro__.index(RLlibMethods) + 1]
-        keywords = {**policy_keywords(base, config or {}), **keywords}
+        keywords = {**policy_keywords(base, config or {}, keywords), **keywords}
         super().__init__(observation_space, action_space, **keywords)
-        self.config = {
-            **classic_policy_config({**settings_of(base), **keywords}, self.model_config),
-            **own,
-            **(config or {}),
-        }
+        built = classic_policy_config({**settings_of(base), **keywords}, self.model_config)
+        self.config = {"framework": "torch", "explore": True, **(config or {}), **built, **own}
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def compute_actions(  # type: ignore[override]
@@ -310,7 +309,9 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             keywords: as `lightning_rl.Policy.compute_actions`: action_mask, logp.
         """
         before = {"prev_actions": prev_action_batch, "prev_rewards": prev_reward_batch}
-        actions, states, extra = self.act(
+        # A class's own method that calls this one gets the actions of its base.
+        act = self.act if type(self).compute_actions is TorchPolicy.compute_actions else super().compute_actions
+        actions, states, extra = act(
             _batch_of(self.observation_space, obs_batch),
             [torch.as_tensor(part) for part in state_batches or ()],
             **{name: self._tensors(value) for name, value in before.items() if value is not None},
@@ -375,7 +376,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         loss, metrics = super().loss(arguments[-1])
         if len(arguments) == 1:
             return loss, metrics
-        self._base_metrics = metrics
+        self.base_metrics = metrics
         return loss
 
     def postprocess_trajectory(self, batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
@@ -446,9 +447,9 @@ def _learner_calls_loss(method: Callable[..., Any]) -> Callable[..., Any]:
         if len(arguments) > 1:
             return method(self, *arguments)
         model: Any = BatchModel(self)
-        self._base_metrics = {}
+        self.base_metrics = {}
         result = loss_and_metrics(method(self, model, model.distribution, SampleBatch.of(arguments[0])))  # pyright: ignore[reportGeneralTypeIssues]
-        return result[0], {**self._base_metrics, **result[1]}
+        return result[0], {**td_errors_of(self.base_metrics), **result[1]}
 
     return loss
 
@@ -467,6 +468,12 @@ def _on_trajectories(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _array(value: Any) -> np.ndarray:
     return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _states(batch: SampleBatch) -> list[Any]:
+    """The parts "state_in_0", "state_in_1" … of the recurrent state, in this order."""
+    names = itertools.takewhile(batch.__contains__, (f"state_in_{number}" for number in itertools.count()))
+    return [batch[name] for name in names]
 
 
 def _batch_of(space: Space[Any], obs: Any) -> Any:

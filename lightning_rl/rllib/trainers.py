@@ -19,15 +19,16 @@ from lightning_rl.data.datamodule import EpisodeWindow
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
+from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.default_configs import applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
-from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
+from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, put, translate_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, PlanWorkers
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
-from lightning_rl.rllib.torch_policy import TorchPolicy
+from lightning_rl.rllib.torch_policy import RLlibMethods, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.runs import algorithm
@@ -402,20 +403,33 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """RLlib's keys as nested keys of this package."""
         own = keywords_of(policy).get("config") if isinstance(policy, type) else None
         keys_of_policy = getattr(own, "default", None)
+        whole_config = isinstance(policy, type) and takes_whole_config(policy)
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
         asked = set(self.raw_user_config) - set(self.default_config)
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
         kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
-        return translate_keys(
+        classic = translate_keys(
             kept,
             defaults,
-            keys_of_policy if isinstance(keys_of_policy, Mapping) else {},
+            keys_of_policy if isinstance(keys_of_policy, Mapping) and not whole_config else {},
             joins_fragments=plan is not None,
             has_buffers=self._planned,
             defaults_of=defaults_of,
             own_class=policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]),
         )
+        if whole_config:
+            common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": MODEL_DEFAULTS}
+            classic["policy"] = {"config": plain_values({**common, **classic_keys(defaults), **given})}
+            classic.pop("exploration", None)
+            classic.pop("model", None)
+        elif isinstance(policy, type) and issubclass(policy, TorchPolicy):
+            put(
+                classic,
+                "policy.config",
+                {**plain_values({**classic_keys(defaults), **given}), **classic.get("policy", {}).get("config", {})},
+            )
+        return classic
 
     def _plan_choices(
         self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -481,6 +495,23 @@ UPDATES += ("before_init", "after_init", "before_evaluate_fn", "mixins")
 def build_trainer(name: str, **changes: Any) -> type[Trainer]:
     """A trainer class; keywords as `Trainer.with_updates`."""
     return Trainer.with_updates(name, **changes)
+
+
+def takes_whole_config(policy: type) -> bool:
+    """Whether a policy's constructor is RLlib's (observation space, action space, config), which gets all keys."""
+    parameters = inspect.signature(policy).parameters
+    return list(parameters)[2:] == ["config"] and issubclass(policy, RLlibMethods)
+
+
+def plain_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys whose values a checkpoint may hold: no classes and functions."""
+
+    def is_plain(value: Any) -> bool:
+        if isinstance(value, Mapping | list | tuple):
+            return all(map(is_plain, value.values() if isinstance(value, Mapping) else value))
+        return isinstance(value, int | float | str | None)
+
+    return {key: value for key, value in config.items() if is_plain(value)}
 
 
 @cache

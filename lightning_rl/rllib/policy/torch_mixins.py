@@ -1,0 +1,5 @@
+"""RLlib's mixins of policies."""
+
+from lightning_rl.rllib.mixins import EntropyCoeffSchedule, KLCoeffMixin, LearningRateSchedule, ValueNetworkMixin
+
+__all__ = ["EntropyCoeffSchedule", "KLCoeffMixin", "LearningRateSchedule", "ValueNetworkMixin"]

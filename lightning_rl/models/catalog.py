@@ -211,6 +211,8 @@ class ModelCatalog:
         if isinstance(model, RecurrentModel):
             model.time_major = config["_time_major"]
         model.log_std_clip = float(config["log_std_clip_param"])
+        if not model.model_config:  # a custom one may have kept it
+            model.model_config = config
         if named_dist is not None:
             named_dist.prepare_model(model)
         return model

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.model import Model
-from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.previous_step import initial_previous_step
 from lightning_rl.schema.signatures import ImportPath, coerce
 from lightning_rl.spaces import leaf_spaces, pack_leaves
@@ -55,7 +55,10 @@ def custom_model(
         ConfigError: the class does not take the keywords, or returns something else than the contract says.
     """
     keywords = dict(config["custom_model_config"] or {})
-    if preprocessor is not None:
+    obs_space, *others = arguments
+    seen, config = model_class.constructor_view(obs_space, config, preprocessor)
+    arguments = (seen, *others)
+    if preprocessor is not None and not model_class.reads_preprocessed:
         keywords["preprocessor"] = preprocessor
     keywords = _with_model_config(model_class, config, keywords)
     try:
@@ -68,12 +71,14 @@ def custom_model(
         if any(f"unexpected keyword argument {name!r}" in str(error) for name in keywords):  # a base class refused it
             raise ConfigError(_refusal(model_class, keywords, error)) from error
         raise
-    if preprocessor is not None and getattr(model, "preprocessor", None) is not preprocessor:
+    if model_class.reads_preprocessed:
+        model.preprocessor = make_preprocessor(obs_space) if preprocessor is None else preprocessor
+    elif preprocessor is not None and getattr(model, "preprocessor", None) is not preprocessor:
         raise ConfigError(
             f"custom_model {model_class.__name__} drops custom_preprocessor: pass preprocessor=preprocessor to "
             "super().__init__"
         )
-    _check_forward(model)
+    _check_forward(model, obs_space)
     return model
 
 
@@ -100,14 +105,15 @@ def _with_model_config(model_class: Any, config: Mapping[str, Any], keywords: di
     return {"model_config": dict(config), **name, **keywords}
 
 
-def _check_forward(model: Model) -> None:
+def _check_forward(model: Model, obs_space: Space[Any]) -> None:
     """Run two rows through a custom model, so that a broken contract is found before training starts."""
     name, training = f"custom_model {type(model).__name__}", model.training
     model.eval()
-    obs = pack_leaves(model.obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(model.obs_space)]))
+    obs = pack_leaves(obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(obs_space)]))
+    flat = model.preprocessor.transform_batch(obs)
     inputs = {
-        "obs": obs,
-        "obs_flat": model.preprocessor.transform_batch(obs),
+        "obs": model.preprocessor.restore(flat) if model.reads_preprocessed else obs,
+        "obs_flat": flat,
         "prev_actions": None,
         "prev_rewards": None,
         "is_training": False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gymnasium import Space
@@ -61,6 +62,9 @@ class Model(FastAttributes):
             recorded while acting.
         prev_actions, prev_rewards: numbers of previous actions and rewards that the model reads; workers keep them for
             each environment.
+        reads_preprocessed: whether "obs" is "obs_flat" in the structure of the space, instead of what the environment
+            gave: discrete parts are one-hot vectors, and everything is filtered.
+        model_config: all keys of the config that the model was built by.
     """
 
     forbids_actions: bool = True
@@ -68,6 +72,8 @@ class Model(FastAttributes):
     values_are_cheap: bool = False
     prev_actions: int = 0
     prev_rewards: int = 0
+    reads_preprocessed: bool = False
+    model_config: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -81,6 +87,19 @@ class Model(FastAttributes):
         self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
         self.preprocessor = make_preprocessor(obs_space) if preprocessor is None else preprocessor
         self._last = LastForward()
+
+    @classmethod
+    def constructor_view(
+        cls, obs_space: Space[Any], config: Mapping[str, Any], preprocessor: Preprocessor | None
+    ) -> tuple[Space[Any], Mapping[str, Any]]:
+        """The observation space and the model config that the constructor of a custom model gets.
+
+        Args:
+            obs_space: as the environment has it.
+            config: all keys.
+            preprocessor: the custom one, if there is one.
+        """
+        return obs_space, config
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None

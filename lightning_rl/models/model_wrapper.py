@@ -26,6 +26,7 @@ class ModelWrapper(Model):
         super().__init__(num_outputs=num_outputs, **own)
         self.wrapped = wrapped
         self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
+        self.reads_preprocessed = wrapped.reads_preprocessed
 
     def __getattr__(self, name: str) -> Any:
         try:

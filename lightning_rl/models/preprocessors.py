@@ -65,6 +65,10 @@ class Preprocessor:
         rows = [self.transform(pack_leaves(self.obs_space, iter(row))) for row in zip(*arrays, strict=True)]
         return torch.from_numpy(np.stack(rows).astype(np.float32)).reshape(len(rows), self.size).to(leaves[0].device)
 
+    def restore(self, flat: Tensor) -> Any:
+        """Vectors `[N, size]` of `transform_batch` in the structure of the space, `[N, *shape]` or nested parts."""
+        return flat.unflatten(1, self.shape)
+
     @property
     def observation_space(self) -> spaces.Box:
         """The space of preprocessed observations."""
@@ -91,6 +95,10 @@ class FlattenPreprocessor(Preprocessor):
     def transform_batch(self, obs: Tensor) -> Tensor:
         """`[N, *]` → float32 `[N, size]`."""
         return obs.reshape(obs.shape[0], self.size).to(torch.float32)
+
+    def restore(self, flat: Tensor) -> Tensor:
+        """`[N, size]` → `[N, *]` in the shape of the space."""
+        return flat.reshape(flat.shape[0], *(self.obs_space.shape or ()))
 
 
 class OneHotPreprocessor(Preprocessor):
@@ -142,6 +150,12 @@ class NestedPreprocessor(Preprocessor):
         pairs = zip(self._by_leaf, leaves, strict=True)
         vectors = [part.transform_batch(leaf) for part, leaf in pairs if part is not None]
         return torch.cat(vectors, dim=1) if vectors else torch.zeros(leaves[0].shape[0], 0, device=leaves[0].device)
+
+    def restore(self, flat: Tensor) -> Any:
+        """The parts of `[N, size]`, nested like the space, each as its own preprocessor restores it."""
+        parts = list(self.parts.values())
+        pieces = flat.split([part.size for part in parts], dim=1)
+        return pack_leaves(self.obs_space, (part.restore(piece) for part, piece in zip(parts, pieces, strict=True)))
 
 
 def make_preprocessor(obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> Preprocessor:

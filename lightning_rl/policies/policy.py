@@ -316,7 +316,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         """
         inputs = self.input_dict(obs, **before)
         outputs, state_out = self.exploration.model_outputs(self.model, inputs, self._state(state, obs), **how)
-        return self.distribution(outputs, self._mask(inputs["obs"], action_mask)), outputs, state_out
+        return self.distribution(outputs, self._mask(obs, action_mask)), outputs, state_out
 
     def _can_skip_model(self, obs: Any) -> bool:
         """Whether nothing but the actions depends on the model's outputs, and no action can be forbidden."""
@@ -394,7 +394,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
             obs = self._tensors(obs)
             inputs = self.input_dict(obs, **before)
             outputs, _ = self.model(inputs, self._state(state, obs), None)
-            return self.distribution(outputs, self._mask(inputs["obs"], None)).logp(self._tensors(actions))
+            return self.distribution(outputs, self._mask(obs, None)).logp(self._tensors(actions))
 
     def env_actions(self, actions: Any) -> Any:
         """Policy-space actions as numpy arrays in the environment's space and structure."""
@@ -416,7 +416,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     def actions_to_record(
         self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any
     ) -> tuple[Any, list[Tensor], dict[str, Any]]:
-        """`compute_actions` in the form that workers record, tensors; a class whose method has another form converts it."""
+        """`compute_actions` in tensors, as workers record them; a class whose method has another form converts it."""
         return self.compute_actions(obs, state, **arguments)
 
     def seed_exploration(self, seed: int) -> None:
@@ -506,6 +506,8 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     ) -> InputDict:
         """The model's inputs: "obs" nested as the environment's, "obs_flat" computed on access, earlier steps.
 
+        A model that reads preprocessed observations gets them as "obs" (`Model.reads_preprocessed`).
+
         Args:
             obs, prev_actions, prev_rewards: of `N` rows.
             central_obs: `[N, S]`, for a central critic; `None` in acting, which needs no values.
@@ -521,6 +523,9 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         columns["is_training"] = self.training if is_training is None else is_training
         if isinstance(obs, SampleBatch):
             obs = from_nested_batch(self.observation_space, obs)
+        if model.reads_preprocessed:
+            columns["obs_flat"] = flat = self.flat_observations(obs)
+            obs = self.preprocessor.restore(flat)
         return InputDict(self.flat_observations, obs=obs, **columns)
 
     def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:

@@ -15,12 +15,16 @@ from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa:
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
-from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
 from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
 from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
-from lightning_rl.rllib.models.action_dist import ActionDistribution  # noqa: F401
+from lightning_rl.rllib.models import (  # noqa: F401
+    MODEL_DEFAULTS,
+    ActionDistribution,
+    ModelCatalog,
+    ModelV2,
+    Preprocessor,
+)
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2  # noqa: F401
 from lightning_rl.rllib.multi_agent_keys import PolicySpec  # noqa: F401
 from lightning_rl.rllib.plans import (  # noqa: F401

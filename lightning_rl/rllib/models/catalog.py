@@ -1,5 +1,99 @@
-"""RLlib's catalog of models."""
+"""RLlib's catalog of models, and its defaults of a model config."""
 
-from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import Space
+
+from lightning_rl.models import catalog
+from lightning_rl.models.model import Model
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog"]
+
+MODEL_DEFAULTS: dict[str, Any] = {
+    "_use_default_native_models": False,
+    "_disable_preprocessor_api": False,
+    "_disable_action_flattening": False,
+    "fcnet_hiddens": [256, 256],
+    "fcnet_activation": "tanh",
+    "conv_filters": None,
+    "conv_activation": "relu",
+    "post_fcnet_hiddens": [],
+    "post_fcnet_activation": "relu",
+    "free_log_std": False,
+    "no_final_linear": False,
+    "vf_share_layers": True,
+    "use_lstm": False,
+    "max_seq_len": 20,
+    "lstm_cell_size": 256,
+    "lstm_use_prev_action": False,
+    "lstm_use_prev_reward": False,
+    "_time_major": False,
+    "use_attention": False,
+    "attention_num_transformer_units": 1,
+    "attention_dim": 64,
+    "attention_num_heads": 1,
+    "attention_head_dim": 32,
+    "attention_memory_inference": 50,
+    "attention_memory_training": 50,
+    "attention_position_wise_mlp_dim": 32,
+    "attention_init_gru_gate_bias": 2.0,
+    "attention_use_n_prev_actions": 0,
+    "attention_use_n_prev_rewards": 0,
+    "framestack": True,
+    "dim": 84,
+    "grayscale": False,
+    "zero_mean": True,
+    "custom_model": None,
+    "custom_model_config": {},
+    "custom_action_dist": None,
+    "custom_preprocessor": None,
+    "lstm_use_prev_action_reward": -1,
+}
+"""RLlib's values; a key that a trainer's config does not name has that of `lightning_rl.models.MODEL_DEFAULTS`."""
+
+
+class ModelCatalog(catalog.ModelCatalog):
+    """The catalog of this package, with RLlib's arguments."""
+
+    @classmethod
+    def get_model_v2(
+        cls,
+        obs_space: Space[Any],
+        action_space: Space[Any],
+        num_outputs: int,
+        model_config: Mapping[str, Any],
+        framework: str = "torch",
+        name: str = "default_model",
+    ) -> Model:
+        """The model of a config; see `lightning_rl.models.ModelCatalog.get_model`.
+
+        Args:
+            obs_space, action_space, num_outputs: as there.
+            model_config: RLlib's keys.
+            framework, name: without effect.
+        """
+        known = {key: value for key, value in model_config.items() if key in catalog.MODEL_DEFAULTS}
+        return cls.get_model(obs_space, action_space, num_outputs, known)
+
+    @classmethod
+    def get_action_dist(  # type: ignore[override]
+        cls, action_space: Space[Any], config: Mapping[str, Any] | None = None, *further: Any, **ignored: Any
+    ) -> tuple[Any, int]:
+        """A factory of the action distribution, and the number of its inputs per row.
+
+        Args:
+            action_space: of one environment.
+            config: RLlib's keys of the model.
+            further, ignored: RLlib's `dist_type` and `framework`, without effect.
+        """
+        known = {key: value for key, value in (config or {}).items() if key in catalog.MODEL_DEFAULTS}
+        return catalog.ModelCatalog.get_action_dist(action_space, known)
+
+    @classmethod
+    def get_preprocessor_for_space(cls, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> Any:
+        """The preprocessor of an observation space."""
+        known = {key: value for key, value in (options or {}).items() if key in catalog.MODEL_DEFAULTS}
+        return cls.get_preprocessor(obs_space, known)

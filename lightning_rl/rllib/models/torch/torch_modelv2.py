@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gymnasium import Space
+from gymnasium import Space, spaces
 
 from lightning_rl.models.model import Model
-from lightning_rl.models.preprocessors import make_preprocessor
+from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 
 __all__ = ["TorchModelV2"]
 
@@ -16,12 +16,19 @@ __all__ = ["TorchModelV2"]
 class TorchModelV2:
     """All of a `Model` but the module: mixed with `nn.Module` in either order, both constructors called by the class.
 
+    The model reads preprocessed observations, as in RLlib: "obs" has the structure of the environment's space, with
+    discrete parts as one-hot vectors; `obs_space` is that of the vectors, and its attribute `original_space` that of
+    the environment. A Box of any shape stays as it is.
+
     Args:
         obs_space, action_space: of one environment.
         num_outputs: width of the outputs.
-        model_config: the whole of it.
+        model_config: the whole of it; "custom_options" is another name of "custom_model_config".
         name: that it was registered under.
+        framework: RLlib's; it has no effect.
     """
+
+    reads_preprocessed = True
 
     def __init__(
         self,
@@ -30,11 +37,40 @@ class TorchModelV2:
         num_outputs: int,
         model_config: Mapping[str, Any],
         name: str,
+        framework: str = "torch",
     ) -> None:
         self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
-        self.model_config, self.name, self.preprocessor = model_config, name, make_preprocessor(obs_space)
+        self.model_config, self.name = model_config, name
+        self.preprocessor = make_preprocessor(getattr(obs_space, "original_space", obs_space))
+
+    @classmethod
+    def constructor_view(
+        cls, obs_space: Space[Any], config: Mapping[str, Any], preprocessor: Preprocessor | None
+    ) -> tuple[Space[Any], Mapping[str, Any]]:
+        """The space of preprocessed observations, and the config with "custom_options"."""
+        seen = obs_space
+        if preprocessor is not None or not isinstance(obs_space, spaces.Box):
+            seen = (preprocessor or make_preprocessor(obs_space)).observation_space
+            seen.original_space = obs_space  # type: ignore[attr-defined]
+        return seen, {**config, "custom_options": dict(config["custom_model_config"] or {})}
+
+    def variables(self: Any, as_dict: bool = False) -> Any:
+        """All parameters, in a list or by name."""
+        return dict(self.named_parameters()) if as_dict else list(self.parameters())
+
+    def trainable_variables(self: Any, as_dict: bool = False) -> Any:
+        """The parameters that learn, in a list or by name."""
+        learning = {name: each for name, each in self.named_parameters() if each.requires_grad}
+        return learning if as_dict else list(learning.values())
+
+    def register_variables(self, variables: Any) -> None:
+        """Nothing: PyTorch finds the parameters of modules that are attributes."""
+
+    def is_time_major(self) -> bool:
+        """Whether sequences come as `[L, S, F]`: never."""
+        return False
 
 
 for _name, _member in vars(Model).items():  # every default of a model, those that will be added among them
-    if not _name.startswith("_"):
+    if not _name.startswith("_") and _name not in vars(TorchModelV2):
         setattr(TorchModelV2, _name, _member)

@@ -1,0 +1,248 @@
+"""RLlib's models, preprocessors and action distributions: what their constructors and methods get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from torch import nn
+from torch.testing import assert_close
+
+from lightning_rl.models.distributions import Categorical
+from lightning_rl.rllib.agents.dqn import DQNTorchPolicy
+from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
+from lightning_rl.rllib.models import MODEL_DEFAULTS, ActionDistribution, ModelCatalog, Preprocessor
+from lightning_rl.rllib.models.action_dist import TupleActions
+from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
+from lightning_rl.rllib.models.torch.misc import SlimFC, normc_initializer
+from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
+from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
+from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
+from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.small_worker import small_worker
+
+VECTOR, TWO = Box(-1, 1, (4,)), Discrete(2)
+NESTED = Dict(word=Discrete(3), sensors=Tuple([Box(-1, 1, (2,)), MultiDiscrete([2, 2])]), picture=Box(0, 9, (2, 2)))
+
+
+class Seeing(TorchModelV2, nn.Module):
+    """Keeps what it is given."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, **options):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+        self.options = options
+        self.layer, self.values = nn.Linear(obs_space.shape[0], num_outputs), nn.Linear(obs_space.shape[0], 1)
+
+    def forward(self, input_dict, state, seq_lens):
+        self.seen, self.flat = input_dict["obs"], input_dict["obs_flat"]
+        return self.layer(self.flat), state
+
+    def value_function(self):
+        return self.values(self.flat).squeeze(1)
+
+
+def seen_by(space: Any, obs: Any, **model: Any) -> tuple[Any, Any]:
+    policy: Any = PPOTorchPolicy(space, TWO, model={"custom_model": Seeing, **model})
+    policy.compute_actions(obs)
+    return policy.model, policy.model.seen
+
+
+# -- observations -----------------------------------------------------------------------------------------------------
+def test_a_model_sees_a_discrete_observation_as_a_one_hot_vector() -> None:
+    model, seen = seen_by(Discrete(3), np.array([2, 0]))
+    assert seen.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert model.obs_space.shape == (3,) and model.obs_space.original_space == Discrete(3)
+
+
+def test_a_model_sees_nested_observations_in_their_structure_and_flat() -> None:
+    word, sensors = np.array([1]), (np.array([[0.5, -0.5]], np.float32), np.array([[0, 1]]))
+    model, seen = seen_by(NESTED, {"word": word, "sensors": sensors, "picture": np.arange(4.0).reshape(1, 2, 2)})
+    assert seen["word"].tolist() == [[0, 1, 0]] and seen["sensors"][0].tolist() == [[0.5, -0.5]]
+    assert seen["sensors"][1].tolist() == [[1, 0, 0, 1]] and seen["picture"].tolist() == [[[0, 1], [2, 3]]]
+    assert model.obs_space.shape == (13,) == tuple(model.flat.shape[1:])
+
+
+def test_a_box_stays_as_it_is_but_for_the_filter() -> None:
+    model, seen = seen_by(VECTOR, np.ones((1, 4), np.float32))
+    assert model.obs_space is VECTOR and seen.tolist() == [[1, 1, 1, 1]]
+    policy: Any = PPOTorchPolicy(VECTOR, TWO, model={"custom_model": Seeing}, observation_filter="mean_std")
+    policy.learn_on_batch(small_worker(policy).sample())
+    policy.compute_actions(np.full((1, 4), 0.3, np.float32))
+    assert_close(policy.model.seen, policy.model.flat)
+    assert not torch.allclose(policy.model.seen, torch.full((1, 4), 0.3))
+
+
+class Half(Preprocessor):
+    def _init_shape(self, obs_space, options):
+        self.scale = options["custom_options"].get("scale", 1)
+        return (2,)
+
+    def transform(self, observation):
+        return observation[2:] * self.scale
+
+
+def test_a_custom_preprocessor_goes_together_with_a_custom_model_and_both_get_custom_options() -> None:
+    ModelCatalog.register_custom_preprocessor("half", Half)
+    model = {"custom_preprocessor": "half", "custom_model": Seeing, "custom_options": {"scale": 3}}
+    trainer: Any = PPOTrainer(env="CartPole-v1", config={"model": model, "train_batch_size": 64, "num_sgd_iter": 1})
+    made = trainer.policy.model
+    assert made.obs_space.shape == (2,) and made.obs_space.original_space.shape == (4,)
+    assert made.model_config["custom_options"] == {"scale": 3} == made.options
+    trainer.policy.compute_actions(np.array([[1, 2, 3, 4]], np.float32))
+    assert made.seen.tolist() == [[9, 12]]
+    trainer.train()
+    trainer.stop()
+
+
+def test_frozen_lake_learns_with_a_custom_model() -> None:
+    trainer: Any = PPOTrainer(env="FrozenLake-v1", config={"model": {"custom_model": Seeing}, "train_batch_size": 64})
+    assert np.isfinite(trainer.train()["train/loss"]) and trainer.policy.model.obs_space.shape == (16,)
+    trainer.stop()
+
+
+@pytest.mark.parametrize("wrapped", [{"use_lstm": True, "fcnet_hiddens": [8]}, {}])
+def test_models_behind_and_before_others_see_the_same(wrapped: Any) -> None:
+    for cls in (PPOTorchPolicy, *([] if wrapped else [DQNTorchPolicy])):
+        policy: Any = cls(Discrete(3), TWO, model={"custom_model": Seeing, **wrapped})
+        policy.compute_actions(np.array([2]))
+        inner = next(module for module in policy.model.modules() if isinstance(module, Seeing))
+        assert inner.seen.tolist() == [[0, 0, 1]]
+
+
+# -- models by their constructors -------------------------------------------------------------------------------------
+def test_built_in_models_know_their_config() -> None:
+    policy: Any = PPOTorchPolicy(VECTOR, TWO, model={"fcnet_hiddens": [7]})
+    assert policy.model.model_config["fcnet_hiddens"] == [7] and "max_seq_len" in policy.model.model_config
+
+
+def test_networks_are_made_by_rllib_s_constructors_and_called_with_observations_alone() -> None:
+    net = FullyConnectedNetwork(VECTOR, TWO, 5, {**MODEL_DEFAULTS, "fcnet_hiddens": [7]}, "embed")
+    outputs, state = net({"obs": torch.ones(3, 4)})
+    assert outputs.shape == (3, 5) and state == [] and net.value_function().shape == (3,) and net.name == "embed"
+    assert [p.shape[0] for p in net.parameters() if p.dim() == 2][:2] == [7, 5]
+    assert FullyConnectedNetwork(VECTOR, TWO, None, MODEL_DEFAULTS, "f")({"obs": torch.ones(3, 4)})[0].shape == (3, 256)
+    filters = [[4, [4, 4], 2], [8, [2, 2], 1]]
+    seeing = VisionNetwork(Box(0, 255, (16, 16, 3), np.uint8), TWO, 2, {"conv_filters": filters}, "vision")
+    assert seeing({"obs": torch.zeros(2, 16, 16, 3, dtype=torch.uint8)})[0].shape == (2, 2)
+
+
+class Recurrent(RecurrentNetwork, nn.Module):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        nn.Module.__init__(self)
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.rnn = nn.LSTM(obs_space.shape[0], 8, batch_first=True)
+        self.logits, self.values = nn.Linear(8, num_outputs), nn.Linear(8, 1)
+
+    def get_initial_state(self):
+        return [self.logits.weight.new(1, 8).zero_().squeeze(0) for _ in range(2)]
+
+    def forward_rnn(self, inputs, state, seq_lens):
+        hidden, (h, c) = self.rnn(inputs, [part.unsqueeze(0) for part in state])
+        self.hidden = hidden
+        return self.logits(hidden), [h.squeeze(0), c.squeeze(0)]
+
+    def value_function(self):
+        return self.values(self.hidden).reshape(-1)
+
+
+def test_a_recurrent_network_defines_forward_rnn_alone() -> None:
+    policy: Any = PPOTorchPolicy(*CARTPOLE.spaces(), model={"custom_model": Recurrent, "max_seq_len": 5})
+    fragment = small_worker(policy).sample()
+    assert fragment.state_in["1"].shape == (17, 4, 8)
+    assert np.isfinite(policy.learn_on_batch(fragment)["loss"])
+
+
+def test_layers_are_initialized_as_asked() -> None:
+    layer = SlimFC(3, 5, initializer=normc_initializer(0.5), activation_fn="tanh", bias_init=2.0)
+    assert_close(layer[0].weight.norm(dim=1), torch.full((5,), 0.5))
+    assert layer[0].bias.tolist() == [2.0] * 5 and layer(torch.ones(1, 3)).abs().max() <= 1
+
+
+def test_the_catalog_takes_rllib_s_arguments() -> None:
+    dist_class, size = ModelCatalog.get_action_dist(TWO, MODEL_DEFAULTS, framework="torch")
+    model = ModelCatalog.get_model_v2(VECTOR, TWO, size, MODEL_DEFAULTS, "torch", name="mine")
+    assert dist_class is Categorical and model({"obs_flat": torch.ones(1, 4)})[0].shape == (1, 2)
+    assert ModelCatalog.get_preprocessor_for_space(Discrete(3)).shape == (3,) and len(MODEL_DEFAULTS) == 38
+
+
+# -- distributions ----------------------------------------------------------------------------------------------------
+class Three(ActionDistribution):
+    """Only the three methods, over three choices."""
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return 3
+
+    def __init__(self, inputs, model):
+        super().__init__(inputs, model)
+        self.choice = torch.distributions.Categorical(logits=inputs)
+
+    def sample(self):
+        return self.choice.sample()
+
+    def logp(self, actions):
+        return self.choice.log_prob(actions)
+
+
+def test_what_a_distribution_does_not_define_is_estimated_from_samples() -> None:
+    logits = torch.log(torch.tensor([[0.2, 0.7, 0.1], [0.5, 0.1, 0.4]]))
+    dist, own = Three(logits, None), torch.distributions.Categorical(logits=logits)
+    before = torch.get_rng_state()
+    assert dist.deterministic_sample().tolist() == [1, 0] == dist.last_sample.tolist()
+    assert_close(dist.entropy(), own.entropy(), atol=0.25, rtol=0)
+    other = Three(torch.zeros(2, 3, requires_grad=True), None)
+    expected = torch.distributions.kl_divergence(own, other.choice)
+    assert_close(dist.kl(other), expected, atol=0.25, rtol=0)
+    assert dist.kl(other).requires_grad and torch.equal(before, torch.get_rng_state())
+
+
+class Pair(ActionDistribution):
+    """Two parts of a Tuple action."""
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return 4
+
+    def parts(self):
+        return Categorical(self.inputs[:, :2], None), Categorical(self.inputs[:, 2:], None)
+
+    def sample(self):
+        return TupleActions([part.sample() for part in self.parts()])
+
+    def logp(self, actions):
+        first, second = self.parts()
+        return first.logp(actions[:, 0]) + second.logp(actions[:, 1])
+
+
+def test_logp_gets_the_actions_of_a_tuple_space_flat() -> None:
+    policy: Any = PPOTorchPolicy(
+        VECTOR, Tuple([Discrete(2), Discrete(2)]), model={"custom_action_dist": Pair}, kl_coef=0.1, entropy_coef=0.0
+    )
+    actions, _, extra = policy.compute_actions(np.zeros((3, 4), np.float32))
+    assert_close(
+        policy.compute_log_likelihoods(actions, np.zeros((3, 4), np.float32)), torch.tensor(extra["action_logp"])
+    )
+    action = policy.compute_single_action(np.zeros(4, np.float32), explore=False)[0]
+    assert policy.action_space.contains(action)
+
+
+def test_a_distribution_of_three_methods_trains_and_acts_greedily() -> None:
+    class Env(gym.Wrapper[Any, Any, Any, Any]):
+        def __init__(self, env_config):
+            super().__init__(gym.make("CartPole-v1"))
+
+    class Two(Three):
+        @staticmethod
+        def required_model_output_shape(action_space, model_config):
+            return 2
+
+    config = {"model": {"custom_action_dist": Two}, "train_batch_size": 64, "num_sgd_iter": 1, "kl_coeff": 0.2}
+    trainer: Any = PPOTrainer(env=Env, config=config)
+    assert trainer.train()["train/entropy"] > 0 and trainer.evaluate()["eval/ep_len_mean"] > 0
+    assert trainer.compute_single_action(np.zeros(4, np.float32)) in (0, 1)
+    trainer.stop()

@@ -39,7 +39,7 @@ class CrossQ(SAC):
         policy_delay: gradient steps of the critics per step of the actor and the temperature.
         renorm_after: gradient steps after which batch normalisation becomes batch renormalisation (arXiv:1702.03275);
             `None`: never.
-        tau, target_critics: only `None`: there are no target critics.
+        tau, target_update_interval, target_critics: only `None`: there are no target critics.
         lr, optimizer_kwargs: as `Policy`; the paper's.
         keywords: as `SAC`; `model.batch_norm=null` means "after".
 
@@ -59,6 +59,7 @@ class CrossQ(SAC):
         policy_delay: Count = 3,
         renorm_after: Whole | None = 100_000,
         tau: None = None,
+        target_update_interval: None = None,
         target_critics: None = None,
         lr: LearningRate = 1e-3,
         optimizer_kwargs: Mapping[str, Any] | None = ADAM,

@@ -30,7 +30,7 @@ from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Critics, NonNegative, Portion, Positive, Range, Width
+from lightning_rl.schema.ranges import Count, Critics, NonNegative, Portion, Positive, Range, Width
 from lightning_rl.spaces import is_bounded_box
 
 __all__ = ["SAC"]
@@ -41,7 +41,8 @@ class SAC(Policy):
 
     Args:
         observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
-        tau: τ of the update θ_target ← τ θ + (1 − τ) θ_target after each gradient step, in (0, 1].
+        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies.
+        target_update_interval: gradient steps between two updates of the target critics.
         critic_hiddens: widths of the critics' hidden layers; `None`: those of the actor.
         num_critics: number of critics.
         target_critics: size of the random subset of critics that each gradient step uses for its targets (REDQ,
@@ -72,6 +73,7 @@ class SAC(Policy):
         action_space: gym.Space[Any],
         *,
         tau: Portion = 0.005,
+        target_update_interval: Count = 1,
         critic_hiddens: Sequence[Width] | None = None,
         num_critics: Critics = 2,
         target_critics: Critics | None = None,
@@ -91,7 +93,7 @@ class SAC(Policy):
         self.critic_hiddens, self.num_critics, self.critic_dropout = critic_hiddens, num_critics, critic_dropout
         self.discrete = isinstance(action_space, spaces.Discrete)
         super().__init__(observation_space, action_space, **keywords)
-        self.tau, self.target_critics = tau, target_critics
+        self.tau, self.target_update_interval, self.target_critics = tau, target_update_interval, target_critics
         self.backup_entropy = not self.discrete if backup_entropy is None else backup_entropy
         self.scales = {"actor": actor_lr_scale, "critic": critic_lr_scale, "alpha": alpha_lr_scale}
         self.make_target_critic()
@@ -238,8 +240,9 @@ class SAC(Policy):
         return q_values.amin(0) if self.target_critics is None else q_values.mean(0)
 
     def after_step(self) -> None:
-        """Update the target critics."""
-        self._polyak_update(self.tau)
+        """Update the target critics every `target_update_interval` gradient steps."""
+        if self.gradient_steps % self.target_update_interval == 0:
+            self._polyak_update(self.tau)
 
     def resting_modules(self) -> list[nn.Module]:
         """As `Policy`; DroQ also applies dropout in the target critics (arXiv:2110.02034, algorithm 2)."""

@@ -53,6 +53,16 @@ def test_target_critics_move_by_tau_at_every_step(name: str) -> None:
         assert_close(parameter_vector(policy.target_critic), 0.75 * before + 0.25 * parameter_vector(policy.critic))
 
 
+def test_sac_s_target_critics_may_be_copies_of_every_third_step() -> None:
+    policy = small_policy("sac", tau=1.0, target_update_interval=3)
+    first = parameter_vector(policy.target_critic)
+    for step in range(1, 7):
+        policy.learn_on_batch(transitions("sac"))
+        same = torch.equal(parameter_vector(policy.target_critic), parameter_vector(policy.critic))
+        assert same == (step % 3 == 0)
+        assert torch.equal(parameter_vector(policy.target_critic), first) == (step < 3)
+
+
 @pytest.mark.parametrize("shapes", [((), (1,)), ((2, 2), (4,))], ids=str)
 @pytest.mark.parametrize("name", ["sac", "tqc", "td3", "ddpg"])
 def test_critics_read_actions_of_any_shape_as_vectors(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:

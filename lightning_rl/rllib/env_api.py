@@ -216,7 +216,7 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
         if found is None:
             raise EnvError(
                 f"environment {type(self.env).__name__} has no {name} of agent {agent!r}, and no policy gives it one: "
-                f"set the attribute {name}, or multiagent.policies={{id: (None, observation space, action space, config)}}"
+                f"set the attribute {name}, or multiagent.policies={{id: (None, observation space, action space, keys)}}"
             )
         return gymnasium_space(found)
 

@@ -242,7 +242,7 @@ def test_keys_without_a_meaning_or_with_another_one_are_refused() -> None:
         ("PPO", {"batch_mode": "whole"}, "workers.batch_mode='whole'"),
         ("PPO", {"training_intensity": 2}, "'training_intensity' is for algorithms that replay"),
         ("PPO", {"noise_stdev": 0.02}, "no key 'policy.sigma'"),
-        ("SAC", {"target_network_update_freq": 100}, "the targets follow by tau after each gradient step"),
+        ("TD3", {"target_network_update_freq": 100}, "the targets follow by tau after each gradient step"),
         (
             "SAC",
             {"Q_model": {"fcnet_activation": "tanh"}},

@@ -17,6 +17,7 @@ from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noq
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
 from lightning_rl.rllib.by_name import policy_class, trainer_class
+from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.models import (  # noqa: F401
     MODEL_DEFAULTS,
@@ -53,23 +54,22 @@ ReplayActor = LocalReplayBuffer
 Algorithm = Trainer
 
 
-def run(trainable: Any, *, stop: Mapping[str, float], config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Train a trainer class (or "PPO") until the result reaches a number of `stop`, as `tune.run`; the last result.
+def run(trainable: Any, *, stop: Any, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Train a trainer class (or "PPO") until `stop`, as `tune.run`; the last result.
+
+    Args:
+        trainable, config: the class and its config.
+        stop: as `results_until`.
 
     Raises:
         ConfigError: `stop` has a name that no result has.
     """
     trainer = (trainer_class(trainable) if isinstance(trainable, str) else trainable)(config=config)
     try:
-        while True:
-            result = trainer.train()
-            for name in stop:
-                if name not in result:
-                    raise ConfigError(f"stop: no result {name!r}.{did_you_mean(name, result)}")
-            if any(result[name] >= number for name, number in stop.items()):
-                return result
+        *_, last = results_until(trainer, stop)
     finally:
         trainer.stop()
+    return last
 
 
 tune = SimpleNamespace(run=run)

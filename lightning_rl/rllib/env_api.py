@@ -216,7 +216,8 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
         if found is None:
             raise EnvError(
                 f"environment {type(self.env).__name__} has no {name} of agent {agent!r}, and no policy gives it one: "
-                f"set the attribute {name}, or multiagent.policies={{id: (None, observation space, action space, keys)}}"
+                f"set the attribute {name}, or multiagent.policies={{id: (None, observation space, action space, "
+                "config)}"
             )
         return gymnasium_space(found)
 

@@ -1,0 +1,89 @@
+"""`lightning-rllib train`, `evaluate` and `rollout`, with options and with YAML files, do what RLlib's command does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.__main__ import main, run_experiments
+from lightning_rl.rllib.experiments import Experiment, read_experiments, variants
+
+TUNED = sorted((Path(__file__).parent / "tuned").glob("*.yaml"))
+QUICK = {"num_envs_per_worker": 2, "rollout_fragment_length": 16, "model": {"fcnet_hiddens": [8]}}
+pytestmark = pytest.mark.filterwarnings("ignore:.*no counterpart.*", "ignore:.*is retired.*")
+
+
+def test_training_writes_results_and_checkpoints_that_evaluate_plays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"run": "PPO", "env": "CartPole-v1", "config": json.dumps(QUICK), "stop": '{"training_iteration": 3}'}
+    options |= {"local-dir": str(tmp_path), "experiment-name": "first", "checkpoint-freq": "2"}
+    main(["train", *(f"--{name}={value}" for name, value in options.items()), "--checkpoint-at-end"])
+    run = tmp_path / "first" / "PPO_CartPole-v1_0"
+    results = [json.loads(line) for line in (run / "result.json").read_text().splitlines()]
+    assert [result["training_iteration"] for result in results] == [1, 2, 3]
+    assert sorted(folder.name for folder in run.glob("checkpoint_*")) == ["checkpoint_000002", "checkpoint_000003"]
+    assert capsys.readouterr().out.count("iteration ") == 3
+    for verb, checkpoint in (("evaluate", run), ("rollout", run / "checkpoint_000002" / "checkpoint-2")):
+        main([verb, str(checkpoint), "--episodes=3"])
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(":")[0] for line in lines if "Episode" in line][:3] == [
+            "Episode #1",
+            "Episode #2",
+            "Episode #3",
+        ]
+    main(["evaluate", str(run), "--run=PPO", "--steps=60", '--config={"horizon": 5}'])
+    assert capsys.readouterr().out.count("steps: 5") == 20  # two evaluations of ten episodes
+    with pytest.raises(ConfigError, match="give --run"):
+        (run / "params.json").unlink()
+        main(["evaluate", str(run)])
+
+
+def test_a_file_holds_experiments_and_options_go_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "several.yaml"
+    entry: dict[str, Any] = {"run": "PG", "env": "CartPole-v1", "stop": {"training_iteration": 1}}
+    config = {**QUICK, "lr": {"grid_search": [0.1, 0.2]}, "model": {"fcnet_hiddens": {"grid_search": [[4], [8]]}}}
+    file.write_text(yaml.safe_dump({"grid": {**entry, "config": config}, "twice": {**entry, "num_samples": 2}}))
+    last = run_experiments({"config_file": str(file), "config": {"gamma": 0.5}, "local_dir": str(tmp_path)})
+    grid = [(each["config"]["lr"], each["config"]["model"]["fcnet_hiddens"]) for each in last[:4]]
+    assert sorted(grid) == [(0.1, [4]), (0.1, [8]), (0.2, [4]), (0.2, [8])]
+    assert len(last) == 6 and last[5]["config"]["seed"] == 1
+    assert all(each["config"]["gamma"] == 0.5 and each["training_iteration"] == 1 for each in last)
+
+
+def test_mistakes_in_files_and_options_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    for content, message in (
+        ({"a": {"env": "CartPole-v1"}}, "'a' has no key 'run'"),
+        ({"a": {"run": "PPO", "stopp": {}}}, "'stopp'. Did you mean 'stop'"),
+        (["a"], "describes no experiments"),
+    ):
+        file.write_text(yaml.safe_dump(content))
+        with pytest.raises(ConfigError, match=message):
+            read_experiments(file)
+    with pytest.raises(ConfigError, match="train needs --run"):
+        main(["train", "--env=CartPole-v1"])
+
+
+def test_a_grid_is_every_combination() -> None:
+    found = [*variants({"a": {"grid_search": [1, 2]}, "b": {"c": {"grid_search": [3, 4]}}, "d": {}})]
+    assert found == [{"a": a, "b": {"c": c}, "d": {}} for a in (1, 2) for c in (3, 4)]
+
+
+@pytest.mark.parametrize("file", TUNED, ids=lambda file: file.stem)
+def test_a_tuned_example_can_be_read(file: Path) -> None:
+    (experiment,) = read_experiments(file)
+    assert isinstance(experiment, Experiment) and {"episode_reward_mean", "timesteps_total"} == set(experiment.stop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", TUNED, ids=lambda file: file.stem)
+def test_a_tuned_example_reaches_its_reward(file: Path, tmp_path: Path) -> None:
+    (experiment,) = read_experiments(file)
+    (last,) = run_experiments({"config_file": str(file), "local_dir": str(tmp_path)})
+    assert last["episode_reward_mean"] >= experiment.stop["episode_reward_mean"]

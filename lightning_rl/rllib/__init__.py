@@ -14,7 +14,6 @@ from typing import Any
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
-from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
 from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.experiments import results_until

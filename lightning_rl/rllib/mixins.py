@@ -44,7 +44,7 @@ class LearningRateSchedule:
     @property
     def cur_lr(self: Any) -> float:
         """The rate at the current number of environment steps."""
-        return schedule_value(self._lr_schedule, vars(self).get("env_steps", 0))
+        return schedule_value(self._lr_schedule, getattr(vars(self).get("progress"), "env_steps", 0))
 
 
 class EntropyCoeffSchedule:
@@ -61,7 +61,7 @@ class EntropyCoeffSchedule:
     @property
     def entropy_coeff(self: Any) -> float:
         """The weight at the current number of environment steps."""
-        return schedule_value(self._entropy_schedule, vars(self).get("env_steps", 0))
+        return schedule_value(self._entropy_schedule, getattr(vars(self).get("progress"), "env_steps", 0))
 
 
 class KLCoeffMixin:

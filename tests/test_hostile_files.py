@@ -735,6 +735,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     loaders = r"\b(torch|np|numpy|pickle|joblib|dill|cloudpickle|marshal|shelve)\.(loads?|Unpickler)\("
     assert {name for name, text in texts.items() if re.search(loaders, text)} <= {
         *("run_directory/checkpoint_files.py", "callbacks/checkpoint_io.py"),
+        "data/offline/tables.py",  # NumPy's arrays, without objects (`allow_pickle=False`)
         "envs/async_vector_env.py",  # what it has pickled itself
     }
     assert not {name for name, text in texts.items() if re.search(r"(?<![.\w])(eval|exec|__import__)\(", text)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -76,6 +76,7 @@ class PopulationSource(Source):
     eval_prob: Probability = 0.0
     explore: bool = False
     plan: ImportPath | None = None
+    output: str | None = field(default=None, init=False)  # no worker gives samples
 
     def attach(self, datamodule: Any) -> None:
         """Become the source of a DataModule, whose workers play one whole episode at a time.

@@ -52,12 +52,8 @@ class Source:
         """Find the plan.
 
         Raises:
-            ConfigError: the plan is no function; or `output` is given, and no worker samples.
+            ConfigError: the plan is no function.
         """
-        if self.output is not None and (not self.acts or self.gives == ("populations",)):
-            raise ConfigError(
-                f"data.output={short_repr(self.output)}: {type(self).__name__} takes no samples of workers"
-            )
         self._own_plan = self.plan is not None
         self.run_plan = plan_at(self.default_plan if self.plan is None else self.plan)
         self.datamodule: Any = None

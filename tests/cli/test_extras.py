@@ -18,6 +18,7 @@ USES = {
     "multiagent": "tests/envs/test_presets.py",
     "video": "tests/cli/test_video.py",
     "export": "tests/cli/test_export.py",
+    "offline": "tests/data/offline/test_shards.py",
     "sweep": "tests/cli/test_tune.py",
     "cluster": "tests/test_tune.py",
     "slurm": "tests/cli/test_multirun.py",

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning_rl.data.offline.shards import ShardError, find_shards, read_shape, read_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps
+from lightning_rl.data.offline.tables import read_table
 from lightning_rl.errors import ConfigError, short_repr
 
 __all__ = ["DataSet", "open_data"]
@@ -37,8 +38,9 @@ def open_data(source: str | Path, columns: Mapping[str, Any] | None = None, *, s
     """Open recorded experience.
 
     Args:
-        source: a directory of shards, as `data.output` and `lightning-rl record` write.
-        columns: of a table.
+        source: a directory of shards, as `data.output` and `lightning-rl record` write; or a file, .csv, .parquet,
+            .npz, .hdf5 or .h5 (`tables.read_table`).
+        columns: of a file; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 
     Raises:
@@ -47,7 +49,12 @@ def open_data(source: str | Path, columns: Mapping[str, Any] | None = None, *, s
     path = Path(source)
     if path.is_dir():
         return open_shards(path, skip_damaged)
-    raise ConfigError(f"data.input={short_repr(str(source))} is no directory of shards")
+    if not path.exists():
+        raise ConfigError(
+            f"data.input={short_repr(str(source))} does not exist; expected a directory of shards or a file"
+        )
+    spec, steps = read_table(path, columns)
+    return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
 
 
 def open_shards(directory: Path, skip_damaged: bool) -> DataSet:

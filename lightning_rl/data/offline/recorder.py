@@ -19,7 +19,6 @@ from lightning_rl.errors import short_repr
 from lightning_rl.replay.columns import leaves_of
 from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch
-from lightning_rl.spaces import ActionTransform
 from lightning_rl.version import __version__
 
 __all__ = ["RECORDED", "Recorder"]
@@ -168,12 +167,13 @@ class Stream:
         self._written_at = time.monotonic()
         if self._ended:
             stem = f"worker{self.worker.worker_index:03}-{self._number:05}"
-            write_shard(self.directory, stem, join(self._ended), self._spec())
+            # Policies without a model act in the environment's space.
+            acted_with = self.policy.action_transform.options if self.policy.has_model else None
+            write_shard(self.directory, stem, Steps(join(self._ended).columns, acted_with), self._spec())
             self._ended, self._bytes, self._number = [], 0, self._number + 1
 
     def _spec(self) -> DataSpec:
         policy, worker = self.policy, self.worker
-        transform: ActionTransform = policy.action_transform
         weights = b"".join(
             value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
             for value in policy.state_dict().values()
@@ -188,7 +188,7 @@ class Stream:
             "explore": worker.explore,
             "versions": {"lightning_rl": __version__, "gymnasium": gymnasium.__version__, "torch": torch.__version__},
         }
-        return DataSpec(policy.observation_space, transform.action_space, transform.options, about)
+        return DataSpec(policy.observation_space, policy.action_space, about)
 
 
 def _starts(lengths: list[int]) -> list[int]:

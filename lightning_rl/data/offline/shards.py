@@ -62,7 +62,7 @@ def write_shard(directory: Path, stem: str, steps: Steps, spec: DataSpec) -> Pat
         "columns": layout,
         "observation_space": space_to_json(spec.observation_space),
         "action_space": space_to_json(spec.action_space),
-        "acted_with": spec.acted_with,
+        "acted_with": steps.acted_with,
         "about": spec.about,
     }
     table = pa.table({".".join(path): _to_arrow(pa, column) for path, column in steps.columns.items()})
@@ -95,7 +95,11 @@ def read_shape(file: Path) -> tuple[DataSpec, int]:
     Raises:
         ShardError: the file cannot be read, or is no shard.
     """
-    spec, _, rows = _described(file, file)
+    try:
+        spec, _, _, rows = _described(file, file)
+    except ShardError:
+        _check_digest(file, file.read_bytes())  # a clearer reason
+        raise
     return spec, rows
 
 
@@ -110,14 +114,10 @@ def read_shard(file: Path, like: DataSpec | None = None) -> Steps:
         ShardError: the file was changed, truncated or renamed, is no shard, or has other spaces.
         ConfigError: its numbers are not finite or do not fit its spaces, or it does not fit into the memory.
     """
-    content, named = file.read_bytes(), NAME.fullmatch(file.name)
-    if named is None or _digest(content) != named[1]:
-        raise ShardError(
-            f"{file} is damaged, or was renamed: its content does not have the digest that ends the name of a shard. "
-            "Copy it again, or set data.skip_damaged=true to go on without it"
-        )
-    spec, layout, rows = _described(file, io.BytesIO(content))
-    if like is not None and not same_spaces(spec, like):
+    content = file.read_bytes()
+    _check_digest(file, content)
+    spec, layout, acted_with, rows = _described(file, io.BytesIO(content))
+    if like is not None and (like.observation_space, like.action_space) != (spec.observation_space, spec.action_space):
         raise ShardError(
             f"{file} has observations {spec.observation_space} and actions {spec.action_space}; the shards before it "
             f"have {like.observation_space} and {like.action_space}: keep the data of one environment in a directory"
@@ -128,20 +128,21 @@ def read_shard(file: Path, like: DataSpec | None = None) -> Steps:
         columns = {path: _from_arrow(table.column(".".join(path)), shape, dtype) for path, shape, dtype in layout}
     except (KeyError, ValueError, TypeError, OSError) as error:  # pyarrow's errors derive from these
         raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
-    return Steps(columns).check(spec, str(file))
+    return Steps(columns, acted_with).check(spec, str(file))
 
 
-def same_spaces(first: DataSpec, second: DataSpec) -> bool:
-    """Whether steps of the two have the same form."""
-    return (first.observation_space, first.action_space, first.acted_with) == (
-        second.observation_space,
-        second.action_space,
-        second.acted_with,
-    )
+def _check_digest(file: Path, content: bytes) -> None:
+    """Refuse a shard whose content does not have the digest in its name."""
+    named = NAME.fullmatch(file.name)
+    if named is None or _digest(content) != named[1]:
+        raise ShardError(
+            f"{file} is damaged, or was renamed: its content does not have the digest that ends the name of a shard. "
+            "Copy it again, or set data.skip_damaged=true to go on without it"
+        )
 
 
-def _described(file: Path, source: Any) -> tuple[DataSpec, list[tuple[Any, tuple[int, ...], Any]], int]:
-    """What the metadata of a shard say: spaces, (path, shape, dtype) of each column, and the number of rows."""
+def _described(file: Path, source: Any) -> tuple[DataSpec, list[tuple[Any, tuple[int, ...], Any]], Any, int]:
+    """What the metadata of a shard say: spaces, (path, shape, dtype) of columns, `acted_with`, the number of rows."""
     parquet = require("pyarrow.parquet", "data.input")
     try:
         metadata = parquet.read_metadata(source)
@@ -152,7 +153,6 @@ def _described(file: Path, source: Any) -> tuple[DataSpec, list[tuple[Any, tuple
         spec = DataSpec(
             space_from_json(written["observation_space"]),
             space_from_json(written["action_space"]),
-            written["acted_with"],
             written["about"],
         )
     except (KeyError, ValueError, TypeError, AttributeError, OSError, UnsupportedSpaceError) as error:
@@ -162,7 +162,7 @@ def _described(file: Path, source: Any) -> tuple[DataSpec, list[tuple[Any, tuple
             f"{file} is no shard of lightning_rl ({type(error).__name__}: {first_line(error)}); for another table give "
             "its columns with data.columns"
         ) from error
-    return spec, layout, metadata.num_rows
+    return spec, layout, written["acted_with"], metadata.num_rows
 
 
 def _layout(path: Sequence[str], shape: Sequence[int], dtype: str) -> tuple[Any, tuple[int, ...], np.dtype[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,9 @@ class OfflineSource(Source):
     has read. So `total_env_steps`, schedules and `evaluation.every_env_steps` mean what they mean in other runs.
 
     Args:
-        input: directory of shards (`data.output`, `lightning-rl record`).
-        columns: of a table.
+        input: directory of shards (`data.output`, `lightning-rl record`), or a file: .csv, .parquet, .npz, .hdf5, .h5.
+        columns: of a file: obs, actions, rewards, episode, terminated, truncated, … → its column, or a list of them
+            (`tables.NAMES`); `None`: they have these names.
         skip_damaged: whether shards that are damaged are left out, with a warning, instead of refused.
         batch_size: rows of one gradient step of a replay algorithm, over all ranks.
         training_intensity: its gradient steps per environment step, held exactly.
@@ -64,7 +65,7 @@ class OfflineSource(Source):
         plan: `plan(workers, policy, data)`, which gives what each iteration learns from; `None`: `learn_from_data`.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: `input` is missing, or a number is out of range.
     """
 
     gives = ("transitions", "episodes")
@@ -72,7 +73,7 @@ class OfflineSource(Source):
     acts = False
     default_plan = staticmethod(learn_from_data)
 
-    input: str
+    input: str | None = None
     columns: Mapping[str, Any] | None = None
     skip_damaged: bool = False
     batch_size: Count = 256
@@ -82,10 +83,17 @@ class OfflineSource(Source):
     n_step: Count = 1
     storage: str = "memory"
     plan: ImportPath | None = None
+    output: str | None = field(default=None, init=False)  # no worker acts
 
     def __post_init__(self) -> None:
-        """Begin to count."""
+        """Begin to count.
+
+        Raises:
+            ConfigError: `input` is missing.
+        """
         super().__post_init__()
+        if self.input is None:
+            raise ConfigError("data.input is missing: give the directory or the file with the data")
         self.ratio = UpdateRatio(self.training_intensity)
         self.buffer: Any = None
         self._generator = np.random.default_rng()  # of the draws of an iteration
@@ -110,8 +118,8 @@ class OfflineSource(Source):
             )
         if self.batch_size % self.ranks:
             raise ConfigError(f"data.batch_size={self.batch_size} for {self.ranks} ranks: give a multiple of them")
-        data = open_data(self.input, self.columns, skip_damaged=self.skip_damaged)
-        for name in ("observation_space", "action_space"):
+        data = open_data(str(self.input), self.columns, skip_damaged=self.skip_damaged)
+        for name in () if data.spec.inferred else ("observation_space", "action_space"):
             if difference := space_difference(getattr(data.spec, name), getattr(policy, name), bounds=False):
                 raise ConfigError(
                     f"data.input={data.name}: its {name} is not that of the policy: {difference}; give the environment "
@@ -124,14 +132,16 @@ class OfflineSource(Source):
     def _fill(self, policy: Any, data: DataSet) -> None:
         """Put this rank's share of the episodes into a replay buffer."""
         learner, asked, imitates = policy.learner, policy.replay_columns, kind_of_data(type(policy)) == "episodes"
-        columns = (*REPLAY_COLUMNS, *learner.extra_replay_columns(), *(("action_logp",) if imitates else ()))
+        columns = (*REPLAY_COLUMNS, *learner.extra_replay_columns())
         sizes = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage, "parts": self.ranks}
         self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)
         episodes = 0
         for part in data.read():
+            if data.spec.inferred:
+                part = part.of_spaces(policy.observation_space, policy.action_space, data.name)
             steps = part if self.ranks == 1 else part.share(episodes, self.datamodule.rank, self.ranks)
             episodes += len(part.closing_rows)
-            fragment = actions_for(policy.action_transform, data.spec, steps).fragment()
+            fragment = actions_for(policy.action_transform, steps).fragment()
             if "returns_to_go" in asked:
                 fragment["returns_to_go"] = returns_to_go(fragment, policy.gamma)
             self.buffer.mark_discontinuity()
@@ -196,7 +206,8 @@ class OfflineSource(Source):
 
     def _draw_due(self) -> Iterator[Draw]:
         self.policy.env_steps += self.ratio.env_steps_until(self.policy.env_steps, self.steps_per_iteration)
-        while steps := min(self.due, STEPS_AT_ONCE):
+        most = min(STEPS_AT_ONCE, len(self.buffer) * self.ranks // self.batch_size)
+        while steps := min(self.due, most):
             self.ratio.record_steps(steps)
             yield Draw(self.buffer.sample(steps * self.batch_size // self.ranks, self._generator), steps)
 

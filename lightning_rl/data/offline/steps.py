@@ -6,6 +6,7 @@ observation after it. So the next observation of every step is in the next row, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,15 +30,15 @@ class DataSpec:
 
     Args:
         observation_space, action_space: of the environment that the data are from.
-        acted_with: keywords `normalize` and `clip` of the `ActionTransform` whose policy space the actions are in;
-            `None`: they are the environment's own.
         about: where the data come from, as text and numbers: environment, seed, policy, versions.
+        inferred: whether the spaces are inferred from the numbers that occur, so that those of an environment may
+            differ.
     """
 
     observation_space: Space[Any]
     action_space: Space[Any]
-    acted_with: Mapping[str, bool] | None = None
     about: Mapping[str, Any] | None = None
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,18 @@ class Steps:
         columns: path → array `[R, *]`: "obs", "actions", "rewards", "terminated", "truncated", "valid", and perhaps
             "t", "action_logp", "action_mask". An episode that was still running when recording stopped has neither
             `terminated` nor `truncated` in its last step.
+        acted_with: keywords `normalize` and `clip` of the `ActionTransform` whose policy space the actions are in;
+            `None`: they are the environment's own.
     """
 
     columns: Mapping[Path, np.ndarray]
+    acted_with: Mapping[str, bool] | None = None
 
     def __len__(self) -> int:
         return len(self.columns[("valid",)])
 
     def __getitem__(self, rows: slice | np.ndarray) -> Steps:
-        return Steps({path: column[rows] for path, column in self.columns.items()})
+        return Steps({path: column[rows] for path, column in self.columns.items()}, self.acted_with)
 
     @property
     def nbytes(self) -> int:
@@ -94,7 +98,7 @@ class Steps:
             ConfigError: names the file, the column and the first row that does not.
         """
         for name, space in (("obs", spec.observation_space), ("actions", spec.action_space)):
-            counts_from_0 = name == "actions" and spec.acted_with is not None
+            counts_from_0 = name == "actions" and self.acted_with is not None
             for path, leaf in leaf_spaces(space):
                 _check_column(self._column(_path(name, path), place), _path(name, path), leaf, counts_from_0, place)
         for name in ("rewards", "terminated", "truncated", "valid"):
@@ -110,6 +114,21 @@ class Steps:
         if len(valid) and (valid[-1] or (ends[:-1] & valid[1:]).any()):
             raise ConfigError(f"{place}: an episode has no row with the observation after its last step")
         return self
+
+    def of_spaces(self, observation_space: Space[Any], action_space: Space[Any], place: str) -> Steps:
+        """These steps with the dtypes of an environment's spaces, after a check that they are in them.
+
+        Raises:
+            ConfigError: as `check`.
+        """
+        columns = dict(self.columns)
+        for name, space in (("obs", observation_space), ("actions", action_space)):
+            for path, leaf in leaf_spaces(space):
+                column, shape = self._column(_path(name, path), place), leaf.shape or ()
+                if math.prod(column.shape[1:]) == math.prod(shape):  # a number for a vector of one, say
+                    column = column.reshape(len(column), *shape)
+                columns[_path(name, path)] = column.astype(leaf.dtype)
+        return Steps(columns, self.acted_with).check(DataSpec(observation_space, action_space), place)
 
     def _column(self, path: Path, place: str) -> np.ndarray:
         if path not in self.columns:
@@ -176,27 +195,28 @@ def join(parts: Sequence[Steps]) -> Steps:
     """The steps of several parts with equal columns, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    return Steps({path: np.concatenate([part.columns[path] for part in parts]) for path in parts[0].columns})
+    columns = {path: np.concatenate([part.columns[path] for part in parts]) for path in parts[0].columns}
+    return Steps(columns, parts[0].acted_with)
 
 
-def actions_for(transform: ActionTransform, spec: DataSpec, steps: Steps) -> Steps:
+def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
     """The steps with actions in the space of a policy with this transform, within its bounds.
 
     Actions that a policy with another transform took are converted by way of the environment's.
     """
-    paths = [_path("actions", path) for path, _ in leaf_spaces(spec.action_space)]
-    columns = dict(steps.columns)
-    if spec.acted_with != transform.options:
+    space, columns = transform.action_space, dict(steps.columns)
+    paths = [_path("actions", path) for path, _ in leaf_spaces(space)]
+    if steps.acted_with != transform.options:
         leaves = iter([_tensor(columns[path]) for path in paths])
-        actions = pack_leaves(spec.action_space, leaves)
-        if spec.acted_with is not None:
-            actions = ActionTransform(spec.action_space, **spec.acted_with).to_env(actions)
-        converted = leaf_values(spec.action_space, transform.from_env(actions))
+        actions = pack_leaves(space, leaves)
+        if steps.acted_with is not None:
+            actions = ActionTransform(space, **steps.acted_with).to_env(actions)
+        converted = leaf_values(space, transform.from_env(actions))
         columns |= {path: value.numpy() for path, value in zip(paths, converted, strict=True)}
     for path, (_, leaf) in zip(paths, leaf_spaces(transform.policy_space), strict=True):
         if isinstance(leaf, spaces.Box):
             columns[path] = columns[path].clip(leaf.low, leaf.high)
-    return Steps(columns)
+    return Steps(columns, transform.options)
 
 
 def _tensor(column: np.ndarray) -> torch.Tensor:

@@ -19,7 +19,6 @@ from lightning_rl.sample_batch import SampleBatch
 NESTED = DataSpec(
     spaces.Dict({"image": spaces.Box(0, 255, (3, 4, 2), np.uint8), "goal": spaces.Box(-1.0, 1.0, (2,))}),
     spaces.Tuple((spaces.Discrete(3), spaces.Box(-2.0, 2.0, (1,)))),
-    {"normalize": True, "clip": False},
     {"seed": 7},
 )
 
@@ -44,7 +43,8 @@ def nested_steps(lengths: tuple[int, ...] = (3, 1, 4), seed: int = 0) -> Steps:
             ("truncated",): ended[1],
             ("valid",): valid,
             ("action_mask",): rng.random((count, 3)) < 0.5,
-        }
+        },
+        {"normalize": True, "clip": False},
     )
 
 

@@ -148,7 +148,7 @@ def test_too_few_steps_for_a_batch_are_refused(cartpole: Path) -> None:
 
 def two_episodes(directory: Path) -> None:
     """Actions 1, 2, 3 until a termination, and 4, 5, 6 until a time limit; rewards are 1."""
-    spec = DataSpec(PENDULUM.spaces()[0], PENDULUM.spaces()[1], None, {})
+    spec = DataSpec(*PENDULUM.spaces())
     columns = {
         ("obs",): np.zeros((6, 3), np.float32),
         ("actions",): np.array([[0.2], [0.4], [0.6], [0.8], [1.0], [1.2]], np.float32),
@@ -189,11 +189,10 @@ def test_returns_to_go_start_again_with_each_episode() -> None:
 
 def test_actions_of_the_environment_are_converted_to_the_policy_s() -> None:
     """Pendulum's torque is in [−2, 2]; out-of-bounds actions of an unclipped Gaussian end up at the bounds."""
-    space = PENDULUM.spaces()[1]
     steps = Steps({("actions",): np.array([[-2.0], [1.0], [2.0]], np.float32)})
     transform = SAC(*PENDULUM.spaces()).action_transform
-    converted = actions_for(transform, DataSpec(space, space, None), steps)
+    converted = actions_for(transform, steps)
     assert converted.columns[("actions",)].flatten().tolist() == [-1.0, 0.5, 1.0]
-    beyond = Steps({("actions",): np.array([[-1.5], [0.5]], np.float32)})
-    kept = actions_for(transform, DataSpec(space, space, transform.options), beyond)
+    beyond = Steps({("actions",): np.array([[-1.5], [0.5]], np.float32)}, transform.options)
+    kept = actions_for(transform, beyond)
     assert kept.columns[("actions",)].flatten().tolist() == [-1.0, 0.5]

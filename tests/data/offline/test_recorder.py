@@ -90,5 +90,5 @@ def test_a_run_records_everything_it_samples_with_log_probabilities(tmp_path: Pa
 
 def test_actions_are_recorded_in_the_policy_s_space(tmp_path: Path) -> None:
     record(tmp_path, PENDULUM, policy=SAC(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}))
-    assert np.abs(read(tmp_path).columns[("actions",)]).max() <= 1
-    assert open_data(tmp_path).spec.acted_with == {"normalize": True, "clip": False}
+    steps = read(tmp_path)
+    assert np.abs(steps.columns[("actions",)]).max() <= 1 and steps.acted_with == {"normalize": True, "clip": False}

@@ -90,9 +90,10 @@ def test_numbers_that_do_not_fit_are_refused_by_file_column_and_row(
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    columns = {path: column for path, column in nested_steps().columns.items() if path != ("actions", "1")}
+    steps = nested_steps()
+    columns = {path: column for path, column in steps.columns.items() if path != ("actions", "1")}
     with pytest.raises(ConfigError, match=r"no column 'actions\.1'; it has obs\.image"):
-        read_shard(write_shard(tmp_path, "a", Steps(columns), NESTED))
+        read_shard(write_shard(tmp_path, "a", Steps(columns, steps.acted_with), NESTED))
 
 
 def test_a_directory_without_shards_is_one_clear_error(tmp_path: Path) -> None:

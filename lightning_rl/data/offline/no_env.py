@@ -1,0 +1,40 @@
+"""Takes the place of an environment where there are only data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.errors import ConfigError
+
+__all__ = ["NoEnv"]
+
+
+class NoEnv(gym.Env[Any, Any]):
+    """Has the spaces of a data set, and cannot be played: `env=none`.
+
+    Args:
+        input, columns: as of `OfflineSource`.
+
+    Raises:
+        ConfigError: there are no data, or they cannot be read.
+    """
+
+    def __init__(self, input: str | None = None, columns: Mapping[str, Any] | None = None) -> None:
+        if input is None:
+            raise ConfigError("env=none takes its spaces from the data of data=offline: give data.input")
+        spec = open_data(input, columns).spec
+        self.observation_space, self.action_space = spec.observation_space, spec.action_space
+
+    def reset(self, **options: Any) -> Any:
+        """Refuse.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError("env=none has the spaces of the data and cannot be played: name an environment with env=")
+
+    step: Any = reset

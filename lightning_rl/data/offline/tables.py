@@ -1,0 +1,243 @@
+"""Reads data sets that are arrays with a row per step: CSV and Parquet tables, .npz and D4RL's HDF5 files."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from lightning_rl.data.offline.shards import ShardError, require
+from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes
+from lightning_rl.errors import ConfigError, did_you_mean, first_line, short_repr
+from lightning_rl.replay.storage import check_fits_memory
+
+__all__ = ["NAMES", "TABLES", "read_table", "steps_of_arrays"]
+
+NAMES = {
+    **{"obs": "obs", "observations": "obs", "next_obs": "next_obs", "next_observations": "next_obs"},
+    **{"action": "actions", "actions": "actions", "reward": "rewards", "rewards": "rewards"},
+    **{"terminated": "terminated", "terminals": "terminated", "truncated": "truncated", "timeouts": "truncated"},
+    **{"episode": "episode", "t": "t", "action_logp": "action_logp", "action_prob": "action_prob"},
+    **{"infos/action_log_probs": "action_logp"},
+}
+"""What a column of `data.columns`, of an .npz or of D4RL's HDF5 may be called, and the name that it has here."""
+NEEDED = ("obs", "actions", "rewards")
+
+
+def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[DataSpec, Steps]:
+    """The steps in a file, and spaces that are inferred from them.
+
+    Observations and actions of one column are numbers, of several columns vectors. Actions are Discrete if they are
+    whole numbers from 0, else a Box between the smallest and the largest. Episodes end where the column of `episode`
+    changes, or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
+    terminates. Without `next_obs`, the last step of an episode that did not terminate only closes it.
+
+    Args:
+        file: .csv, .parquet, .npz, .hdf5 or .h5.
+        columns: name of `NAMES` → column of the file, or a list of columns; `None`: the file has those names.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such columns; or values are missing, or no numbers.
+    """
+    if file.suffix not in TABLES:
+        raise ConfigError(f"data.input={short_repr(str(file))}: expected a directory of shards, or {', '.join(TABLES)}")
+    names = {name: name for name in NAMES} if columns is None else _checked(columns)
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in TABLES[file.suffix](file, names, columns is None).items():
+        arrays[NAMES[name]] = array
+    return steps_of_arrays(arrays, str(file))
+
+
+def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
+    for name in columns:
+        if name not in NAMES:
+            raise ConfigError(f"data.columns.{name} is unknown.{did_you_mean(name, NAMES)} Known: {', '.join(NAMES)}")
+    return dict(columns)
+
+
+def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataSpec, Steps]:
+    """Spaces and steps of arrays `[N, *]` under the values of `NAMES`.
+
+    Raises:
+        ConfigError: one is missing, has another length, or values that are no numbers.
+    """
+    if missing := [name for name in NEEDED if name not in arrays]:
+        raise ConfigError(f"{place} has no {', '.join(missing)}: name its columns with data.columns={{obs: [x, y], …}}")
+    count = len(arrays["rewards"])
+    for name, array in arrays.items():
+        if len(array) != count:
+            raise ConfigError(f"{place}: {name} has {len(array)} rows, and rewards {count}")
+        if name != "episode" and array.dtype.kind not in "biuf":
+            raise ConfigError(f"{place}: {name} holds {array.dtype}; expected numbers")
+    order = _order(arrays, count)
+    arrays = {name: array if order is None else array[order] for name, array in arrays.items()}
+    last = np.zeros(count, bool)
+    last[-1:] = True
+    if "episode" in arrays:
+        last[:-1] = arrays["episode"][1:] != arrays["episode"][:-1]
+    terminated, truncated = (
+        np.asarray(arrays.get(name, np.zeros(count)), np.float64).reshape(count) != 0
+        for name in ("terminated", "truncated")
+    )
+    if not {"terminated", "truncated"} & set(arrays):
+        terminated = last.copy()
+    last |= terminated | truncated
+    columns: dict[Any, np.ndarray] = {
+        ("obs",): _floats(arrays["obs"]),
+        ("actions",): _actions(arrays["actions"]),
+        ("rewards",): arrays["rewards"].reshape(count).astype(np.float32),
+        ("terminated",): terminated,
+        ("truncated",): truncated & ~terminated,
+    }
+    if "action_logp" in arrays:
+        columns[("action_logp",)] = arrays["action_logp"].reshape(count).astype(np.float32)
+    elif "action_prob" in arrays:
+        columns[("action_logp",)] = np.log(arrays["action_prob"].reshape(count)).astype(np.float32)
+    rows = np.flatnonzero(last)
+    final = {("obs",): _floats(arrays["next_obs"])[rows]} if "next_obs" in arrays else None
+    obs, acts = columns[("obs",)], columns[("actions",)]
+    spec = DataSpec(_space(obs, bounded=False), _space(acts, bounded=True), {"file": place}, inferred=True)
+    return spec, close_episodes(columns, rows, final).check(spec, place)
+
+
+def _order(arrays: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:
+    """Rows in order of the episodes' first rows, and by time within each; `None`: as they are."""
+    if "episode" not in arrays:
+        return None
+    _, first, number = np.unique(arrays["episode"], return_index=True, return_inverse=True)
+    time = arrays["t"].reshape(count) if "t" in arrays else np.zeros(count)
+    return np.lexsort((np.arange(count), time, first[number.reshape(count)]))
+
+
+def _floats(column: np.ndarray) -> np.ndarray:
+    """Numbers as float32, a single column of them as a vector of one; images stay bytes."""
+    rows = column.reshape(-1, 1) if column.ndim == 1 else column
+    return rows if rows.dtype == np.uint8 else rows.astype(np.float32)
+
+
+def _actions(column: np.ndarray) -> np.ndarray:
+    """Whole numbers as int64, others as float32; a single column of them as a vector of one."""
+    if column.dtype.kind in "biu" and column.ndim == 1:
+        return column.astype(np.int64)
+    return column.reshape(len(column), -1).astype(np.float32)
+
+
+def _space(column: np.ndarray, bounded: bool) -> Space[Any]:
+    if column.dtype == np.int64:
+        return spaces.Discrete(int(column.max(initial=0)) + 1)
+    if column.dtype == np.uint8:
+        return spaces.Box(0, 255, column.shape[1:], np.uint8)
+    if not bounded or not np.isfinite(column).all():
+        return spaces.Box(-np.inf, np.inf, column.shape[1:])
+    return spaces.Box(column.min(0), column.max(0))
+
+
+def _read_arrow(file: Path, names: Mapping[str, Any], optional: bool) -> dict[str, np.ndarray]:
+    """The columns of a CSV or Parquet table."""
+    pa = require("pyarrow", "data.input")
+    try:
+        if file.suffix == ".csv":
+            table = require("pyarrow.csv", "data.input").read_csv(file)
+        else:
+            parquet = require("pyarrow.parquet", "data.input")
+            metadata = parquet.read_metadata(file)
+            check_fits_memory(metadata.num_rows * metadata.num_columns * 8)
+            table = parquet.read_table(file, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
+    return {
+        name: _column(table, file, columns)
+        for name, columns in names.items()
+        if not optional or columns in table.column_names
+    }
+
+
+def _column(table: Any, file: Path, columns: str | Sequence[str]) -> np.ndarray:
+    """One column `[N]`, or several as `[N, K]`."""
+    if not isinstance(columns, str):
+        return np.stack([_column(table, file, column) for column in columns], axis=1)
+    if columns not in table.column_names:
+        suggestion = did_you_mean(columns, table.column_names)
+        raise ConfigError(f"{file} has no column {columns!r}.{suggestion} It has {', '.join(table.column_names)}")
+    column = table.column(columns)
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy()))
+        raise ConfigError(f"{file}: column {columns!r} is empty in {column.null_count} rows, such as row {row}")
+    array = column.to_numpy()
+    return array.astype(np.int64) if array.dtype.kind == "M" else array
+
+
+def _read_npz(file: Path, names: Mapping[str, Any], optional: bool) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            check_fits_memory(sum(each.file_size for each in archive.infolist()))
+        with np.load(file, allow_pickle=False) as arrays:
+            return _take(names, optional, arrays.files, lambda name: arrays[name], file)
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
+
+
+def _read_hdf5(file: Path, names: Mapping[str, Any], optional: bool) -> dict[str, np.ndarray]:
+    """The arrays of an HDF5 file, as D4RL's; links to other places and other files are not followed."""
+    h5py = require("h5py", "data.input")
+    try:
+        with h5py.File(file, "r") as content:
+            return _take(names, optional, _datasets(h5py, content), lambda name: hdf5_array(content, name, file), file)
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
+
+
+def _datasets(h5py: Any, group: Any, prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        child = group[name]
+        found += _datasets(h5py, child, f"{prefix}{name}/") if isinstance(child, h5py.Group) else [f"{prefix}{name}"]
+    return found
+
+
+def hdf5_array(group: Any, name: str, file: Path) -> np.ndarray:
+    """An array that is stored in the file itself.
+
+    Raises:
+        ConfigError: its content is in another file, or does not fit into the memory.
+    """
+    dataset = group[name]
+    if dataset.external or dataset.is_virtual:
+        raise ConfigError(f"{file}: {name!r} is stored in another file; expected a file that holds its data itself")
+    if dataset.dtype.kind not in "biuf":
+        raise ConfigError(f"{file}: {name!r} holds {dataset.dtype}; expected numbers")
+    check_fits_memory(math.prod(dataset.shape) * dataset.dtype.itemsize)
+    return np.asarray(dataset[()])
+
+
+def _take(
+    names: Mapping[str, Any], optional: bool, present: Sequence[str], read: Callable[[str], np.ndarray], file: Path
+) -> dict[str, np.ndarray]:
+    """The named arrays; several for one name side by side."""
+    found: dict[str, np.ndarray] = {}
+    for name, given in names.items():
+        keys = [given] if isinstance(given, str) else list(given)
+        if optional and keys[0] not in present:
+            continue
+        for key in keys:
+            if key not in present:
+                raise ConfigError(
+                    f"{file} has no array {key!r}.{did_you_mean(key, present)} It has {', '.join(present)}"
+                )
+        arrays = [read(key) for key in keys]
+        found[name] = arrays[0] if isinstance(given, str) else np.stack(arrays, axis=1)
+    return found
+
+
+TABLES = {".csv": _read_arrow, ".parquet": _read_arrow, ".npz": _read_npz, ".hdf5": _read_hdf5, ".h5": _read_hdf5}
+"""Suffix of a file → its reader."""

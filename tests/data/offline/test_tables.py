@@ -1,0 +1,194 @@
+"""Tables, .npz and HDF5 files of one's own: where episodes end, what actions are, and what is refused."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+from gymnasium import spaces
+from pyarrow import parquet
+
+from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.data.offline.steps import Steps
+from lightning_rl.errors import ConfigError
+from tests.data.small_runs import fit
+
+COLUMNS = {"obs": ["x", "y"], "action": "push", "reward": "gain", "episode": "session", "t": "time"}
+LOG = """session,time,x,y,push,gain,failed
+b,0,1,2,0,0.5,false
+b,1,3,4,2,0.5,true
+a,1,7,8,1,2.0,false
+a,0,5,6,1,1.0,false
+"""
+
+
+def read(file: Path, columns: Any = None) -> Steps:
+    (steps,) = open_data(file, columns).read()
+    return steps
+
+
+def column(steps: Steps, name: str) -> list[Any]:
+    return steps.columns[(name,)].tolist()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "log.csv").write_text(LOG)
+    return tmp_path / "log.csv"
+
+
+def test_a_log_without_ends_terminates_with_each_episode_s_last_row(log: Path) -> None:
+    """Episodes in the order of their first rows, rows in the order of time; a closing row repeats the last one."""
+    steps = read(log, COLUMNS)
+    assert column(steps, "obs") == [[1, 2], [3, 4], [3, 4], [5, 6], [7, 8], [7, 8]]
+    assert column(steps, "actions") == [0, 2, 0, 1, 1, 0]
+    assert column(steps, "terminated") == [False, True, False, False, True, False]
+    assert column(steps, "valid") == [True, True, False, True, True, False]
+    assert open_data(log, COLUMNS).spec.action_space == spaces.Discrete(3)
+
+
+def test_a_step_that_did_not_terminate_closes_its_episode_where_no_next_observation_is_recorded(log: Path) -> None:
+    steps = read(log, {**COLUMNS, "terminated": "failed"})
+    assert column(steps, "valid") == [True, True, False, True, False]
+    assert column(steps, "terminated") == [False, True, False, False, False]
+
+
+def test_a_parquet_table_is_read_as_a_csv(log: Path, tmp_path: Path) -> None:
+    csv = require_csv(log)
+    parquet.write_table(csv, tmp_path / "log.parquet")
+    first, second = read(log, COLUMNS), read(tmp_path / "log.parquet", COLUMNS)
+    for path, values in first.columns.items():
+        assert np.array_equal(values, second.columns[path])
+
+
+def require_csv(file: Path) -> pa.Table:
+    from pyarrow import csv
+
+    return csv.read_csv(file)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "hdf5"])
+def test_d4rl_s_names_are_read_with_time_limits_and_next_observations(tmp_path: Path, suffix: str) -> None:
+    """Action spaces are the range that occurs; log-probabilities are read from the behaviour policy's."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "observations": rng.normal(size=(6, 3)).astype(np.float32),
+        "next_observations": rng.normal(size=(6, 3)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, (6, 2)).astype(np.float32),
+        "rewards": np.arange(6, dtype=np.float32),
+        "terminals": np.array([0, 0, 1, 0, 0, 0], bool),
+        "timeouts": np.array([0, 0, 0, 0, 0, 1], bool),
+        "infos/action_log_probs": np.linspace(-1, 0, 6, dtype=np.float32),
+    }
+    file = tmp_path / f"data.{suffix}"
+    if suffix == "npz":
+        np.savez_compressed(file, **arrays)
+    else:
+        with h5py.File(file, "w") as content:
+            for name, array in arrays.items():
+                content.create_dataset(name, data=array, compression="gzip")
+    steps = read(file)
+    valid = steps.columns[("valid",)]
+    assert valid.tolist() == [True, True, True, False, True, True, True, False]
+    for name, of_file in (("obs", "observations"), ("actions", "actions"), ("rewards", "rewards")):
+        assert np.array_equal(steps.columns[(name,)][valid], arrays[of_file])
+    assert np.array_equal(steps.columns[("obs",)][~valid], arrays["next_observations"][[2, 5]])
+    assert column(steps, "truncated") == [False] * 6 + [True, False]
+    assert np.array_equal(steps.columns[("action_logp",)][valid], arrays["infos/action_log_probs"])
+    space = open_data(file).spec.action_space
+    assert isinstance(space, spaces.Box) and np.array_equal(space.low, arrays["actions"].min(0))
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "message"),
+    [
+        ({**COLUMNS, "obs": ["x", "z"]}, LOG, r"has no column 'z'.* It has session, time, x, y, push"),
+        ({**COLUMNS, "reword": "gain"}, LOG, r"data\.columns\.reword is unknown\. Did you mean 'reward'"),
+        ({"obs": "x"}, LOG, r"has no actions, rewards: name its columns with data\.columns"),
+        (COLUMNS, LOG.replace("3,4,2", "3,,2"), r"column 'y' is empty in 1 rows, such as row 1"),
+        (COLUMNS, LOG.replace("3,4,2", "3,inf,2"), r"column 'obs' is not finite in 2 rows, such as row 1"),
+        (COLUMNS, LOG.replace("3,4,2", "3,four,2"), r"obs holds .*; expected numbers"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_clear_error(
+    log: Path, columns: dict[str, Any], text: str, message: str
+) -> None:
+    log.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read(log, columns)
+
+
+def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
+    for name, content in (("a.npz", b"PK"), ("a.hdf5", b"\x89HDF"), ("a.parquet", b"PAR1"), ("a.zip", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=name):
+            open_data(tmp_path / name)
+    with pytest.raises(ConfigError, match="does not exist"):
+        open_data(tmp_path / "b")
+
+
+def test_an_npz_of_objects_runs_nothing(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "harm",)
+
+    arrays = {name: np.zeros(2) for name in ("obs", "actions", "rewards")}
+    np.savez(tmp_path / "a.npz", **{**arrays, "actions": np.array([Evil(), Evil()])})
+    with pytest.raises(ConfigError, match="allow_pickle"):
+        open_data(tmp_path / "a.npz")
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    """The header promises 10¹⁵ bytes."""
+    header = tmp_path / "obs.npy"
+    np.lib.format.open_memmap(header, "w+", np.float32, (1,))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.write(header, "obs.npy")
+    content = (tmp_path / "a.npz").read_bytes()
+    size = header.stat().st_size.to_bytes(4, "little")
+    (tmp_path / "a.npz").write_bytes(content.replace(size, (2**32 - 2).to_bytes(4, "little")))
+    with pytest.raises(ConfigError):
+        open_data(tmp_path / "a.npz")
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ("observations", "actions", "rewards"):
+            file.create_dataset(name, (10**13,), np.float32, chunks=(1024,), compression="gzip")
+    with pytest.raises(ConfigError, match="GiB"):
+        open_data(tmp_path / "a.hdf5")
+
+
+def test_hdf5_links_and_other_files_are_not_followed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "secret.hdf5", "w") as file:
+        file["rewards"] = np.ones(3)
+    (tmp_path / "secret.raw").write_bytes(np.ones(3).tobytes())
+    layout = h5py.VirtualLayout((3,), np.float64)
+    layout[:] = h5py.VirtualSource(str(tmp_path / "secret.hdf5"), "rewards", (3,))
+
+    def rewards(file: Any, kind: str) -> None:
+        if kind == "link":
+            file["rewards"] = h5py.ExternalLink(str(tmp_path / "secret.hdf5"), "rewards")
+        elif kind == "external":
+            file.create_dataset("rewards", (3,), np.float64, external=[(str(tmp_path / "secret.raw"), 0, 24)])
+        else:
+            file.create_virtual_dataset("rewards", layout)
+
+    for kind, message in (("link", "no rewards"), ("external", "another file"), ("virtual", "another file")):
+        with h5py.File(tmp_path / f"{kind}.hdf5", "w") as file:
+            file["observations"], file["actions"] = np.zeros((3, 2)), np.zeros(3)
+            rewards(file, kind)
+        with pytest.raises(ConfigError, match=message):
+            open_data(tmp_path / f"{kind}.hdf5")
+
+
+def test_a_policy_learns_from_a_log_without_an_environment(log: Path, tmp_path: Path) -> None:
+    """Its spaces are those of the log; the columns are those of the config."""
+    given = "data.columns={obs: [x, y], action: push, reward: gain, episode: session, t: time}"
+    keys = ["policy=dqn", "env=none", "data=offline", f"data.input={log}", given, "data.batch_size=4"]
+    policy, _ = fit(tmp_path / "run", *keys, "data.steps_per_iteration=5", "total_env_steps=10")
+    assert policy.gradient_steps == 10 and policy.action_space == spaces.Discrete(3)
+    assert policy.observation_space.shape == (2,)

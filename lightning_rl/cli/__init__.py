@@ -17,6 +17,7 @@ from lightning_rl.cli.check_env import check_env
 from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.compare import compare
 from lightning_rl.cli.completion import print_script
+from lightning_rl.cli.data import data, record
 from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.explain import explain
@@ -48,6 +49,8 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "evaluate": evaluate,
     "play": play,
     "video": video,
+    "record": record,
+    "data": data,
     "export": export,
     "resume": resume,
     "report": report,

@@ -335,6 +335,32 @@ def recording(result: Mapping[str, Any]) -> str:
     )
 
 
+def data_set(result: Mapping[str, Any]) -> str:
+    """Describe a data set: its size, returns and lengths, the part of its spaces that it covers, damaged files."""
+    about = result["about"] or {}
+    origin = ", ".join(f"{name} {about[name]}" for name in ("env", "policy", "seed") if about.get(name) is not None)
+    lines = [f"{result['name']}{f' ({printable(origin)})' if origin else ''}"]
+    lines.append(
+        f"{result['steps']:,} steps in {result['episodes']:,} episodes, {result['complete']:,} of them complete, "
+        f"{result['terminated']:,} terminated"
+    )
+    for name in ("returns", "lengths"):
+        if (found := result[name]) is not None:
+            low, quarter, half, most, high = (f"{value:.6g}" for value in found["quantiles"])
+            lines.append(
+                f"{name}: mean {found['mean']:.6g}, median {half}, middle half {quarter} to {most}, all {low} to {high}"
+            )
+    for name, found in result["coverage"].items():
+        if "counts" in found:
+            total = sum(found["counts"].values())
+            shares = [f"{value}: {count / total:.1%}" for value, count in found["counts"].items()]
+        else:
+            shares = [f"{low:.4g} to {high:.4g}" for low, high in zip(found["low"], found["high"], strict=True)]
+        lines.append(f"{printable(name)}: {first_few(shares)}")
+    lines += [f"damaged: {printable(reason)}" for reason in result["damaged"].values()]
+    return "\n".join(lines)
+
+
 def first_few(texts: Sequence[str]) -> str:
     """The first texts, and how many more there are: a league has a hundred policies."""
     more = f", and {len(texts) - SHOWN_POLICIES} more" if len(texts) > SHOWN_POLICIES else ""

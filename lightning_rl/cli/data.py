@@ -1,0 +1,53 @@
+"""`lightning-rl record` and `lightning-rl data`: make a data set with a policy, and see what is in one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
+from lightning_rl.config import descriptions
+
+__all__ = ["data", "record"]
+
+
+def record(arguments: Sequence[str]) -> int:
+    """Record episodes of a policy as a data set: record RUN_DIR --out DIR [--episodes 1000] [--explore] [--random 0.3].
+
+    `record random --env cartpole --out DIR` records random play.
+    """
+    parser = Parser(prog="lightning-rl record", description=record.__doc__)
+    add_policy_arguments(parser, episodes=1000)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="directory of the shards; those that are there are kept"
+    )
+    parser.add_argument(
+        "--random", type=float, default=0.0, metavar="SHARE", help="of the episodes: with random actions"
+    )
+    limit = "longer episodes are truncated; default: the environment's own limit, or 5000"
+    parser.add_argument("--max-steps", type=whole_number, help=limit)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = vars(parser.parse_args(arguments))
+    as_json = options.pop("json")
+    from lightning_rl.runs.recording import record_episodes  # torch
+
+    result = record_episodes(**options, say=lambda line: print(line, file=sys.stderr, flush=True))
+    print(json.dumps(result) if as_json else descriptions.data_set(result))
+    return 0
+
+
+def data(arguments: Sequence[str]) -> int:
+    """Say what is in a data set: data DIR [--json]; damaged shards are named and left out."""
+    parser = Parser(prog="lightning-rl data", description=data.__doc__)
+    parser.add_argument("source", help="as data.input: a directory of shards, or a file")
+    parser.add_argument("--columns", type=json.loads, help="of a table, as data.columns, in JSON")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    from lightning_rl.data.offline.data_set import open_data
+    from lightning_rl.data.offline.summary import summary
+
+    result = summary(open_data(options.source, options.columns, skip_damaged=True))
+    print(json.dumps(result) if options.json else descriptions.data_set(result))
+    return 1 if result["damaged"] else 0

@@ -1,0 +1,95 @@
+"""What is in a data set: counts, returns, and which part of its spaces it covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from lightning_rl.data.offline.data_set import DataSet
+from lightning_rl.spaces import leaf_spaces
+
+__all__ = ["summary"]
+
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+MOST_ENTRIES = 64  # of a leaf, whose ranges are given one by one; those of an image are not
+
+
+def summary(data: DataSet) -> dict[str, Any]:
+    """Plain data about a data set, which is read part by part.
+
+    Returns:
+        "steps", "episodes", "complete" (episodes from their first step to their end) and "terminated"; "returns" and
+        "lengths" of the complete ones: mean, and quantiles 0, ¼, ½, ¾ and 1; "coverage", of each leaf of the
+        observations and actions: the range of its entries, or how often each value of a Discrete occurs; the spaces,
+        "about", and the "damaged" files with the reason.
+    """
+    returns: list[float] = []
+    lengths: list[int] = []
+    counts = np.zeros(4, np.int64)
+    leaves = {
+        (name, *path.split(".")) if path else (name,): Coverage(leaf)
+        for name, space in (("obs", data.spec.observation_space), ("actions", data.spec.action_space))
+        for path, leaf in leaf_spaces(space)
+    }
+    for steps in data.read():
+        columns, closing = steps.columns, steps.closing_rows
+        valid, begins = columns[("valid",)], np.insert(closing[:-1] + 1, 0, 0)
+        length, last = closing - begins, np.maximum(closing - 1, begins)
+        terminated = columns[("terminated",)][last]
+        whole = terminated | columns[("truncated",)][last]
+        if ("t",) in columns:  # an episode that was running when recording began has no first step
+            whole &= columns[("t",)][begins] == 0
+        returns += np.add.reduceat(np.where(valid, columns[("rewards",)], 0.0), begins)[whole].tolist()
+        lengths += length[whole].tolist()
+        counts += (length.sum(), len(length), whole.sum(), terminated.sum())
+        for path, coverage in leaves.items():
+            coverage.add(columns[path] if path[0] == "obs" else columns[path][valid])
+    return {
+        "name": data.name,
+        **dict(zip(("steps", "episodes", "complete", "terminated"), counts.tolist(), strict=True)),
+        "returns": _distribution(returns),
+        "lengths": _distribution(lengths),
+        "coverage": {".".join(path): coverage.described() for path, coverage in leaves.items()},
+        "observation_space": str(data.spec.observation_space),
+        "action_space": str(data.spec.action_space),
+        "about": data.spec.about,
+        "damaged": data.damaged,
+    }
+
+
+class Coverage:
+    """The values of one leaf that occur.
+
+    Args:
+        leaf: its space.
+    """
+
+    def __init__(self, leaf: spaces.Space[Any]) -> None:
+        self.counted = isinstance(leaf, spaces.Discrete)
+        self.counts: dict[int, int] = {}
+        self.range: tuple[Any, Any] | None = None
+
+    def add(self, column: np.ndarray) -> None:
+        """Take more rows `[N, *]`, at least one."""
+        if self.counted:
+            for value, count in zip(*np.unique(column, return_counts=True), strict=True):
+                self.counts[int(value)] = self.counts.get(int(value), 0) + int(count)
+            return
+        flat = column.reshape(len(column), -1)
+        flat = flat if flat.shape[1] <= MOST_ENTRIES else flat.reshape(-1, 1)
+        low, high = flat.min(0), flat.max(0)
+        if self.range is not None:
+            low, high = np.minimum(low, self.range[0]), np.maximum(high, self.range[1])
+        self.range = low, high
+
+    def described(self) -> dict[str, Any]:
+        """`{"counts": {value: rows}}`, or `{"low": […], "high": […]}`."""
+        if self.range is None:
+            return {"counts": dict(sorted(self.counts.items()))}
+        return {"low": self.range[0].tolist(), "high": self.range[1].tolist()}
+
+
+def _distribution(values: list[Any]) -> dict[str, Any] | None:
+    return {"mean": float(np.mean(values)), "quantiles": np.quantile(values, QUANTILES).tolist()} if values else None

@@ -1,0 +1,94 @@
+"""Records whole episodes of a policy, of random play, or of both, as a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER, LONGEST_UNLIMITED_EPISODE
+from lightning_rl.runs.evaluation import Progress, env_choice, load_policy_and_environment
+
+__all__ = ["record_episodes"]
+
+
+def record_episodes(
+    checkpoint: Path,
+    *,
+    out: Path,
+    episodes: int = 1000,
+    random: float = 0.0,
+    best: bool = False,
+    env: str | None = None,
+    seed: int = 0,
+    explore: bool = False,
+    max_steps: int | None = None,
+    trust: str | Sequence[str] = (),
+    say: Callable[[str], Any] | None = None,
+) -> dict[str, Any]:
+    """Play whole episodes and write them as shards.
+
+    Args:
+        checkpoint: a .ckpt file, or a run directory for its last one; "random" for random play in `env`.
+        out: directory of the shards.
+        episodes: how many.
+        random: share of them that is played with random actions, in [0, 1].
+        best, env, seed, explore, trust, say: as `evaluation.evaluate`.
+        max_steps: an episode that goes on after so many steps is truncated; `None`: the environment's own limit, or
+            5,000 steps if it declares none.
+
+    Returns:
+        What `data.offline.summary.summary` says about the data set, earlier shards in `out` included.
+
+    Raises:
+        CheckpointError, ConfigError: as `evaluation.evaluate`; or the share is out of range.
+    """
+    check_at_least_one(episodes=episodes)
+    if not 0 <= random <= 1:
+        raise ConfigError(f"random={random}; expected the share of random episodes, in [0, 1]")
+    from lightning_rl.data.offline.data_set import open_data
+    from lightning_rl.data.offline.recorder import Recorder
+    from lightning_rl.data.offline.summary import summary
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.policies import RandomPolicy
+    from lightning_rl.rollouts.worker_set import WorkerSet
+
+    if str(checkpoint) == "random":
+        if env is None:
+            raise ConfigError("record random plays in no environment: name one with --env")
+        policy, creator, random = None, EnvCreator(**env_choice(env)), 1.0
+    else:
+        _, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
+    if creator.layout() is not None:
+        raise ConfigError(f"record plays one agent, and {creator.name!r} has several: record a run with data.output")
+    if max_steps is not None or creator.time_limit is None:
+        creator = replace(creator, max_episode_steps=max_steps or LONGEST_UNLIMITED_EPISODE)
+    played_randomly = round(random * episodes)
+    players = [(policy, episodes - played_randomly), (RandomPolicy(*creator.spaces(), seed=seed), played_randomly)]
+    for index, (player, count) in enumerate(players):
+        if count == 0:
+            continue
+        # Each sample is an episode of every environment.
+        together = next(envs for envs in range(min(count, EVALUATED_TOGETHER), 0, -1) if count % envs == 0)
+        progress = Progress(count, together, say or (lambda line: None))
+        workers = WorkerSet(
+            creator,
+            player,
+            (index,),
+            num_envs=together,
+            fragment_length=1,
+            batch_mode="complete_episodes",
+            callbacks=[Recorder(out), progress],
+            seed=seed,
+            stream="evaluation",
+            explore=explore,
+        )
+        try:
+            for _ in range(count // together):
+                workers.sample()
+                progress.count_step()
+        finally:
+            workers.stop()
+    return summary(open_data(out))

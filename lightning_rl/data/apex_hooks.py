@@ -20,7 +20,7 @@ class ClipRewards:
 
     def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
         """Change a fragment that the worker has collected."""
-        samples["rewards"] = worker.policy.learner.clip_rewards(samples.rewards)
+        samples["rewards"] = worker.policy.reward_filter.clip_rewards(samples.rewards)
 
 
 class InitialPriorities(ClipRewards):

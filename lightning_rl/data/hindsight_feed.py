@@ -78,7 +78,7 @@ class HindsightFeed(ReplayFeed):
         assert goals is not None
 
         def compute_rewards(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
-            return policy.learner.clip_rewards(torch.from_numpy(goals.compute_rewards(achieved, desired))).numpy()
+            return policy.reward_filter.clip_rewards(torch.from_numpy(goals.compute_rewards(achieved, desired))).numpy()
 
         def compute_terminated(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
             return goals.compute_terminated(achieved, desired)

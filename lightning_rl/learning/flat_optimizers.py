@@ -204,14 +204,17 @@ class FlatAdam(FlatSteps, torch.optim.Adam):
 
     def _step_by_kernel(self) -> bool:
         """Step by the fused kernel; not before the moments exist, and not within a float16 scaler's step."""
-        groups = [group for group in self.param_groups if group["params"][0].grad is not None]
-        states: list[Any] = [self.state.get(group["params"][0]) for group in groups]
-        if not all(states) or hasattr(self, "found_inf"):
-            return False
-        if any(not g["fused"] or g["amsgrad"] or g["capturable"] or g["maximize"] for g in groups):
-            return False
-        for group, state in zip(groups, states, strict=True):
+        stepped: list[tuple[Any, ...]] = []
+        for group in self.param_groups:
             (parameter,) = group["params"]
+            if parameter.grad is None:
+                continue
+            state = self.state.get(parameter)
+            others = not group["fused"] or group["amsgrad"] or group["capturable"] or group["maximize"]
+            if not state or others or hasattr(self, "found_inf"):
+                return False
+            stepped.append((group, parameter, state))
+        for group, parameter, state in stepped:
             state["step"] += 1
             decoupled = group.get("decoupled_weight_decay", isinstance(self, torch.optim.AdamW))
             kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from lightning_rl.learning.gradients import (
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.optimiser import Optimiser, flush_denormals
 from lightning_rl.learning.protocols import TakeStep, step_by_batch, step_by_gradients, step_by_loss
-from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser
+from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.sample_batch import (
     SampleBatch,
     count_new_env_steps,
@@ -265,7 +265,7 @@ class Learner:
             for rows, count in _count_wait(iter(draws), iteration):
                 if not policy.training:  # acting has set eval mode
                     policy.train()
-                for batch in policy.prepare(self.scale_rewards(rows), count):
+                for batch in policy.prepare(policy.reward_filter.scale_rewards(rows), count):
                     policy.log_extra = len(iteration.steps) % LOG_EVERY == 0
                     yield take_step(self, batch)[0]
                     iteration.batch = batch
@@ -311,8 +311,8 @@ class Learner:
         policy = self.policy
         with self.optimiser.loss_context():
             loss, metrics = policy.loss(batch)
-            custom = policy.model.custom_loss(loss, batch)
-            loss = sum_of_losses(policy.model, custom)
+            if (custom := policy.model.custom_loss(loss, batch)) is not loss:
+                loss = sum_of_losses(policy.model, custom)
             extra, extra_metrics = self.custom_losses(policy, batch) if self.custom_losses.losses else (None, {})
             loss = loss if extra is None else loss + extra
             explored = policy.exploration.loss(policy, batch)
@@ -370,7 +370,9 @@ class Learner:
             if self.other_agent_batches is None:
                 return self.policy.postprocess_trajectory(batch)
             return call_with_accepted_args(self.policy.postprocess_trajectory, batch, self.other_agent_batches)
-        return self.scale_rewards(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
+        if scale and self.policy.off_policy and "batch_indexes" in batch:
+            return self.policy.reward_filter.scale_rewards(batch)
+        return batch
 
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` as `stored_form` gives it; its steps are counted."""
@@ -381,15 +383,15 @@ class Learner:
     def stored_form(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` in the form for a replay buffer; updates running statistics.
 
-        Rewards are clipped here, before n-step sums. `scale_rewards` scales them at each gradient step by the current
-        statistics, and adds the column "intrinsic_rewards".
+        Rewards are clipped here, before n-step sums. At each gradient step `RewardFilter.scale_rewards` scales them by
+        the current statistics, and adds the column "intrinsic_rewards".
         """
         policy, stored = self.policy, fragment.copy()
         if policy.exploration.reads_fragments:  # the strategy's networks are where the policy learns, the buffer is not
             at_policy = policy.exploration.postprocess_trajectory(policy, fragment.to(policy.device))
             stored = at_policy.to(fragment.valid.device)
         policy.reward_filter.update(stored)
-        stored["rewards"] = self.clip_rewards(stored.rewards)
+        stored["rewards"] = policy.reward_filter.clip_rewards(stored.rewards)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=stored, original_batch=fragment)
         if isinstance(policy.observation_filter, MeanStdFilter):
             policy.update_filters(flatten_fragment(stored))
@@ -404,33 +406,6 @@ class Learner:
     def experience_changes_acting(self) -> bool:
         """Whether `take_experience` changes how the policy acts, without any gradient step."""
         return self.policy.exploration.reads_fragments or isinstance(self.policy.observation_filter, MeanStdFilter)
-
-    def clip_rewards(self, rewards: Tensor) -> Tensor:
-        """Rewards of any shape as a replay buffer stores them: clipped by the reward filters "sign" and "clip"."""
-        reward_filter = self.policy.reward_filter
-        return reward_filter.filter_rewards(rewards) if reward_filter.name in ("sign", "clip") else rewards
-
-    def scale_rewards(self, rows: SampleBatch) -> SampleBatch:
-        """Replayed rows as `loss` reads them: rewards scaled by the current statistics, intrinsic rewards added.
-
-        `rows` are not changed.
-        """
-        normaliser, intrinsic = self.policy.reward_filter.normaliser, rows.get("intrinsic_rewards")
-        if normaliser is None and intrinsic is None:
-            return rows
-        scaled = rows.without("intrinsic_rewards", "step_rewards")
-        if normaliser is not None:
-            scaled["rewards"] = self._sum_scaled_rewards(normaliser, rows)
-        if intrinsic is not None:
-            scaled["rewards"] = scaled.rewards + intrinsic
-        return scaled
-
-    def _sum_scaled_rewards(self, normaliser: ReturnNormaliser, rows: SampleBatch) -> Tensor:
-        """The n-step rewards of rows, each reward scaled and clipped before the sum."""
-        if "step_rewards" not in rows:
-            return normaliser(rows.rewards)
-        steps = normaliser(rows["step_rewards"])
-        return steps @ self.policy.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
 
     def extra_replay_columns(self) -> list[str]:
         """Columns that policy, filters and exploration read from a replay buffer in addition to the default ones."""
@@ -449,7 +424,7 @@ class Learner:
         Raises:
             ConfigError: `loss` gives no "td_errors".
         """
-        policy, rows = self.policy, self.scale_rewards(rows)
+        policy, rows = self.policy, self.policy.reward_filter.scale_rewards(rows)
         with policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(policy.action_seed)
             self.td_errors = policy.loss(rows)[1].get("td_errors")

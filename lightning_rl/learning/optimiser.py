@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -60,7 +61,6 @@ class Optimiser:
         self.lr, self.max_grad_norm = lr, max_grad_norm
         self.info: dict[str, Any] = {}
         self.rate = 0.0
-        self._optimizer: torch.optim.Optimizer | None = None
         self._has_delayed_groups = False  # whether some group steps only at every n-th gradient step
         self._direct = True  # whether a step is made by plain torch calls
         self._lightning_optimizer: Any = None
@@ -68,14 +68,13 @@ class Optimiser:
         # The precision in which losses are computed.
         self.loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
-    @property
+    @cached_property
     def torch_optimizer(self) -> torch.optim.Optimizer:
         """The torch optimizer, built on first use, when the parameters are on their device."""
-        if self._optimizer is None:
-            self._optimizer = self._make()
-            if not isinstance(self._optimizer, FlatSteps):  # which checks what it loads itself
-                self._optimizer.register_load_state_dict_pre_hook(compatible_state)
-        return self._optimizer
+        optimizer = self._make()
+        if not isinstance(optimizer, FlatSteps):  # which checks what it loads itself
+            optimizer.register_load_state_dict_pre_hook(compatible_state)
+        return optimizer
 
     def _make(self) -> torch.optim.Optimizer:
         groups = [group for group in self.policy.parameter_groups() if group["params"]]  # else all of it is frozen

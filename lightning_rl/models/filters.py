@@ -298,7 +298,7 @@ class RewardFilter(nn.Module):
 
     def __init__(self, name: str, gamma: float) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.gamma = name, gamma
         self.normaliser = ReturnNormaliser(gamma) if name == "return_std" else None
 
     def forward(self, fragment: SampleBatch) -> Tensor:
@@ -316,3 +316,26 @@ class RewardFilter(nn.Module):
         if self.normaliser is not None:
             return self.normaliser(rewards)
         return rewards.sign() if self.name == "sign" else rewards.clamp(-1.0, 1.0) if self.name == "clip" else rewards
+
+    def clip_rewards(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape as a replay buffer stores them: filtered by "sign" and "clip"."""
+        return rewards if self.normaliser is not None else self.filter_rewards(rewards)
+
+    def scale_rewards(self, rows: SampleBatch) -> SampleBatch:
+        """Replayed rows as `loss` reads them: rewards scaled by the current statistics, intrinsic rewards added.
+
+        Each reward of n steps is scaled before their sum. `rows` are not changed.
+        """
+        intrinsic = rows.get("intrinsic_rewards")
+        if self.normaliser is None and intrinsic is None:
+            return rows
+        scaled = rows.without("intrinsic_rewards", "step_rewards")
+        if self.normaliser is not None and "step_rewards" in rows:
+            steps = self.normaliser(rows["step_rewards"])
+            discounts = self.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
+            scaled["rewards"] = steps @ discounts
+        elif self.normaliser is not None:
+            scaled["rewards"] = self.normaliser(rows.rewards)
+        if intrinsic is not None:
+            scaled["rewards"] = scaled.rewards + intrinsic
+        return scaled

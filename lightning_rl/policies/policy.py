@@ -190,7 +190,11 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
         self._set_basic_attributes(observation_space, action_space, gamma, seed)
-        self._check_base_class()
+        if self.overridden >= {"compute_actions", "learn_on_batch"} and not self.has_loss:
+            raise ConfigError(
+                f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
+                "lightning_rl.ScratchPolicy, for which no model and no optimizer are built"
+            )
         check_lightning_methods(self)
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
@@ -231,13 +235,6 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         self.log_extra = True
         self.action_seed = derive_seed(seed, "rollout")
         self._generators: dict[torch.device, torch.Generator] = {}
-
-    def _check_base_class(self) -> None:
-        if self.overridden >= {"compute_actions", "learn_on_batch"} and not self.has_loss:
-            raise ConfigError(
-                f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
-                "lightning_rl.ScratchPolicy, for which no model and no optimizer are built"
-            )
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The model of a model config, and the class of action distributions over its outputs."""
@@ -433,18 +430,14 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     # -- a model's outputs on rows ------------------------------------------------------------------------------------
     def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
         """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
-        dist, kept = self._distribution_and_rows(batch)
+        outputs, mask, kept = self.outputs_of(batch)
         values = self.model.value_function().float()  # whatever precision the network computes in
-        return dist, values if kept is None else values[kept]
+        return self.distribution(outputs, mask), values if kept is None else values[kept]
 
     def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
         """Action distribution of the rows, with gradients and without values, for algorithms without a critic."""
-        return self._distribution_and_rows(batch)[0]
-
-    def _distribution_and_rows(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor | None]:
-        """The distribution of the rows; and their indices among the model's padded rows, `None` without padding."""
-        outputs, mask, kept = self.outputs_of(batch)
-        return self.distribution(outputs, mask), kept
+        outputs, mask, _ = self.outputs_of(batch)
+        return self.distribution(outputs, mask)
 
     def outputs_of(self, batch: SampleBatch, model: Any = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The model's outputs `[N, K]` of the rows, with gradients; their action mask; indices among padded rows."""

@@ -115,7 +115,7 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
     policy.set_state(state)
     buffer = ReplayBuffer(1000)
     buffer.add(policy.learner.take_experience(fragment))
-    rows = policy.learner.scale_rewards(buffer.sample(100))
+    rows = policy.reward_filter.scale_rewards(buffer.sample(100))
     known = {tuple(obs.tolist()): reward for obs, reward in zip(expected.obs, expected.rewards, strict=True)}
     assert_close(rows.rewards, torch.stack([known[tuple(obs.tolist())] for obs in rows.obs]))
     bonus = rows.rewards - policy.reward_filter.filter_rewards(torch.tensor(100.0))

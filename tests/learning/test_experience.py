@@ -55,7 +55,7 @@ def test_take_experience_clips_rewards_and_leaves_scaling_to_learning(
     own, taken = policy(reward_filter=reward_filter), fragment()
     assert own.learner.take_experience(taken).rewards.tolist() == kept
     assert torch.equal(taken.rewards, fragment().rewards), "the worker's fragment stays as it was"
-    assert own.learner.clip_rewards(torch.tensor([3.0, -0.5])).tolist() == kept[0]
+    assert own.reward_filter.clip_rewards(torch.tensor([3.0, -0.5])).tolist() == kept[0]
     assert own.env_steps == 3
 
 
@@ -116,7 +116,7 @@ def rows(**columns: Any) -> SampleBatch:
 def test_scale_rewards_scales_each_step_s_reward_before_the_n_step_sum(columns: Any, expected: list[float]) -> None:
     """Each reward is halved and clipped to ±10; the second of two is discounted by γ = ½."""
     own, drawn = with_return_std_2(policy(reward_filter="return_std")), rows(**columns)
-    scaled = own.learner.scale_rewards(drawn)
+    scaled = own.reward_filter.scale_rewards(drawn)
     assert_close(scaled.rewards, torch.tensor(expected))
     assert drawn.rewards.tolist() == [4.0, 50.0] and set(drawn.columns) == {"obs", "rewards", *columns}
     assert set(scaled.columns) == {"obs", "rewards"}
@@ -124,6 +124,6 @@ def test_scale_rewards_scales_each_step_s_reward_before_the_n_step_sum(columns: 
 
 def test_scale_rewards_gives_back_rows_that_need_no_change() -> None:
     drawn = rows()
-    assert policy().learner.scale_rewards(drawn) is drawn
-    paid = policy(reward_filter="clip").learner.scale_rewards(rows(intrinsic_rewards=torch.tensor([0.5, 1.0])))
+    assert policy().reward_filter.scale_rewards(drawn) is drawn
+    paid = policy(reward_filter="clip").reward_filter.scale_rewards(rows(intrinsic_rewards=torch.tensor([0.5, 1.0])))
     assert paid.rewards.tolist() == [4.5, 51.0], "rewards in a buffer are already clipped"

@@ -190,8 +190,8 @@ def rows_of_one_episode(reward_filter: str, rewards: list[float], **keywords: An
 def test_intrinsic_rewards_are_added_to_clipped_rewards(n_step: int, expected: list[float]) -> None:
     """γ = ½; the last row sums one reward only."""
     policy, rows = rows_of_one_episode("sign", [3.0, -2.0, 7.0], n_step=n_step)
-    assert policy.learner.scale_rewards(rows).rewards.tolist() == expected
-    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.learner.scale_rewards(rows)
+    assert policy.reward_filter.scale_rewards(rows).rewards.tolist() == expected
+    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.reward_filter.scale_rewards(rows)
 
 
 def test_intrinsic_rewards_are_added_to_scaled_rewards_unscaled() -> None:
@@ -199,7 +199,7 @@ def test_intrinsic_rewards_are_added_to_scaled_rewards_unscaled() -> None:
     policy, rows = rows_of_one_episode("return_std", [3.0, -2.0, 7.0], n_step=3)
     moments = policy.reward_filter.normaliser.moments
     moments.m2.copy_(100.0 * moments.count)
-    assert policy.learner.scale_rewards(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
+    assert policy.reward_filter.scale_rewards(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
 
 
 def test_n_step_rewards_are_scaled_and_clipped_one_by_one() -> None:
@@ -208,8 +208,8 @@ def test_n_step_rewards_are_scaled_and_clipped_one_by_one() -> None:
     moments = policy.reward_filter.normaliser.moments
     moments.m2.copy_(moments.count)
     assert rows["step_rewards"].tolist() == [[7.0, 8.0, 30.0], [8.0, 30.0, 0.0], [30.0, 0.0, 0.0]]
-    assert policy.learner.scale_rewards(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
-    assert "step_rewards" not in policy.learner.scale_rewards(rows)
+    assert policy.reward_filter.scale_rewards(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
+    assert "step_rewards" not in policy.reward_filter.scale_rewards(rows)
 
 
 # -- target networks --------------------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""Config comments, help texts, metric descriptions, and pages avoid phrases that a regular expression can find."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lightning_rl.callbacks.metric_names import METRICS
+from lightning_rl.cli import VERBS
+
+ROOT = Path(__file__).parents[1]
+# Pages that still have such phrases.
+NOT_YET = {
+    *("README.md", "docs/command_line.md", "docs/custom_algorithms.md", "docs/environments.md"),
+    *("docs/examples/README.md", "docs/index.md", "docs/installation.md", "docs/lightning_tools.md", "docs/runs.md"),
+    *("docs/migration/cleanrl.md", "docs/migration/stable_baselines3.md", "docs/migration/tianshou.md"),
+    *("docs/results.md", "docs/tutorial.md"),
+}
+PHRASES = {
+    "negate the verb": r"(?<!there )\b(is|are|was|were) no (?!longer|more|less|better|worse|fewer|larger|later)\w+",
+    "archaic": r"\b(anew|afresh|seldom|for ever|mend(s|ed)?|but for|nobody|somebody|whoever|go(es)? on|lies? in)\b",
+    "say your, its, a custom": r"\bof (its|their|your|one's) own\b(?! \w{4,})",
+    "also, even, as many": r", (too|neither|either)\b|\bso many\b",
+}
+NO_NOUN = {"begin with the noun or the verb": r"^(of|as|over|by|beside|than|those) "}
+
+
+def short_texts() -> Iterator[tuple[str, str]]:
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        yield from ((str(file), each) for each in re.findall(r"(?:^| )# (.+)", file.read_text(encoding="utf-8"), re.M))
+    yield from METRICS.items()
+    yield from ((name, (verb.__doc__ or "").splitlines()[0]) for name, verb in VERBS.items())
+    for file in (ROOT / "lightning_rl" / "cli").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.keyword(arg="help" | "epilog", value=ast.Constant(value=text)):
+                    yield str(file), str(text)
+
+
+def sentences(page: str) -> Iterator[tuple[str, str]]:
+    """Sentences of paragraphs and list items, without code, tables, and headings."""
+    prose = re.sub(r"```.*?```|<!--.*?-->|^[|#>!].*?$", "\n\n", (ROOT / page).read_text("utf-8"), flags=re.S | re.M)
+    for block in re.split(r"\n\s*\n|\n *(?:[-*]|\d+\.) ", prose):
+        plain = re.sub(r"\]\([^)]*\)|[\[*]", "", re.sub(r"`[^`]*`", "code", " ".join(block.split())))
+        yield from ((page, each) for each in re.split(r"(?<=[.:;?!])\s", plain))
+
+
+def test_short_texts_begin_with_what_they_describe() -> None:
+    texts, wrong = list(short_texts()), {**PHRASES, **NO_NOUN}
+    assert len(texts) > 500
+    assert [(why, *text) for text in texts for why, phrase in wrong.items() if re.search(phrase, text[1])] == []
+
+
+def test_sentences_of_pages_have_at_most_forty_words() -> None:
+    pages = {"README.md", *(str(file.relative_to(ROOT)) for file in (ROOT / "docs").rglob("*.md"))}
+    assert pages >= NOT_YET
+    texts = [sentence for page in sorted(pages - NOT_YET) for sentence in sentences(page)]
+    assert len(texts) > 1000 and [text for text in texts if len(text[1].split()) > 40] == []
+    assert [(why, *text) for text in texts for why, phrase in PHRASES.items() if re.search(phrase, text[1])] == []

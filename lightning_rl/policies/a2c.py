@@ -35,17 +35,17 @@ class A2C(Policy):
     """Advantage actor-critic: one gradient step per rollout. Mnih et al. 2016, arXiv:1602.01783, synchronous.
 
     Args:
-        observation_space, action_space: of one environment.
+        observation_space, action_space: the spaces of a single environment.
         gae_lambda: λ of the advantage estimate, in [0, 1]; 1 gives the paper's n-step returns.
-        microbatches: number of parts whose gradients are summed into one step; more parts need less memory.
+        microbatches: number of gradient accumulation steps; more steps need less memory.
         value_coef: weight of the value loss.
-        entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
-        standardise_advantages: over the rollout, to mean 0 and deviation 1.
-        central_critic: values come from a network of its own that reads the central observation (the environment's
-            state, or the observations of all agents) beside the agent's own, which is all that the actor reads
-            (MAA2C, Papoudakis et al. 2021, arXiv:2006.07869).
-        central_obs_size: width of the central observation; set from the environment, if that has several agents.
-        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
+        entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, like `lr`.
+        standardise_advantages: standardize advantages over the rollout, to mean 0 and standard deviation 1.
+        central_critic: use a separate critic that reads the central observation (the environment's state, or the
+            observations of all agents) and the agent's own; the actor reads only its own (MAA2C, Papoudakis et al.
+            2021, arXiv:2006.07869).
+        central_obs_size: width of the central observation; set from the environment if it has several agents.
+        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -96,7 +96,7 @@ class A2C(Policy):
         return cheap_values(self)
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add advantages by GAE, standardised over the whole rollout if at all, and value targets."""
+        """Add advantages by GAE, standardized over the whole rollout if at all, and value targets."""
         rows = advantage_rows(self, batch, self.gae_lambda)
         if self.standardise_advantages:
             rows["advantages"] = standardise_over_ranks(self, rows.advantages)

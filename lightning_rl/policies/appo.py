@@ -42,15 +42,15 @@ class APPO(IMPALA):
 
     Args:
         observation_space, action_space, vtrace_lambda, passes, minibatches, lr, keywords: as `IMPALA`.
-        clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
-        kl_coef: start of the adaptive penalty on KL(π_target‖π); 0 turns it off.
-        kl_target: the KL(π_target‖π) aimed at; `kl_coef` grows by half above 2 × `kl_target`, and halves below ½ ×.
-        target_update_interval: gradient steps between two updates of the target network; `None`: once a batch, after
-            all its passes.
-        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies.
+        clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, like `lr`.
+        kl_coef: initial coefficient of the adaptive penalty on KL(π_target‖π); 0 disables it.
+        kl_target: target for KL(π_target‖π); `kl_coef` grows by half above 2 × `kl_target`, and halves below ½ ×.
+        target_update_interval: gradient steps between updates of the target network; `None`: once per batch, after all
+            its passes.
+        tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies.
 
     Raises:
-        ConfigError: a number is out of range, or `kl_coef` penalises a distance that is 0 in every gradient step.
+        ConfigError: a number is out of range, or `kl_coef` penalizes a distance that is 0 in every gradient step.
     """
 
     kl_coef: Tensor

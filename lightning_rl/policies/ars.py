@@ -20,9 +20,9 @@ class ARS(EvolutionStrategy):
     With `observation_filter=mean_std` it is V2 of the paper, else V1; the config has the paper's linear policy.
 
     Args:
-        observation_space, action_space: of one environment.
-        sigma: ν > 0, deviation of the perturbations.
-        top_directions: b, the number of directions used, of those that all ranks tried; `None`: all.
+        observation_space, action_space: the spaces of a single environment.
+        sigma: ν > 0, standard deviation of the perturbations.
+        top_directions: number b of directions used for the update, out of those that all ranks tried; `None`: all.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """

@@ -32,17 +32,18 @@ __all__ = ["AWAC"]
 
 
 class AWAC(Policy):
-    """Actor-critic whose actor maximises the likelihood of recorded actions, weighted by exp(β A).
+    """Actor-critic whose actor maximizes the likelihood of recorded actions, weighted by exp(β A).
 
     Nair et al. 2020, arXiv:2006.09359.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box or
+            Discrete.
         beta: β = 1/λ ≥ 0, in units of 1 / return; 0 clones the recorded actions.
-        max_weight: largest weight of a row.
-        tau: τ of the update θ_target ← τ θ + (1 − τ) θ_target after each gradient step, in (0, 1].
-        num_critics: number of critics; the lowest Q-value counts.
-        critic_hiddens: widths of the critics' hidden layers; `None`: those of the actor.
+        max_weight: upper limit of a row's weight.
+        tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target after each gradient step, in (0, 1].
+        num_critics: number of critics; the lowest Q-value is used.
+        critic_hiddens: widths of the critics' hidden layers; `None`: the same as the actor's.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 

@@ -19,9 +19,9 @@ class BC(Policy):
     """Behavior cloning: supervised learning of recorded actions, whatever they returned. Pomerleau 1989, NeurIPS.
 
     Args:
-        observation_space, action_space: of one environment.
-        passes: sweeps over the rows of an iteration.
-        minibatches: gradient steps per sweep; `None`: so many that a minibatch has about 64 rows.
+        observation_space, action_space: the spaces of a single environment.
+        passes: passes over the rows of an iteration.
+        minibatches: number of minibatches per pass; `None`: chosen so that each has about 64 rows.
         lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """

@@ -28,14 +28,14 @@ class CQL(SAC):
     Kumar et al. 2020, arXiv:2006.04779, CQL(H).
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        min_q_weight: weight of the gap between the Q-values of sampled and of recorded actions beside half the squared
-            TD error; with `lagrangian` the first one.
-        num_actions: actions sampled uniformly, from π(s) and from π(s'), each, for each row.
-        temperature: T of the soft maximum over them, in units of the return.
-        lagrangian: learn the weight, so that the gap becomes `lagrangian_thresh`.
-        lagrangian_thresh: the gap aimed at, in units of the return.
-        bc_iters: first gradient steps in which the actor clones the recorded actions.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        min_q_weight: weight of the gap between the Q-values of sampled and recorded actions, relative to half the
+            squared TD error; with `lagrangian`, its initial value.
+        num_actions: number of actions sampled for each row, from each of the uniform distribution, π(s), and π(s').
+        temperature: T of the soft maximum over the sampled actions, in units of the return.
+        lagrangian: learn the weight such that the gap approaches `lagrangian_thresh`.
+        lagrangian_thresh: target for the gap, in units of the return.
+        bc_iters: initial gradient steps in which the actor clones the recorded actions.
         backup_entropy, actor_lr_scale, alpha_lr_scale, keywords: as `SAC`.
 
     Raises:

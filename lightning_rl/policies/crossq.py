@@ -1,4 +1,4 @@
-"""SAC without target networks: batch normalisation of the rows and their successors together takes their place."""
+"""SAC without target networks: batch normalization of the rows and their successors together takes their place."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ ADAM = MappingProxyType({"betas": [0.5, 0.999]})
 
 
 class CrossQ(SAC):
-    """SAC whose critics have wide, batch-normalised layers and no targets. Bhatt et al. 2024, arXiv:1902.05605.
+    """SAC whose critics have wide, batch-normalized layers and no targets. Bhatt et al. 2024, arXiv:1902.05605.
 
-    A gradient step normalises (s, a) and (s', a') by the statistics of both together, on each rank by its own.
+    A gradient step normalizes (s, a) and (s', a') by the statistics of both together, on each rank by its own.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        critic_hiddens: as `SAC`; the paper has 2048.
-        policy_delay: gradient steps of the critics per step of the actor and the temperature.
-        renorm_after: gradient steps after which batch normalisation becomes batch renormalisation (arXiv:1702.03275);
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        critic_hiddens: as `SAC`; the paper uses layers of 2048.
+        policy_delay: gradient steps of the critics per update of the actor and the temperature.
+        renorm_after: gradient steps after which batch renormalization (arXiv:1702.03275) replaces batch normalization;
             `None`: never.
-        tau, target_update_interval, target_critics: only `None`: there are no target critics.
-        lr, optimizer_kwargs: as `Policy`; the paper's.
+        tau, target_update_interval, target_critics: must be `None`, because there are no target critics.
+        lr, optimizer_kwargs: as `Policy`; the default is the paper's.
         keywords: as `SAC`; `model.batch_norm=null` means "after".
 
     Raises:
@@ -77,14 +77,14 @@ class CrossQ(SAC):
         self._batch_norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """As `SAC`, with batch normalisation; a custom model has layers of its own."""
+        """As `SAC`, with batch normalization; a custom model has layers of its own."""
         options = dict(model or {})
         if not options.get("custom_model"):
             options["batch_norm"] = options.get("batch_norm") or self.batch_norm
         return super().make_model_and_action_dist(options)
 
     def make_critic(self, config: Mapping[str, Any], **more: Any) -> CriticEnsemble:
-        """As `SAC`, with batch normalisation."""
+        """As `SAC`, with batch normalization."""
         return super().make_critic({**config, "batch_norm": config.get("batch_norm") or self.batch_norm}, **more)
 
     def make_target_critic(self) -> None:

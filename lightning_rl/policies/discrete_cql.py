@@ -23,7 +23,7 @@ class DiscreteCQL(DQN):
     Kumar et al. 2020, arXiv:2006.04779, section 3.2 (CQL(H)) with discrete actions.
 
     Args:
-        observation_space, action_space: of one environment; the actions are Discrete.
+        observation_space, action_space: the spaces of a single environment; actions must be Discrete.
         min_q_weight: weight of the mean of log Σₐ exp Q(s, a) − Q(s, a_data); 0 is DQN.
         keywords: as `DQN`: double, dueling, noisy, num_atoms, num_quantiles and those of `Policy`.
 

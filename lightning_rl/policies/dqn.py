@@ -41,15 +41,16 @@ class DQN(SimpleQ):
     Two extensions are settings of the replay buffer: `data.n_step` and `data.prioritized`.
 
     Args:
-        observation_space, action_space: of one environment; the actions are Discrete.
-        double: the online network chooses the next action, the target network evaluates it (arXiv:1509.06461).
-        dueling: separate heads for V(s) and the advantages A(s, a) (arXiv:1511.06581).
-        noisy: noisy layers in the head (arXiv:1706.10295); `exploration=noisy_network` needs them.
-        sigma0: initial scale of their noise.
-        num_atoms: above 1, learn the distribution of returns on this many atoms (C51, arXiv:1707.06887).
-        v_min, v_max: the lowest and the highest atom.
-        num_quantiles: above 1, learn this many quantiles of the returns instead (QR-DQN, arXiv:1710.10044).
-        hiddens, target_update_interval, tau, huber_delta: as `SimpleQ`; with quantiles `huber_delta` is κ.
+        observation_space, action_space: the spaces of a single environment; actions must be Discrete.
+        double: the online network selects the next action, and the target network evaluates it (arXiv:1509.06461).
+        dueling: use separate heads for V(s) and the advantages A(s, a) (arXiv:1511.06581).
+        noisy: use noisy layers in the head (arXiv:1706.10295); required by `exploration=noisy_network`.
+        sigma0: initial scale of the noise in noisy layers.
+        num_atoms: number of atoms of the return distribution (C51, arXiv:1707.06887); 1: learn the mean.
+        v_min, v_max: lowest and highest atom, in units of the return.
+        num_quantiles: number of quantiles of the return distribution (QR-DQN, arXiv:1710.10044); 1: learn the mean.
+        hiddens, target_update_interval, tau: as `SimpleQ`.
+        huber_delta: as `SimpleQ`; κ of the quantile loss with quantiles.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 

@@ -20,10 +20,10 @@ class ES(EvolutionStrategy):
     """Steps along perturbations weighted by the ranks of their returns. Salimans et al. 2017, arXiv:1703.03864.
 
     Args:
-        observation_space, action_space: of one environment.
-        sigma: deviation σ > 0 of the perturbations.
-        weight_decay: λ of the term λ/2σ ‖θ‖² in the loss: relative to the gradient before its division by σ, as
-            `l2_coeff` of the authors' program and of RLlib.
+        observation_space, action_space: the spaces of a single environment.
+        sigma: standard deviation σ > 0 of the perturbations.
+        weight_decay: λ of the term λ/2σ ‖θ‖² in the loss, relative to the gradient before its division by σ, like
+            `l2_coeff` in the authors' program and in RLlib.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """

@@ -42,8 +42,8 @@ class EvolutionStrategy(Policy):
     function is trained.
 
     Args:
-        observation_space, action_space: of one environment.
-        sigma: deviation σ > 0 of the perturbations, in units of the weights.
+        observation_space, action_space: the spaces of a single environment.
+        sigma: standard deviation σ > 0 of the perturbations, in units of the weights.
         keywords: of `Policy`, without `reward_filter`.
 
     Raises:

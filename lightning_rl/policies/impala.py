@@ -38,20 +38,20 @@ class IMPALA(Policy):
     gradient step weights the advantages with its current ratio π/μ.
 
     Args:
-        observation_space, action_space: of one environment.
-        clip_rho: ρ̄, bound of the ratio π/μ in the TD errors: it decides of which policy between μ and π the values are.
-        clip_c: c̄, bound of the ratio that weights later TD errors.
+        observation_space, action_space: the spaces of a single environment.
+        clip_rho: ρ̄, upper limit of the ratio π/μ in the TD errors; it determines for which policy between μ and π the
+            values are learned.
+        clip_c: c̄, upper limit of the ratio that weights later TD errors.
         clip_pg_rho: ρ̄ of the policy gradient.
-        vtrace_lambda: λ in [0, 1], multiplies c̄.
-        passes: sweeps over each batch.
-        minibatches: gradient steps per sweep, the same number on every rank; `None`: so many that a minibatch has about
-            64 rows.
-        standardise_advantages: over each minibatch, to mean 0 and deviation 1.
+        vtrace_lambda: λ in [0, 1], a factor of c̄.
+        passes: passes over each batch.
+        minibatches: number of minibatches per pass, equal on every rank; `None`: chosen so that each has about 64 rows.
+        standardise_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
         value_coef: weight of the value loss ½ (V − v)².
-        entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
+        entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, like `lr`.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
+        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
 
     Raises:
         ConfigError: a number is out of range.

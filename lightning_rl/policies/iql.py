@@ -23,9 +23,12 @@ class IQL(AWAC):
     Kostrikov et al. 2021, arXiv:2110.06169.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
-        expectile: τ of V(s), in (0, 1); ½ is the mean, towards 1 the maximum over the recorded actions.
-        beta, keywords: as `AWAC`: max_weight, tau, num_critics, critic_hiddens and those of `Policy`.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box or
+            Discrete.
+        expectile: expectile τ of V(s), in (0, 1); ½ is the mean, and values near 1 approach the maximum over recorded
+            actions.
+        beta: as `AWAC`.
+        keywords: as `AWAC`: max_weight, tau, num_critics, critic_hiddens and those of `Policy`.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.

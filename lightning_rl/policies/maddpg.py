@@ -44,17 +44,17 @@ class MADDPG(TD3):
     with straight-through gradients. Members may have different spaces.
 
     Args:
-        observation_space, action_space: of one environment, whose agent is a group (see `GroupMembers`); members'
-            actions are bounded float Boxes or Discrete.
-        num_critics: number of critics of each member; targets use the lowest Q-value, the actor's loss that of the
-            first.
+        observation_space, action_space: the spaces of a single environment whose agent is a group (see `GroupMembers`);
+            actions of its members must be bounded float Boxes or Discrete.
+        num_critics: number of critics per member; targets use the lowest Q-value, and the actor's loss uses the first
+            critic.
         policy_delay: gradient steps of the critics per update of the actors and the target networks.
-        target_noise: deviation of the noise on the target actors' continuous actions, as `TD3`; above 0 their discrete
-            ones are sampled, else the likeliest.
-        shared_critic: whether the members share their critics: with one reward for all they have the same values.
+        target_noise: standard deviation of the noise on the target actors' continuous actions, as in `TD3`; above 0,
+            their discrete actions are sampled instead of greedy.
+        shared_critic: whether the members share their critics; with one reward for all, their values are the same.
         output_penalty: weight of the mean squared outputs of each actor (logits, and actions before tanh), which keeps
-            them where gradients are; 1e-3 in the authors' code.
-        temperature: τ of the Gumbel-softmax.
+            gradients from vanishing; 1e-3 in the authors' code.
+        temperature: temperature τ of the Gumbel-softmax.
         keywords: of `TD3` and `Policy`.
 
     Raises:

@@ -30,17 +30,17 @@ class MARWIL(Policy):
     a moving root mean square of advantages.
 
     Args:
-        observation_space, action_space: of one environment.
-        beta: β ≥ 0; 0 imitates all actions alike, as `BC`.
-        max_weight: largest weight of a row.
+        observation_space, action_space: the spaces of a single environment.
+        beta: β ≥ 0; 0 imitates all actions equally, like `BC`.
+        max_weight: upper limit of a row's weight.
         value_coef: weight of the value loss.
-        norm_start: first c², > 0, in units of the squared filtered return.
-        norm_rate: share of each minibatch's mean A² in the new c², in (0, 1].
-        passes: sweeps over the rows of an iteration.
-        minibatches: gradient steps per sweep; `None`: so many that a minibatch has about 64 rows.
+        norm_start: initial c², > 0, in units of the squared filtered return.
+        norm_rate: weight of each minibatch's mean A² in the moving average c², in (0, 1].
+        passes: passes over the rows of an iteration.
+        minibatches: number of minibatches per pass; `None`: chosen so that each has about 64 rows.
         lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
+        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
     """
 
     squared_advantage: Tensor

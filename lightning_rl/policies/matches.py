@@ -19,9 +19,9 @@ class Matches:
     Args:
         agents: names of all agents.
         policy: policy id.
-        opponents: policy id → how often it is drawn, relative to the others. The policy itself may be one.
-        sides: the agents of each side; a side has one policy. `None`: each agent is a side of its own.
-        others: policy id of each agent that is on no side.
+        opponents: policy id → relative probability of being selected; may include the policy itself.
+        sides: the agents of each side, which share one policy; `None`: each agent is a separate side.
+        others: policy id of each agent that belongs to no side.
 
     Raises:
         ConfigError: there are fewer than two sides, an agent is unknown, on two sides or without a policy, or no

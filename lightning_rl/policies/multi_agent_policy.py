@@ -64,12 +64,12 @@ class MultiAgentPolicy(Policy):
 
             A policy that no agent has yet names an agent of the same spaces: `spaces_of: agent`.
         policy_mapping: which policy acts for which agent; see `PolicyMapping`.
-        policies_to_train: ids; `None`: all that can learn and come from no checkpoint. The others never change, their
-            filters included.
-        count_steps_by: whether `env_steps`, which schedules and the run follow, counts steps of the environment, or
+        policies_to_train: policy ids; `None`: all that can learn and do not come from a checkpoint. The others never
+            change, including their filters.
+        count_steps_by: whether `env_steps`, which schedules and the run follow, counts steps of the environment or
             actions of its agents.
         central_size: width of the central observation, for policies with a central critic; 0: the environment has none.
-        seed: seeds the policies that have no seed of their own.
+        seed: seed of the policies that do not have one.
 
     Raises:
         ConfigError: an id, a policy's keywords, the mapping or the list of trained policies cannot work; or agents of

@@ -32,11 +32,10 @@ class PG(Policy):
     sum of the rewards until then.
 
     Args:
-        observation_space, action_space: of one environment.
-        baseline: what a return is compared with. "batch": what the batch returned from such a step and observation on,
-            by a fit (`losses.batch_baseline`); observations of more than 128 numbers have no part in it. "none":
-            nothing.
-        standardise_returns: returns less the baseline, over the batch, to mean 0 and deviation 1.
+        observation_space, action_space: the spaces of a single environment.
+        baseline: "batch": subtract a fit of the batch's returns on the step and the observation
+            (`losses.batch_baseline`), without observations of more than 128 numbers; "none": no baseline.
+        standardise_returns: standardize returns minus the baseline over the batch, to mean 0 and standard deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """

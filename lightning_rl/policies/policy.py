@@ -81,28 +81,28 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
 
     Args:
-        observation_space: of one environment, before any preprocessing.
-        action_space: of one environment.
-        config: only for `ScratchPolicy`, as its attribute `config`; other policies take keywords.
-        model: keys of `MODEL_DEFAULTS`; `None`: the defaults.
+        observation_space: space of a single environment's observations, before any preprocessing.
+        action_space: space of a single environment's actions.
+        config: the attribute `config` of a `ScratchPolicy`; other policies take keywords instead.
+        model: keys of `MODEL_DEFAULTS` that differ from their defaults; `None`: the defaults.
         exploration: `{type: name or import path, **keywords}`; `None` samples from the action distribution.
         gamma: discount per environment step, in [0, 1].
-        lr: learning rate: a number, `[[env_step, rate], …]` joined by straight lines, or `{type: cosine, initial: 3e-4,
-            final: 0, steps: 1_000_000}`; types are constant, linear, piecewise, exponential, cosine.
-        optimizer: "adam", "adamw", "rmsprop", "sgd" or an import path.
+        lr: learning rate: a number, `[[env_step, rate], …]` with linear interpolation, or `{type: cosine, initial:
+            3e-4, final: 0, steps: 1_000_000}`; types are constant, linear, piecewise, exponential, and cosine.
+        optimizer: "adam", "adamw", "rmsprop", "sgd", or an import path.
         optimizer_kwargs: keywords of the optimizer, such as `eps`.
-        max_grad_norm: clip the gradients' global norm to this; `None`: no clipping.
-        observation_filter: "none", or "mean_std" to normalise by running statistics (frozen within a rollout and in
+        max_grad_norm: clip the global norm of the gradients to this; `None`: no clipping.
+        observation_filter: "none", or "mean_std" to normalize by running statistics (constant within a rollout and in
             evaluation).
-        reward_filter: "none", "sign", "clip" (to ±1), or "return_std" (divide by the running deviation of the
+        reward_filter: "none", "sign", "clip" (to ±1), or "return_std" (divide by the running standard deviation of the
             discounted return).
-        normalize_actions: the policy acts in [−1, 1] and bounded Box actions are un-squashed for the environment.
-        clip_actions: clip Box actions to their bounds, if they are not normalised.
-        custom_losses: extra losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every gradient
-            step.
-        freeze: names of parameters that never change, or patterns of names ("model.trunk.*"): they get no gradient, and
-            the optimizer leaves them out.
-        seed: seeds initial weights, minibatches and (without workers) actions.
+        normalize_actions: let the policy act in [−1, 1], and scale bounded Box actions to the environment's bounds.
+        clip_actions: clip Box actions to their bounds if they are not normalized.
+        custom_losses: additional losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every
+            gradient step.
+        freeze: names or patterns ("model.trunk.*") of parameters that never change: they get no gradient, and the
+            optimizer excludes them.
+        seed: seed of initial weights, minibatches, and (without workers) actions.
 
     Raises:
         UnsupportedSpaceError: this algorithm does not support the space or the model; the message names alternatives.

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation."""
+"""Proximal policy optimization."""
 
 from __future__ import annotations
 
@@ -37,31 +37,30 @@ __all__ = ["PPO"]
 
 
 class PPO(Policy):
-    """Proximal policy optimisation with a clipped ratio. Schulman et al. 2017, arXiv:1707.06347.
+    """Proximal policy optimization with a clipped ratio. Schulman et al. 2017, arXiv:1707.06347.
 
     Args:
-        observation_space, action_space: of one environment.
-        gae_lambda: λ of generalised advantage estimation, in [0, 1].
-        clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
-        passes: sweeps over each rollout.
-        minibatches: gradient steps per sweep, the same number on every rank; `None`: so many that a minibatch has about
-            64 rows, whatever the rollout.
+        observation_space, action_space: the spaces of a single environment.
+        gae_lambda: λ of generalized advantage estimation, in [0, 1].
+        clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, like `lr`.
+        passes: passes over each rollout.
+        minibatches: number of minibatches per pass, equal on every rank; `None`: chosen so that each has about 64 rows.
         value_coef: weight of the value loss.
-        value_clip: `None`; or clip the value's change to ±this (PPO2's form, in units of the filtered return).
-        value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
+        value_clip: limit of the change of the values (PPO2's form, in units of the filtered return); `None`: no limit.
+        value_loss_clip: upper limit of a row's squared error (RLlib's `vf_clip_param`); `None`: no limit.
         entropy_coef: weight of the entropy bonus; a number or a schedule.
-        kl_coef: start of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 turns it off.
-        kl_target: the KL(π_old‖π) aimed at after an iteration's last gradient step; `kl_coef` grows by half above
-            2 × `kl_target`, and halves below ½ ×.
-        target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
-        standardise_advantages: over each minibatch, to mean 0 and deviation 1.
-        central_critic: values come from a network of its own that reads the central observation (the environment's
-            state, or the observations of all agents) beside the agent's own, which is all that the actor reads
-            (MAPPO, Yu et al. 2022, arXiv:2103.01955).
-        central_obs_size: width of the central observation; set from the environment, if that has several agents.
+        kl_coef: initial coefficient of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 disables it.
+        kl_target: target for KL(π_old‖π) after an iteration's last gradient step; `kl_coef` grows by half above 2 ×
+            `kl_target`, and halves below ½ ×.
+        target_kl: stop an iteration's gradient steps when approx_kl exceeds 1.5 × this; `None`: never.
+        standardise_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
+        central_critic: use a separate critic that reads the central observation (the environment's state, or the
+            observations of all agents) and the agent's own; the actor reads only its own (MAPPO, Yu et al. 2022,
+            arXiv:2103.01955).
+        central_obs_size: width of the central observation; set from the environment if it has several agents.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
+        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
     """
 
     kl_coef: Tensor

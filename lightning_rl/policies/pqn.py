@@ -25,18 +25,17 @@ __all__ = ["PQN"]
 class PQN(Policy):
     """Parallelised Q-network: Q(λ) returns of rollouts of many environments. Gallici et al. 2024, arXiv:2407.04811.
 
-    A normalised network (`model.layer_norm`) takes the place of the target network, many environments that of replay.
+    A normalized network (`model.layer_norm`) takes the place of the target network, many environments that of replay.
 
     Args:
-        observation_space, action_space: of one environment; the actions are Discrete.
-        q_lambda: λ of the returns, in [0, 1]: 0 is the one-step target of Q-learning.
-        passes: sweeps over each rollout.
-        minibatches: gradient steps per sweep, the same number on every rank; `None`: so many that a minibatch has about
-            64 rows.
+        observation_space, action_space: the spaces of a single environment; actions must be Discrete.
+        q_lambda: λ of the returns, in [0, 1]; 0 is the one-step target of Q-learning.
+        passes: passes over each rollout.
+        minibatches: number of minibatches per pass, equal on every rank; `None`: chosen so that each has about 64 rows.
         hiddens: as `SimpleQ`.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
+        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.

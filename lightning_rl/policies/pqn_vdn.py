@@ -24,9 +24,9 @@ class PQNVDN(PQN):
     The members share one network and one reward, as in `VDN`.
 
     Args:
-        observation_space, action_space: of a group (`GroupSpaces`): `env.group_agents=all` makes one.
-        agent_id: the members' network reads the member's number, one-hot.
-        last_action: it reads the member's last action, one-hot.
+        observation_space, action_space: the spaces of a group (`GroupSpaces`), which `env.group_agents=all` creates.
+        agent_id: add the member's index (one-hot) to the input of the members' network.
+        last_action: add the member's last action (one-hot) to the input.
         keywords: as `PQN`.
 
     Raises:

@@ -43,20 +43,20 @@ class QMIX(Policy):
     so each member acts greedily by its own values. The mixing network is used in learning only.
 
     Args:
-        observation_space, action_space: of a group (`GroupSpaces`): `env.group_agents=all` makes one.
-        mixer: "qmix"; "vdn": Q_tot is the sum of the members' values (arXiv:1706.05296); "none": each member learns by
-            itself from the group's reward (Tan 1993).
+        observation_space, action_space: the spaces of a group (`GroupSpaces`), which `env.group_agents=all` creates.
+        mixer: "qmix"; "vdn": Q_tot is the sum of the members' values (arXiv:1706.05296); "none": each member learns
+            independently from the group's reward (Tan 1993).
         mixing_embed_dim: width of the mixing network's hidden layer.
         hypernet_hiddens: widths of hidden layers between the state and the weights of the mixing network.
-        agent_id: the members' network reads the member's number, one-hot.
-        last_action: it reads the member's last action, one-hot.
-        double: the online network chooses the next actions, the target network evaluates them (arXiv:1509.06461).
+        agent_id: add the member's index (one-hot) to the input of the members' network.
+        last_action: add the member's last action (one-hot) to the input.
+        double: the online network selects the next actions, and the target network evaluates them (arXiv:1509.06461).
         hiddens: widths of hidden layers between the model's features and the Q-values.
-        target_update_interval: gradient steps between two updates of the target networks.
-        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies. `None`: 0.005 if they are updated at
-            every gradient step, else 1.
+        target_update_interval: gradient steps between updates of the target networks.
+        tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies. `None`: 0.005 if the target
+            networks are updated at every gradient step, otherwise 1.
         huber_delta: δ of the Huber loss; `None`: the squared error.
-        priority_eta: with prioritized sequences, η of a priority η max |δ| + (1 − η) mean |δ|.
+        priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, with prioritized sequences.
         lr, max_grad_norm: as `Policy`.
         keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, filters, custom_losses, seed.
 

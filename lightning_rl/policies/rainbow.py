@@ -24,7 +24,7 @@ class Rainbow(DQN):
 
     Args:
         observation_space, action_space, dueling, noisy, num_atoms, keywords: as `DQN`.
-        optimizer_kwargs: as `Policy`; the paper's ε of Adam.
+        optimizer_kwargs: as `Policy`; the default is the paper's ε of Adam.
         reward_filter: as `Policy`; "return_std" keeps values within the support for rewards of any scale.
     """
 

@@ -20,9 +20,9 @@ class RandomPolicy(ScratchPolicy):
     """Draws every action from the action space, discrete parts uniformly among the allowed; it never learns.
 
     Args:
-        observation_space, action_space: of one environment, any kind.
-        config: not used.
-        seed: seeds the actions.
+        observation_space, action_space: the spaces of a single environment, of any kind.
+        config: unused.
+        seed: seed of the actions.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""TD3+BC revisited: normalised critics, and a penalty in their targets too."""
+"""TD3+BC revisited: normalized critics, and a penalty in their targets too."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["ReBRAC"]
 
 
 class ReBRAC(TD3):
-    """TD3 with LayerNorm in its critics that penalises distances from recorded actions in the actor and in the targets.
+    """TD3 with LayerNorm in its critics that penalizes distances from recorded actions in the actor and in the targets.
 
     Tarasov et al. 2023, arXiv:2305.09836.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        actor_bc_coef: β₁, weight of |π(s) − a|² beside Q(s, π(s)) / mean |Q|.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        actor_bc_coef: β₁, weight of |π(s) − a|² relative to Q(s, π(s)) / mean |Q|.
         critic_bc_coef: β₂, weight of |π_target(s') − a'|² in the targets, in units of the return.
         keywords: as `TD3`.
 

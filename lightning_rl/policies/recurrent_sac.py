@@ -28,7 +28,8 @@ class RecurrentSAC(SAC):
     begins empty with each sequence. The first `data.burn_in` rows of a sequence are not in the losses.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box or
+            Discrete.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, in [0, 1].
         lr: as `Policy`.
         keywords: as `SAC`.

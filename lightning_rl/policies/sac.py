@@ -40,20 +40,23 @@ class SAC(Policy):
     """Soft actor-critic. Haarnoja et al. 2018, arXiv:1812.05905; with discrete actions Christodoulou 2019, 1910.07207.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
-        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies.
-        target_update_interval: gradient steps between two updates of the target critics.
-        critic_hiddens: widths of the critics' hidden layers; `None`: those of the actor.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box or
+            Discrete.
+        tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies.
+        target_update_interval: number of gradient steps between two updates of the target critics.
+        critic_hiddens: widths of the critics' hidden layers; `None`: the same as the actor's.
         num_critics: number of critics.
-        target_critics: size of the random subset of critics that each gradient step uses for its targets (REDQ,
-            arXiv:2101.05982; the actor then maximises the mean over all critics instead of the minimum); `None`: all.
+        target_critics: number of randomly selected critics for the targets of each gradient step (REDQ,
+            arXiv:2101.05982; the actor then maximizes the mean over all critics instead of the minimum); `None`: all.
         critic_dropout: dropout probability of the critics' hidden units (DroQ, arXiv:2110.02034).
-        initial_alpha: first temperature, > 0.
-        target_entropy: "auto" (−A for continuous actions, ½ log n for n discrete ones), a number of nats, or `None` to
+        initial_alpha: initial temperature, > 0.
+        target_entropy: "auto" (−A for continuous actions, ½ log n for n discrete ones), a number in nats, or `None` to
             keep the temperature constant.
-        backup_entropy: whether the targets hold the entropy term of the next step, −α log π(a'|s'); `None`: with
-            continuous actions. With it staying alive is worth the entropy of every step to come, and an end nothing.
-        actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr`.
+        backup_entropy: whether targets include the entropy term of the next step, −α log π(a'|s'); `None`: only with
+            continuous actions. With it, every further step earns an entropy bonus, so the agent may learn to avoid
+            ending the episode.
+        actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr` for the actor, the critics, and the
+            temperature.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 
@@ -236,7 +239,7 @@ class SAC(Policy):
         return q_values[torch.randperm(self.num_critics)[: self.target_critics]]
 
     def actor_q_values(self, q_values: Tensor) -> Tensor:
-        """The Q-values that the actor maximises, `[K, N, …]` → `[N, …]`: minimum or (REDQ) mean over the critics."""
+        """The Q-values that the actor maximizes, `[K, N, …]` → `[N, …]`: minimum or (REDQ) mean over the critics."""
         return q_values.amin(0) if self.target_critics is None else q_values.mean(0)
 
     def after_step(self) -> None:

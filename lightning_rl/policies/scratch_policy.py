@@ -38,9 +38,9 @@ class ScratchPolicy(Policy):
     return the state of one environment, and `compute_actions` may take `prev_action_batch` and `prev_reward_batch`.
 
     Args:
-        observation_space, action_space: of one environment, any kind.
+        observation_space, action_space: the spaces of a single environment, of any kind.
         config: the attribute `config`.
-        seed: seeds the samples of the action space.
+        seed: seed of the samples of the action space.
     """
 
     has_model: ClassVar[bool] = False
@@ -146,7 +146,7 @@ class OwnActions:
     """The action transform of actions that are in the environment's space already.
 
     Args:
-        action_space: of one environment, any kind.
+        action_space: space of a single environment's actions, of any kind.
     """
 
     def __init__(self, action_space: Space[Any]) -> None:

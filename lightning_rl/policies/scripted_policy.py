@@ -22,11 +22,11 @@ class ScriptedPolicy(ScratchPolicy):
     """Acts by a function of one observation; it never learns.
 
     Args:
-        observation_space, action_space: of one environment, any kind.
+        observation_space, action_space: the spaces of a single environment, of any kind.
         config: the attribute `config`.
         function: `fn(obs) -> action`, or its import path. It may take `action_mask`, the allowed actions `[n]` or
             `None`, and `rng`, a NumPy generator to draw from. `obs` is nested as the environment's.
-        seed: seeds the generator, and the action space, from which the function may sample, too.
+        seed: seed of the generator, and of the action space, which the function may also sample.
     """
 
     def __init__(

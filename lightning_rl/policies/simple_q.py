@@ -28,13 +28,13 @@ class SimpleQ(Policy):
     """Q-learning with a target network. Mnih et al. 2015, doi:10.1038/nature14236.
 
     Args:
-        observation_space, action_space: of one environment; the actions are Discrete.
-        hiddens: widths of hidden layers between the model's features and the Q-values, ReLU each. With none (and, in
-            DQN, without parts that need a head) a custom model outputs the Q-values itself.
-        target_update_interval: gradient steps between two updates of the target network.
-        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies. `None`: 0.005 if the target network
-            is updated at every gradient step (as DDPG's, arXiv:1509.02971), else 1.
-        huber_delta: δ of the Huber loss, beyond which TD errors cost linearly; `None`: the squared error.
+        observation_space, action_space: the spaces of a single environment; actions must be Discrete.
+        hiddens: widths of hidden layers with ReLU between the model's features and the Q-values. Without any (and, in
+            DQN, without extensions that need a head), a custom model outputs the Q-values itself.
+        target_update_interval: gradient steps between updates of the target network.
+        tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies. `None`: 0.005 if the target
+            network is updated at every gradient step (as in DDPG, arXiv:1509.02971), otherwise 1.
+        huber_delta: δ of the Huber loss, beyond which TD errors count linearly; `None`: squared error.
         lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 

@@ -35,13 +35,13 @@ class TD3(Policy):
     Fujimoto et al. 2018, arXiv:1802.09477.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1].
-        num_critics: number of critics; targets use the lowest Q-value, the actor's loss that of the first critic.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target, in (0, 1].
+        num_critics: number of critics; targets use the lowest Q-value, and the actor's loss uses the first critic.
         policy_delay: gradient steps of the critics per update of the actor and the target networks.
         target_noise: standard deviation of the noise on the target actor's actions, in the policy's units ([−1, 1]).
-        target_noise_clip: the noise is clipped to ± this.
-        actor_lr_scale, critic_lr_scale: factors of `lr`.
+        target_noise_clip: limit of the noise, which is clipped to ± this.
+        actor_lr_scale, critic_lr_scale: factors of `lr` for the actor and the critics.
         keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
             optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
 

@@ -19,8 +19,8 @@ class TD3BC(TD3):
     """TD3 whose actor also pays its squared distance from the recorded actions. Fujimoto and Gu 2021, arXiv:2106.06860.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        alpha: weight of Q₁(s, π(s)) / mean |Q₁| beside the distance; 0 clones the recorded actions.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        alpha: weight of Q₁(s, π(s)) / mean |Q₁| relative to the squared distance; 0 clones the recorded actions.
         lr, keywords: as `TD3`.
 
     Raises:

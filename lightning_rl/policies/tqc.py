@@ -25,10 +25,10 @@ class TQC(SAC):
     Kuznetsov et al. 2020, arXiv:2005.04269.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        num_quantiles: M, of each critic.
-        dropped_quantiles: d, dropped per critic: the targets leave out the d · K highest of all K · M.
-        keywords: as `SAC`; with `target_critics`, K is their number in the targets.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        num_quantiles: number M of quantiles per critic.
+        dropped_quantiles: number d of quantiles dropped per critic: targets leave out the d · K highest of all K · M.
+        keywords: as `SAC`; with `target_critics`, K is the number of critics in the targets.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.

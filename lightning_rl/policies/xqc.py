@@ -28,12 +28,14 @@ class XQC(CrossQ):
     far a step turns them.
 
     Args:
-        observation_space, action_space: of one environment; the actions are a bounded float Box.
-        num_atoms: of the critics' distributions of the return, on [`v_min`, `v_max`].
-        v_min, v_max: first and last atom, in units of the filtered reward.
-        tau: as `SAC`; the target critics normalise by the statistics of their own batch.
-        critic_hiddens, renorm_after, initial_alpha, lr, optimizer_kwargs, reward_filter: as `CrossQ` and `Policy`; the
-            paper's.
+        observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
+        num_atoms: number of atoms of the critics' return distributions, on [`v_min`, `v_max`].
+        v_min, v_max: lowest and highest atom, in units of the filtered reward.
+        tau: as `SAC`; the target critics normalize by the statistics of their own batch.
+        critic_hiddens: widths of the critics' hidden layers; the default is the paper's.
+        renorm_after: as `CrossQ`; the default is the paper's.
+        initial_alpha: as `SAC`; the default is the paper's.
+        lr, optimizer_kwargs, reward_filter: as `Policy`; the default is the paper's.
         target_entropy: as `SAC`; here "auto" is −A/2.
         keywords: as `CrossQ`; `model.batch_norm=null` means "before".
 
@@ -89,7 +91,7 @@ class XQC(CrossQ):
         return found / 2 if found is not None and wanted == "auto" else found
 
     def resting_modules(self) -> list[nn.Module]:
-        """None: the target critics normalise by their batch, too."""
+        """None: the target critics normalize by their batch, too."""
         return []
 
     # -- learning ------------------------------------------------------------------------------------------------------

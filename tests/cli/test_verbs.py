@@ -58,7 +58,7 @@ def is_there(id: str) -> bool:
 
 DESCRIPTIONS = {
     "policy.lr": "learning rate: a number, `[[env_step, rate], …]`",
-    "policy=rainbow": "keywords of the optimizer, such as `eps`; the paper's ε of Adam.",  # "as `Policy`; …"
+    "policy=rainbow": "keywords of the optimizer, such as `eps`; the default is the paper's ε of Adam.",  # "as `Policy`; …"
     "data.n_step": "is wrong.\n      by default: 3 (apex, multi_step, prioritized, q_learning), 1 (group_sequences, h",
     "data.capacity": "over all ranks.\n      by default: 1000000 (apex), 100000 (group_sequences",
     "workers.num_workers": "Ray processes",
@@ -81,11 +81,11 @@ def test_describe_explains_groups_choices_and_keys(command: Command):
 
 def test_describing_a_policy_shows_the_documentation_of_its_constructor(command: Command):
     shown = command("describe", "policy=ppo").out
-    assert shown.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimisation")
-    assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalised advantage estimation" in shown
+    assert shown.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimization")
+    assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalized advantage estimation" in shown
     # The base class documents these; PPO says "lr, max_grad_norm, keywords: of `Policy`".
     assert "gamma = 0.99 (number between 0 and 1)\n      discount per environment step" in shown
-    assert "clip the gradients' global norm to this" in shown and "observation_space" not in shown
+    assert "clip the global norm of the gradients to this" in shown and "observation_space" not in shown
 
 
 def test_cfg_prints_the_composed_config_of_each_job_and_trains_nothing(command: Command, tmp_path: Path):

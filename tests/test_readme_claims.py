@@ -32,12 +32,12 @@ CLAIMS = {
     ],
     # Train a policy
     "The command above trains PPO on CartPole": ["test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],
-    "It reaches the maximum return of 500": ["test_the_best_actions_reach_the_score"],
+    "After 100,000 steps the last policy reaches the maximum return of 500": ["test_the_best_actions_reach_the_score"],
     "one iteration per call of `train()`": ["test_code_blocks_run"],
     "A saved policy acts without Ray, Hydra or a Trainer": ["test_acting_needs_neither_ray_nor_hydra"],
     # Everyday commands
     "choose files of conf/, change any key": ["test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],
-    "sample in two Ray processes; the result is the same": ["test_processes_do_not_change_the_result"],
+    "sample in two Ray processes": ["test_processes_do_not_change_the_result"],
     "a sweep, with a table of means over seeds": [
         "test_a_sweep_leaves_means_and_intervals_over_seeds",
         "test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others",
@@ -65,7 +65,7 @@ CLAIMS = {
         "test_it_acts_where_neither_torch_nor_gymnasium_nor_this_package_can_be_imported_further",
     ],
     # Guarantees
-    "the same seed gives the same weights": [
+    "the same seed and number of logical workers give the same weights": [
         "test_policies_with_equal_seeds_learn_equal_weights",
         "test_processes_do_not_change_the_result",
     ],
@@ -104,7 +104,8 @@ NO_PROMISE = (
     *("Reinforcement learning on PyTorch Lightning", "play, video", "**"),  # bold words name a guarantee
     *("For researchers who want", "Python ≥ 3.11", "version 0.1", "In a clone of this repository", "Extras such as"),
     *(
-        "The same from Python",
+        "From Python",
+        "it saves",
         "[Other verbs]",
         "Use something else if you want",
         "[Each cell has its source]",

@@ -1,13 +1,16 @@
-"""Reads the keywords of the package's policies, with their defaults, from the source of their constructors.
+"""Reads the keywords of policies, with their defaults, from the source of their constructors.
 
 Nothing is imported, so that a config is composed, completed and explained without torch. `signature/PPO@_here_` in the
-`defaults` of a file of `conf/policy` stands for them.
+`defaults` of a file of `conf/policy` stands for the keywords of a class of this package, and
+`signature/my_pkg.reinforce.Reinforce@_here_` for those of another class.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,10 @@ class KeywordInSource:
 
 def signature_at(config_path: str) -> dict[str, KeywordInSource]:
     """The keywords of the class that a config's path names, as "policy/signature/PPO"; empty for another path."""
-    return keywords_in_source(config_path.removeprefix(SIGNATURE)) if config_path.startswith(SIGNATURE) else {}
+    if not config_path.startswith(SIGNATURE):
+        return {}
+    module, _, name = config_path.removeprefix(SIGNATURE).rpartition(".")
+    return keywords_in_source(name, module or HOME)
 
 
 def keywords_in_source(name: str, module: str = HOME) -> dict[str, KeywordInSource]:
@@ -40,7 +46,7 @@ def keywords_in_source(name: str, module: str = HOME) -> dict[str, KeywordInSour
     if found is None:
         return {}
     cls, home = found
-    file, tree = _source(home)
+    file, tree = _source(home) or ("", ast.Module([], []))
     own = {}
     for constructor in (each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"):
         arguments = constructor.args
@@ -54,18 +60,20 @@ def keywords_in_source(name: str, module: str = HOME) -> dict[str, KeywordInSour
 
 
 @functools.cache
-def _source(module: str) -> tuple[str, ast.Module]:
-    """The file of a module of this package, and its syntax tree."""
-    path = PACKAGE.joinpath(*module.split(".")[1:])
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return str(file), ast.parse(file.read_bytes())
+def _source(module: str) -> tuple[str, ast.Module] | None:
+    """The file of a module, of this package or on Python's path, and its syntax tree; `None`: there is no such file."""
+    roots = [PACKAGE.parent] if module.partition(".")[0] == PACKAGE.name else [Path(each or ".") for each in sys.path]
+    for path in (root.joinpath(*module.split(".")) for root in roots):
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if file.is_file():
+            return os.path.abspath(file), ast.parse(file.read_bytes())
+    return None
 
 
 def _class(name: str, module: str) -> tuple[ast.ClassDef, str] | None:
-    """A class that a module defines or imports by name from another one of this package, and the module of its code."""
-    if module.partition(".")[0] != PACKAGE.name:
-        return None
-    for statement in _source(module)[1].body:
+    """A class that a module defines or imports by name from another module, and the module of its code."""
+    source = _source(module)
+    for statement in () if source is None else ast.walk(source[1]):  # some imports are for type checkers only
         if isinstance(statement, ast.ClassDef) and statement.name == name:
             return statement, module
         if isinstance(statement, ast.ImportFrom) and any(alias.name == name for alias in statement.names):

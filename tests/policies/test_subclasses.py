@@ -13,7 +13,7 @@ from lightning_rl import Algorithm, RLCallback
 from lightning_rl.callbacks import register_metric
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options, option_text
-from lightning_rl.errors import import_object
+from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.policies import A3C, DQN, PPO, Policy
 from lightning_rl.policies.checkpoints import counters
 from lightning_rl.rllib import PPOTrainer, build_trainer, defaults_of
@@ -236,6 +236,28 @@ def test_a_user_s_file_begins_with_the_keywords_of_every_policy(
         "action_space",
         "config",
     }
+
+
+def test_a_user_s_file_begins_with_the_keywords_of_the_user_s_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is read, not imported: it is found on Python's path, and its first line would raise."""
+    source = """raise ImportError
+from lightning_rl import PPO as Base, Policy
+class Mine(Policy):
+    def __init__(self, observation_space, action_space, *, bonus: float = 0.1, gamma=0.5, **keywords): ...
+"""
+    (tmp_path / "own_policies.py").write_text(source)
+    folder = tmp_path / "conf" / "policy"
+    folder.mkdir(parents=True)
+    content = "defaults: [signature/own_policies.Mine@_here_, _self_]\n_target_: own_policies:Mine\n"
+    (folder / "mine.yaml").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = compose_config(["policy=mine", "policy.bonus=0.3"])["policy"]
+    assert (config["gamma"], config["bonus"]) == (0.5, 0.3) and "max_grad_norm" in config
+    with pytest.raises(ConfigError, match=r"policy\.bonu'"):
+        compose_config(["policy=mine", "policy.bonu=0.3"])
 
 
 # -- callbacks --------------------------------------------------------------------------------------------------------

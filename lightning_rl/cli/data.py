@@ -20,11 +20,9 @@ def record(arguments: Sequence[str]) -> int:
     """
     parser = Parser(prog="lightning-rl record", description=record.__doc__)
     add_policy_arguments(parser, episodes=1000)
+    parser.add_argument("--out", type=Path, required=True, help="directory for the shards; existing ones are kept")
     parser.add_argument(
-        "--out", type=Path, required=True, help="directory of the shards; those that are there are kept"
-    )
-    parser.add_argument(
-        "--random", type=float, default=0.0, metavar="SHARE", help="of the episodes: with random actions"
+        "--random", type=float, default=0.0, metavar="SHARE", help="fraction of the episodes that take random actions"
     )
     limit = "longer episodes are truncated; default: the environment's own limit, or 5000"
     parser.add_argument("--max-steps", type=whole_number, help=limit)
@@ -41,8 +39,8 @@ def record(arguments: Sequence[str]) -> int:
 def data(arguments: Sequence[str]) -> int:
     """Say what is in a data set: data DIR [--json]; damaged shards are named and left out."""
     parser = Parser(prog="lightning-rl data", description=data.__doc__)
-    parser.add_argument("source", help="as data.input: a directory of shards, or a file")
-    parser.add_argument("--columns", type=json.loads, help="of a table, as data.columns, in JSON")
+    parser.add_argument("source", help="a directory of shards or a file, the same as for data.input")
+    parser.add_argument("--columns", type=json.loads, help="columns of a table in JSON, the same as data.columns")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     from lightning_rl.data.offline.data_set import open_data

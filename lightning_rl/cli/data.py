@@ -1,4 +1,4 @@
-"""`lightning-rl record` and `lightning-rl data`: make a data set with a policy, and see what is in one."""
+"""`lightning-rl record` and `lightning-rl data`: record a data set with a policy, and summarize one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def record(arguments: Sequence[str]) -> int:
     """
     parser = Parser(prog="lightning-rl record", description=record.__doc__)
     add_policy_arguments(parser, episodes=1000)
-    parser.add_argument("--out", type=Path, required=True, help="directory for the shards; existing ones are kept")
+    parser.add_argument("--out", type=Path, required=True, help="directory to add the shards to")
     parser.add_argument(
-        "--random", type=float, default=0.0, metavar="SHARE", help="fraction of the episodes that take random actions"
+        "--random", type=float, default=0.0, metavar="SHARE", help="fraction of episodes with random actions"
     )
-    limit = "longer episodes are truncated; default: the environment's own limit, or 5000"
+    limit = "maximum episode length; default: the environment's limit, or 5000"
     parser.add_argument("--max-steps", type=whole_number, help=limit)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
@@ -37,10 +37,10 @@ def record(arguments: Sequence[str]) -> int:
 
 
 def data(arguments: Sequence[str]) -> int:
-    """Say what is in a data set: data DIR [--json]; damaged shards are named and left out."""
+    """Summarize a data set: data DIR [--json]; damaged shards are skipped and listed."""
     parser = Parser(prog="lightning-rl data", description=data.__doc__)
-    parser.add_argument("source", help="a directory of shards or a file, the same as for data.input")
-    parser.add_argument("--columns", type=json.loads, help="columns of a table in JSON, the same as data.columns")
+    parser.add_argument("source", help="a directory of shards, or a file, as for data.input")
+    parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     from lightning_rl.data.offline.data_set import open_data

@@ -62,17 +62,18 @@ class RLCheckpoint(Checkpoint):
     equals the run that went on, bit for bit (`RolloutDataModule.describe_loss` names the exceptions).
 
     Args:
-        dirpath: RUN_DIR/checkpoints.
-        every_env_steps: save at the first iteration past each multiple of this, which may be a share of the run such as
-            "10%"; `None` turns this off.
-        every_seconds: write last.ckpt when this wall time has passed since the last save (and 20 times the duration of
-            that save, so that large replay buffers cost at most a twentieth of the time); `None` turns this off.
+        dirpath: directory of the checkpoints, RUN_DIR/checkpoints.
+        every_env_steps: save at the first iteration past each multiple of this, which may be a fraction of the run such
+            as "10%"; `None` turns this off.
+        every_seconds: save last.ckpt when this much wall-clock time has passed since the last save (and 20 times the
+            duration of that save, so that large replay buffers take at most a twentieth of the time); `None` turns this
+            off.
         keep: number of `step_*.ckpt`, and of `best_*.ckpt`, to keep; 0 keeps only `last.ckpt`.
         monitor: metric that decides which files are best, read after each evaluation; `None` keeps no best files.
-        mode: whether the best value of it is the "max" or the "min".
-        at_end: save when fit ends, also by a signal or by an exception between two iterations.
-        max_failures: raise an error after so many failed writes in a row. A run's last checkpoint is attempted several
-            times within seconds; then the run has failed.
+        mode: "max" or "min", whichever is best for the metric.
+        at_end: save when fit ends, including by a signal or by an exception between two iterations.
+        max_failures: number of consecutive failed writes after which an error is raised. A run's last checkpoint is
+            attempted several times within seconds; then the run has failed.
 
     Attributes:
         best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`).

@@ -66,17 +66,17 @@ class AsyncSource(Source):
     """Fragments of many workers, joined to training batches as they become ready. Espeholt et al. 2018, 1802.01561.
 
     Args:
-        fragments_per_batch: least number of fragments in a training batch (= Lightning batch); those of the logical
-            workers of one process come together.
-        requests_per_worker: requests to sample that each worker process has in flight, ≥ 1.
-        max_outstanding_mb: MiB of fragments that are in flight or wait to be learned from, over all ranks; no request
-            is submitted above that. The size of fragments is estimated from the spaces, then measured.
-        max_policy_lag: gradient steps, ≥ 1, that the weights which collected a fragment may be behind; older ones are
-            dropped, and counted in `rollout/dropped_steps`.
+        fragments_per_batch: minimum number of fragments per training batch (= Lightning batch); those of the logical
+            workers of one process arrive together.
+        requests_per_worker: rollout requests in flight per worker process, ≥ 1.
+        max_outstanding_mb: limit on fragments in flight or waiting, in MiB over all ranks; no request is submitted
+            above it. Fragment sizes are estimated from the spaces, then measured.
+        max_policy_lag: maximum age, in gradient steps ≥ 1, of a fragment's weights; older fragments are dropped and
+            counted in `rollout/dropped_steps`.
         order: "ready" takes fragments as they become ready; "fixed" in the order of submission, which is that of the
-            workers: two runs of one seed are then equal, and wait for the slowest worker.
-        replay_proportion: fragments that are learned from again, per new one.
-        replay_slots: how many of the latest fragments are kept for that, over all aggregators; a checkpoint holds none.
+            workers: two runs with the same seed are then equal, but wait for the slowest worker.
+        replay_proportion: number of old fragments replayed per new fragment.
+        replay_slots: number of recent fragments kept for replay, over all aggregators; checkpoints do not include them.
         num_aggregators: processes that join fragments ahead of the learner, over all ranks; 0, or without worker
             processes: the learner's process joins them when it needs them.
         plan: `plan(workers, policy, fragments)`; `None`: `batches_as_they_come`.

@@ -29,11 +29,10 @@ class GradientSource(Source):
 
     Args:
         gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
-        max_staleness: gradient steps that the learner may have taken since it sent a worker its weights (of several
-            policies their mean); a gradient of older weights is counted and dropped. `None`: four times the number of
-            workers.
-        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
-            each gradient as a `WorkerResult`; `None`: `async_gradients`.
+        max_staleness: maximum number of gradient steps since the learner sent a worker its weights (with several
+            policies, the mean); older gradients are counted and dropped. `None`: four times the number of workers.
+        plan: import path or generator function `plan(workers, policy)` of a custom execution plan, which yields each
+            gradient as a `WorkerResult`; `None`: `async_gradients`.
 
     Raises:
         ConfigError: a number is out of range.

@@ -28,11 +28,11 @@ class HindsightFeed(ReplayFeed):
     tqc, …), in environments of gymnasium-robotics' form (`envs/goals.py`).
 
     Args:
-        goal_strategy: where other goals come from: "future" (reached by the step itself or later in its episode),
-            "final" (reached by the episode's last step so far), "episode" (reached by any step of the episode).
-        hindsight_goals: k, the number of other goals for each real one: a share k / (k + 1) of the drawn rows has
-            another goal; 0: none has.
-        prioritized: must be false, because a row has no priority of its own for each goal.
+        goal_strategy: source of other goals: "future" (reached by this step or later in the episode), "final" (reached
+            by the last step of the episode so far), or "episode" (reached by any step of it).
+        hindsight_goals: number k of other goals per real goal: a fraction k / (k + 1) of sampled rows is relabeled; 0:
+            none.
+        prioritized: must be false, because a row has no separate priority for each goal.
         other keywords: as `ReplayFeed`; n-step returns end where the other goal is reached, if that ends an episode.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Refuses normalised intrinsic rewards for DataModules whose fragments do not continue each other."""
+"""Refuses normalized intrinsic rewards for DataModules whose fragments do not continue each other."""
 
 from __future__ import annotations
 

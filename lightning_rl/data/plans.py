@@ -38,7 +38,7 @@ def parallel_rollouts(
 
     Args:
         workers: a worker set.
-        policy: whose weights act; synchronised at the start of each collection.
+        policy: whose weights act; synchronized at the start of each collection.
         mode: "bulk_sync" waits for every worker and puts the fragments side by side in worker order; "async" gives
             each as it is ready.
         fragments_per_batch: with "bulk_sync", how many fragments in a row each environment gives to a batch.

@@ -58,12 +58,12 @@ class PopulationSource(Source):
     """Workers play whole episodes with perturbed policies; only seeds and returns are sent.
 
     Args:
-        directions: perturbations of one population, over all workers and ranks; each is added and subtracted, for one
-            episode of each environment of a worker.
-        eval_prob: in [0, 1]; probability, for each direction, of two more episodes of each environment with the policy
-            itself (`train/own_return`).
-        explore: whether perturbed policies also explore; else they take their best actions.
-        plan: `plan(workers, policy, population)`, which gives populations; `None`: `populations`.
+        directions: perturbations per population, over all workers and ranks; each is added and subtracted, for one
+            episode in each environment of a worker.
+        eval_prob: probability in [0, 1], for each direction, of two more episodes in each environment with the
+            unperturbed policy (`train/own_return`).
+        explore: whether perturbed policies explore; otherwise, they act greedily.
+        plan: `plan(workers, policy, population)`, which yields populations; `None`: `populations`.
 
     Raises:
         ConfigError: a number is out of range.

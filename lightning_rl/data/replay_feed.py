@@ -61,27 +61,27 @@ class ReplayFeed(Source):
     (`PolicyFeeds`), whose fragments another source collects.
 
     Args:
-        capacity: environment steps that the buffer holds, over all ranks.
-        batch_size: rows of one gradient step, over all ranks.
-        learning_starts: environment steps before the first gradient step; a share such as "1%" is one of a run's
+        capacity: env steps that the buffer stores, over all ranks.
+        batch_size: rows per gradient step, over all ranks.
+        learning_starts: env steps before the first gradient step; a fraction such as "1%" refers to a run's
             `total_env_steps`.
-        training_intensity: gradient steps per environment step after that, held exactly.
-        fragments_per_iteration: fragments of the workers in one iteration (= Lightning batch); the gradient steps that
-            they make due are taken between them, so the number does not change what is learned. A larger number
-            amortises Lightning's work for a batch; `None`: as many as hold about 32 environment steps.
-        n_step: rewards summed before the value of a later observation, times the row's `discounts`, stands for the
-            rest; above 1 a loss that multiplies by γ instead is wrong.
-        prioritized: draw rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
-        priority_alpha, priority_beta, priority_eps: of that.
-        priority_ranked: by the rank of the error instead of its size.
-        sequence_length: for models with memory, whose `batch_size` counts sequences: rows of one that are trained.
-        burn_in: rows before them from which the model only takes its state.
-        sequence_stride: steps between the starts of two sequences; `None`: half of `sequence_length`, so that
-            neighbours overlap (Kapturowski et al. 2019).
-        storage: "memory", or a directory for memory-mapped files, for buffers larger than the memory.
-        save_replay: whether checkpoints hold the buffer; without it a resumed run waits for
-            `learning_starts` steps again.
-        plan: `plan(workers, policy, replay)`, which gives stored fragments and draws in turn; `None`:
+        training_intensity: gradient steps per env step after that, held exactly.
+        fragments_per_iteration: fragments of the workers per iteration (= Lightning batch). The gradient steps that
+            they make due are taken between them, so the number does not change what is learned; a larger number reduces
+            Lightning's overhead. `None`: about 32 env steps.
+        n_step: number of rewards in each n-step return, after which the value of a later observation is multiplied by
+            the row's `discounts`; above 1, losses must not multiply by γ instead.
+        prioritized: sample rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
+        priority_alpha, priority_beta, priority_eps: parameters of prioritized replay.
+        priority_ranked: use the rank of the error instead of its size.
+        sequence_length: for recurrent models, whose `batch_size` counts sequences: trained rows per sequence.
+        burn_in: rows before each sequence that only warm up the recurrent state.
+        sequence_stride: steps between the starts of consecutive sequences; `None`: half of `sequence_length`, so that
+            neighbors overlap (Kapturowski et al. 2019).
+        storage: "memory", or a directory for memory-mapped files, for buffers that do not fit into memory.
+        save_replay: whether checkpoints include the buffer; without it, a resumed run waits for `learning_starts` steps
+            again.
+        plan: `plan(workers, policy, replay)`, which yields stored fragments and batches in turn; `None`:
             `store_and_replay`.
 
     Raises:

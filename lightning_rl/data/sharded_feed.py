@@ -38,21 +38,21 @@ def receive_and_replay(workers: Any, policy: Any, replay: ShardedReplayFeed) -> 
 @check_fields("data")
 @dataclass(kw_only=True, eq=False)
 class ShardedReplayFeed(ReplayFeed):
-    """Prioritised replay in shards, fed by workers without waiting for slow ones. Horgan et al. 2018, 1803.00933.
+    """Prioritized replay in shards, fed by workers without waiting for slow ones. Horgan et al. 2018, 1803.00933.
 
     Args:
-        num_shards: parts of the buffer. Fragments go to them in turn, and batches come from them in turn; with worker
-            processes, each shard has a process of its own, too.
-        initial_priorities: whether workers compute the TD errors of their new rows; else these get the largest
+        num_shards: number of shards. Fragments and batches rotate through them; with worker processes, each shard has a
+            separate process.
+        initial_priorities: whether workers compute the TD errors of new rows; otherwise, new rows get the maximum
             priority so far.
-        requests_per_worker: requests to sample that each worker process has in flight, ≥ 1.
-        requests_per_shard: draws that each shard has in flight, ≥ 1; in one process there are none.
-        max_staleness: gradient steps, ≥ 1, that the weights which collected a fragment may be behind when it is
-            stored: learning waits for workers that are further behind.
-        capacity: environment steps that all shards hold.
-        n_step: as `ReplayFeed`; sums stop at a fragment's end.
+        requests_per_worker: rollout requests in flight per worker process, ≥ 1.
+        requests_per_shard: batch requests in flight per shard, ≥ 1; unused in one process.
+        max_staleness: maximum age, in gradient steps ≥ 1, of the weights of a fragment when it is stored; learning
+            waits for workers that are further behind.
+        capacity: env steps stored in all shards together.
+        n_step: as `ReplayFeed`; sums stop at the end of a fragment.
         learning_starts, training_intensity, fragments_per_iteration, prioritized: as `ReplayFeed`.
-        plan: `plan(workers, policy, replay)`, which gives sample references and draws in turn; `None`:
+        plan: `plan(workers, policy, replay)`, which yields sample references and batches in turn; `None`:
             `receive_and_replay`.
         other keywords: as `ReplayFeed`.
 

@@ -27,8 +27,8 @@ class Source:
 
     Args:
         plan: import path or generator function of an execution plan.
-        output: directory to which workers record their experience, as shards of whole episodes (`offline/shards.py`),
-            each policy of several agents to a directory of its own; `None`: nothing is recorded.
+        output: directory in which workers record their experience, in shards of whole episodes (`offline/shards.py`),
+            with a directory for each policy of several agents; `None`: nothing is recorded.
 
     Attributes:
         datamodule: that the source belongs to.
@@ -124,9 +124,9 @@ class SyncSource(Source):
 
     Args:
         dataset: import path or class of the training dataset, called with (datamodule, policy).
-        fragments_per_batch: fragments that each environment gives to a training batch, one after the other; a batch is
-            then `fragments_per_batch` × workers × environments columns `[T, B, …]`.
-        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
+        fragments_per_batch: number of consecutive fragments from each environment in a training batch, which then has
+            `fragments_per_batch` × workers × environments columns `[T, B, …]`.
+        plan: import path or generator function `plan(workers, policy)` of a custom execution plan, which yields
             training batches; `None`: `parallel_rollouts`.
 
     Raises:

@@ -79,24 +79,23 @@ class EnvCreator:
     """Describes how to create an environment; can be pickled, compared and written to a config.
 
     Args:
-        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), a name given to
-            `register_env`, an `Env` class or any function that returns an `Env` (it may take an `EnvContext`). "ALE/…"
-            are Atari games with DeepMind's preprocessing (`atari.py`). An environment with several agents may have any
-            form that `as_multi_agent` knows; a module of PettingZoo's style is named by its path
-            ("mpe2.simple_spread_v3"), and its `parallel_env` is preferred to its `env`.
+        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), a name passed to
+            `register_env`, an `Env` class, or any function that returns an `Env` (it may take an `EnvContext`). "ALE/…"
+            are Atari games with DeepMind's preprocessing (`atari.py`). A multi-agent environment may have any form that
+            `as_multi_agent` supports. A module in PettingZoo's style is named by its path ("mpe2.simple_spread_v3");
+            its `parallel_env` takes precedence over its `env`.
         kwargs: keywords for the environment; for an Atari game, those of `Atari`.
         wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
-            **keywords}` passes keywords. A list in these or in `kwargs` is given as a tuple where the type hint of a
-            wrapper, class or function asks for one. They receive a `MultiAgentEnv` if there are several agents; with
-            `agents`, each copy is wrapped, and a `MultiAgentWrapper` wraps all copies together.
-        max_episode_steps: truncate episodes after this many steps, for all agents; `None` keeps the environment's own
-            limit.
-        check: test the Gymnasium API before training (`check_env`); turn it off for hardware that cannot be reset
+            **keywords}` passes keywords. A list in these or in `kwargs` becomes a tuple if the type hint of a wrapper,
+            class, or function asks for one. With several agents, wrappers receive a `MultiAgentEnv`; with `agents`,
+            each copy is wrapped, and a `MultiAgentWrapper` wraps all copies together.
+        max_episode_steps: truncate episodes after this many steps, for all agents; `None`: the environment's own limit.
+        check: test the Gymnasium API before training (`check_env`); disable it for hardware that cannot be reset
             freely.
-        agents: make this many copies of an environment with one agent the agents "agent_0", "agent_1", … of one
-            environment; `None`: the environment as it is.
+        agents: number of copies of a single-agent environment that become the agents "agent_0", "agent_1", … of one
+            environment; `None`: use the environment as it is.
         group_agents: name of a group → its agents or patterns of their names; each group acts as one agent
-            (`grouped_agents.py`). "all": all agents are one, so that the environment is a single-agent one.
+            (`grouped_agents.py`). "all": all agents form one group, so the environment has a single agent.
     """
 
     id: str | Callable[..., gym.Env[Any, Any]]

@@ -24,13 +24,13 @@ class AdditiveNoise(Exploration):
     """The best action plus noise, clipped to the policy's space; a subclass defines `noise`.
 
     Args:
-        action_space: float Boxes, or nested of them.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
-        initial_scale: of the noise, at the beginning.
-        final_scale: after `scale_timesteps` environment steps and later; linear between.
-        scale_timesteps: environment steps over which it changes; a share such as "10%" is one of a run's
-            `total_env_steps`, or of 100,000 outside of a run.
-        scale_schedule: any schedule for the scale over environment steps, instead of these three.
+        action_space: float Boxes, or a nested space of float Boxes.
+        random_timesteps: env steps before which actions are uniformly random.
+        initial_scale: initial scale of the noise.
+        final_scale: scale from `scale_timesteps` env steps on, after linear interpolation.
+        scale_timesteps: env steps over which the scale changes; a fraction such as "10%" refers to a run's
+            `total_env_steps`, or to 100,000 outside of a run.
+        scale_schedule: a schedule for the scale over env steps, which replaces these three.
 
     Attributes:
         low, high: bounds of all action entries, `[A]`, in the order of the space's leaves; infinite for unbounded
@@ -90,7 +90,7 @@ def normal_logp(standardised: Tensor, deviation: Tensor) -> Tensor:
     """Σ log N(z σ; 0, σ²) over the entries, `[N]`; 0 for entries with σ = 0, for which no noise was drawn.
 
     Args:
-        standardised: z, `[N, A]`.
+        standardized: z, `[N, A]`.
         deviation: σ, `[A]`.
     """
     density = -0.5 * (standardised.square() + LOG_2PI) - deviation.clamp(min=1e-30).log()

@@ -25,20 +25,20 @@ class Curiosity(IntrinsicReward):
 
     φ is trained to predict the action between two observations (the inverse model), so it encodes what the agent can
     influence. The forward model predicts φ(s') from φ(s) and the action; its error is the reward. Only the inverse
-    model trains φ, which is normalised to mean 0 and deviation 1: otherwise the forward model could reduce its error by
+    model trains φ, which is normalized to mean 0 and deviation 1: otherwise the forward model could reduce its error by
     making φ small, and errors would grow as the inverse model makes φ larger.
 
     Args:
-        action_space: any.
-        observation_space: of one environment, any.
-        eta: η, a number or a schedule over environment steps.
+        action_space: any space.
+        observation_space: space of a single environment's observations, of any kind.
+        eta: weight η of the intrinsic reward, a number or a schedule over env steps.
         beta: weight of the forward model's loss, and 1 − beta of the inverse model's, in [0, 1] (eq. 7).
-        feature_dim: entries of φ.
+        feature_dim: number of features φ.
         feature_net_config: keys of the model config for φ; `None`: its defaults for the space.
         inverse_net_hiddens: widths of the inverse model's hidden layers.
-        inverse_net_activation: of these.
+        inverse_net_activation: activation of the inverse model.
         forward_net_hiddens: widths of the forward model's hidden layers.
-        forward_net_activation: of these.
+        forward_net_activation: activation of the forward model.
         normalize: as `IntrinsicReward`; False keeps the paper's units.
         observation_filter, sub_exploration: as `IntrinsicReward`.
 

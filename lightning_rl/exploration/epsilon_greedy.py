@@ -38,15 +38,15 @@ class EpsilonGreedy(Exploration):
     of a group (Rashid et al. 2018, arXiv:1803.11485, section 5). The log-probability is that of this mixture.
 
     Args:
-        action_space: discrete, or nested of discrete parts.
+        action_space: a discrete space, or a nested space of discrete parts.
         initial_epsilon: ε until `warmup_timesteps`.
-        final_epsilon: ε from `warmup_timesteps + epsilon_timesteps` on; linear between.
-        warmup_timesteps: environment steps of the whole run before ε begins to fall.
-        epsilon_timesteps: environment steps over which it falls. Here and in `warmup_timesteps`, a share such as "10%"
-            is one of a run's `total_env_steps`, or of 100,000 outside of a run.
-        epsilon_schedule: any schedule for ε over environment steps, instead of these four.
-        independent: whether each component of a Dict or Tuple action is random by itself; `None`: for policies that act
-            for a group of agents.
+        final_epsilon: ε from `warmup_timesteps + epsilon_timesteps` on, after linear interpolation.
+        warmup_timesteps: env steps of the whole run before ε starts to decay.
+        epsilon_timesteps: env steps over which ε decays. Here and in `warmup_timesteps`, a fraction such as "10%"
+            refers to a run's `total_env_steps`, or to 100,000 outside of a run.
+        epsilon_schedule: a schedule for ε over env steps, which replaces these four.
+        independent: whether each component of a Dict or Tuple action is randomized independently; `None`: only for
+            policies that act for a group of agents.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is continuous.

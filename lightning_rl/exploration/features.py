@@ -30,7 +30,7 @@ class Features(nn.Module):
         size: entries of the vector.
         network: keys of the model config that differ from its defaults.
         key: the config key that `network` came from, for messages.
-        normalize: normalise features to mean 0 and deviation 1, so that their scale stays constant during learning.
+        normalize: normalize features to mean 0 and deviation 1, so that their scale stays constant during learning.
 
     Raises:
         ConfigError: a key is unknown, or the model has memory.

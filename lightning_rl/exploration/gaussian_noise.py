@@ -18,9 +18,10 @@ class GaussianNoise(AdditiveNoise):
     """The best action plus N(0, (scale · stddev)²). Fujimoto et al. 2018, arXiv:1802.09477, section 5.
 
     Args:
-        action_space: float Boxes, or nested of them.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
-        stddev: deviation in the policy's units, where bounded actions are [−1, 1] (`policy.normalize_actions`).
+        action_space: float Boxes, or a nested space of float Boxes.
+        random_timesteps: env steps before which actions are uniformly random.
+        stddev: standard deviation in the policy's units, where bounded actions are in [−1, 1]
+            (`policy.normalize_actions`).
         keywords: as `AdditiveNoise`.
 
     Raises:

@@ -26,9 +26,9 @@ class GroupNoise(ExplorationWrapper):
     learning. Lowe et al. 2017, arXiv:1706.02275, section 4.
 
     Args:
-        action_space: any, such as the Tuple of the actions of a group's members.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
-        sub_exploration: `{type: …, **keywords}` of the noise on the Boxes; `None`: `gaussian_noise` of constant scale.
+        action_space: any space, such as the Tuple of the actions of a group's members.
+        random_timesteps: env steps before which actions are uniformly random.
+        sub_exploration: `{type: …, **keywords}` for the noise on the Boxes; `None`: `gaussian_noise` of fixed scale.
     """
 
     def __init__(

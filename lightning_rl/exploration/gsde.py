@@ -23,7 +23,7 @@ __all__ = ["GSDE"]
 
 
 class GSDE(Exploration):
-    """Generalised state-dependent exploration: the mean action plus θ · z(s). Raffin et al. 2022, arXiv:2005.05719.
+    """Generalized state-dependent exploration: the mean action plus θ · z(s). Raffin et al. 2022, arXiv:2005.05719.
 
     z(s) are the last features of the policy's network, and θ is a matrix with entries from N(0, σᵢⱼ²), drawn for each
     environment at an episode's start and after every `sample_freq` steps. In between the noise is a smooth function of
@@ -34,12 +34,12 @@ class GSDE(Exploration):
     Args:
         action_space: a float Box.
         sample_freq: number of steps between new matrices; `None`: one matrix per episode.
-        log_std_init: initial log σᵢⱼ; the deviation of an action is about √L σ, for L features of size 1.
-        full_std: a σ for each feature and action, instead of one for each feature.
-        use_expln: σ = 1 + log(1 + x) instead of exp x for parameters x > 0: it grows slowly there.
-        learn_features: whether the deviation's gradient reaches the features; `None`: for off-policy algorithms only,
-            as in the authors' code.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
+        log_std_init: initial log σᵢⱼ; the standard deviation of an action is about √L σ for L features of size 1.
+        full_std: learn a σ for each feature and action, instead of one for each feature.
+        use_expln: use σ = 1 + log(1 + x) instead of exp x for parameters x > 0, which grows more slowly.
+        learn_features: whether the gradient of the standard deviation reaches the features; `None`: only in off-policy
+            algorithms, as in the authors' code.
+        random_timesteps: env steps before which actions are uniformly random.
 
     Raises:
         UnsupportedSpaceError: the actions are no float Box.

@@ -30,9 +30,9 @@ class IntrinsicReward(ExplorationWrapper):
     Args:
         action_space, observation_space: as `Exploration`.
         encoder: reads observations; its preprocessor serves all networks of the strategy.
-        coefficient: factor of the (normalised) rewards, a schedule over environment steps.
-        normalize: divide by the running deviation of the discounted sum of these rewards, γ = 0.99 (Burda et al. 2019,
-            arXiv:1808.04355, section 2.2).
+        coefficient: factor of the (normalized) rewards, a schedule over env steps.
+        normalize: divide by the running standard deviation of the discounted sum of these rewards, γ = 0.99 (Burda et
+            al. 2019, arXiv:1808.04355, section 2.2).
         observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5). Images are not
             filtered.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the

@@ -21,7 +21,7 @@ class NoisyNetwork(Exploration):
     Fortunato et al. 2018, arXiv:1706.10295. The network learns the amount of noise, so there is no schedule.
 
     Args:
-        action_space: any that the network's distribution takes.
+        action_space: any space that the network's distribution supports.
     """
 
     disturbs = True

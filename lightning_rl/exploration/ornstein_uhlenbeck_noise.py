@@ -24,11 +24,11 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
     space, and 1 for unbounded ones.
 
     Args:
-        action_space: float Boxes, or nested of them.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
-        ou_theta: θ, how fast x returns to 0, in [0, 1].
-        ou_sigma: σ, deviation of the noise added per step.
-        ou_base_noise: factor of x, as a share of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
+        action_space: float Boxes, or a nested space of float Boxes.
+        random_timesteps: env steps before which actions are uniformly random.
+        ou_theta: rate θ at which x returns to 0, in [0, 1].
+        ou_sigma: standard deviation σ of the noise added per step.
+        ou_base_noise: factor of x, as a fraction of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
         final_scale, keywords: as `AdditiveNoise`.
 
     Raises:

@@ -34,17 +34,17 @@ class ParameterNoise(ExplorationWrapper):
     shorter ones with 50 in total (eq. 4): it grows by 1 % while the perturbed policy stays within `distance` of the
     unperturbed one, and shrinks by 1 % otherwise. The distance is that of the best continuous actions (root mean
     square, in the policy's units), or else the mean KL(unperturbed‖perturbed) in nats.
-    Layers are equally sensitive to one σ only if they are normalised: use it with `model.layer_norm=true`.
+    Layers are equally sensitive to one σ only if they are normalized: use it with `model.layer_norm=true`.
 
     The weights themselves are never changed: every step of acting computes perturbed copies, with one forward pass per
     environment. So checkpoints, learning and evaluation only use unperturbed weights.
 
     Args:
         action_space: as `Exploration`.
-        observation_space: of one environment.
-        initial_stddev: initial σ.
-        distance: distance from the unperturbed policy that σ is adapted to, > 0.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
+        observation_space: space of a single environment's observations.
+        initial_stddev: initial standard deviation σ of the noise on each weight.
+        distance: target distance from the unperturbed policy, to which σ is adapted, > 0.
+        random_timesteps: env steps before which actions are uniformly random.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses actions from the outputs of the perturbed
             network; `None` samples from its distribution (for Q-values use epsilon_greedy).
     """
@@ -201,7 +201,7 @@ def _on_cpu(noise: dict[str, Tensor] | None) -> dict[str, Tensor] | None:
 
 
 def _disturbable(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that get noise, by name: all except those of normalising layers."""
+    """The weights that get noise, by name: all except those of normalizing layers."""
     kept = {id(p) for layer in model.modules() if isinstance(layer, NORMALISING) for p in layer.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if id(p) not in kept and p.is_floating_point()}
 

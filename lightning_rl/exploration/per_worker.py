@@ -48,8 +48,8 @@ class PerWorkerGaussianNoise(GaussianNoise):
 
     Args:
         action_space: float Boxes, or nested of them.
-        random_timesteps: before this many environment steps, actions are uniformly random instead.
-        stddev: deviation at scale 1, in the policy's units.
+        random_timesteps: env steps before which actions are uniformly random.
+        stddev: standard deviation at scale 1, in the policy's units.
     """
 
     def __init__(

@@ -21,13 +21,13 @@ class RND(IntrinsicReward):
     both rewards (the paper has one critic for each, and the intrinsic one continues across episodes).
 
     Args:
-        action_space: any.
-        observation_space: of one environment, any.
-        intrinsic_reward_coeff: c, a number or a schedule over environment steps.
-        embed_dim: d, width of the networks' outputs.
+        action_space: any space.
+        observation_space: space of a single environment's observations, of any kind.
+        intrinsic_reward_coeff: weight c of the intrinsic reward, a number or a schedule over env steps.
+        embed_dim: width d of the networks' outputs.
         distill_net_config: keys of the model config for both networks; `None`: its defaults for the space.
-        observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5): as f never
-            learns, all entries need the same scale.
+        observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5). Because f
+            never learns, all entries need the same scale.
         normalize, sub_exploration: as `IntrinsicReward`.
 
     Raises:

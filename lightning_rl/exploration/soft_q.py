@@ -20,7 +20,7 @@ class SoftQ(Exploration):
 
     Args:
         action_space: discrete, or nested of discrete parts.
-        temperature: > 0, in the units of the Q-values: greedy towards 0, uniform towards ∞; a number or a
+        temperature: temperature > 0 in units of the Q-values: near 0 greedy, near ∞ uniform; a number or a
             schedule over environment steps.
 
     Raises:

@@ -20,8 +20,8 @@ class StochasticSampling(Exploration):
 
     Args:
         action_space: as `Exploration`.
-        random_timesteps: before this many environment steps, actions are uniformly random instead, with their true
-            log-probability (a wrong one would make the importance ratios of the first update explode).
+        random_timesteps: env steps before which actions are uniformly random, with their exact log-probability (a wrong
+            one would make the importance ratios of the first update explode).
     """
 
     def __init__(self, action_space: Space[Any], random_timesteps: WholeEnvSteps = 0) -> None:

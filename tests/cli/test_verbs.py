@@ -58,8 +58,8 @@ def is_there(id: str) -> bool:
 
 DESCRIPTIONS = {
     "policy.lr": "learning rate: a number, `[[env_step, rate], …]`",
-    "policy=rainbow": "keywords of the optimizer, such as `eps`; the default is the paper's ε of Adam.",
-    "data.n_step": "is wrong.\n      by default: 3 (apex, multi_step, prioritized, q_learning), 1 (group_sequences, h",
+    "policy=rainbow": "such as `eps`; the default is the paper's ε of Adam.",  # "as `Policy`; …"
+    "data.n_step": "γ instead.\n      by default: 3 (apex, multi_step, prioritized, q_learning), 1 (group_sequences, h",
     "data.capacity": "over all ranks.\n      by default: 1000000 (apex), 100000 (group_sequences",
     "workers.num_workers": "Ray processes",
     "stop.seconds": "wall-clock time",

@@ -51,18 +51,18 @@ class OfflineSource(Source):
 
     Args:
         input: directory of shards (`data.output`, `lightning-rl record`), or a file: .csv, .parquet, .npz, .hdf5, .h5.
-        columns: of a file: obs, actions, rewards, episode, terminated, truncated, … → its column, or a list of them
-            (`tables.NAMES`); `None`: they have these names.
-        skip_damaged: whether shards that are damaged are left out, with a warning, instead of refused.
-        batch_size: rows of one gradient step of a replay algorithm, over all ranks.
-        training_intensity: its gradient steps per environment step, held exactly.
-        steps_per_iteration: its gradient steps in one iteration (= Lightning batch).
-        rows_per_iteration: for policies that imitate: rows of an iteration, over all ranks, at least; they come in
-            whole episodes, and the policy's `passes` and `minibatches` divide them into gradient steps.
-        n_step: rewards summed before the value of a later observation, times the row's `discounts`, stands for the
-            rest.
-        storage: "memory", or a directory for memory-mapped files, for data larger than the memory.
-        plan: `plan(workers, policy, data)`, which gives what each iteration learns from; `None`: `learn_from_data`.
+        columns: columns of a file: obs, actions, rewards, episode, terminated, truncated, … → the column, or a list of
+            columns (`tables.NAMES`); `None`: they have these names.
+        skip_damaged: whether damaged shards are skipped with a warning instead of rejected.
+        batch_size: for replay algorithms: rows per gradient step, over all ranks.
+        training_intensity: for replay algorithms: gradient steps per env step, held exactly.
+        steps_per_iteration: for replay algorithms: gradient steps per iteration (= Lightning batch).
+        rows_per_iteration: for imitation policies: minimum number of rows per iteration, over all ranks, in whole
+            episodes; the policy's `passes` and `minibatches` divide them into gradient steps.
+        n_step: number of rewards in each n-step return, after which the value of a later observation is multiplied by
+            the row's `discounts`.
+        storage: "memory", or a directory for memory-mapped files, for data that do not fit into memory.
+        plan: `plan(workers, policy, data)`, which yields the experience of each iteration; `None`: `learn_from_data`.
 
     Raises:
         ConfigError: `input` is missing, or a number is out of range.

@@ -15,6 +15,14 @@ from lightning_rl.losses.actor_critic import (
 )
 from lightning_rl.losses.baseline import batch_baseline
 from lightning_rl.losses.evolution import centred_ranks, evolution_weights, random_search_weights
+from lightning_rl.losses.off_policy import (
+    bootstrap_interval,
+    doubly_robust,
+    effective_sample_size,
+    episode_ratios,
+    importance_sampling,
+    per_decision_importance_sampling,
+)
 from lightning_rl.losses.offline import advantage_weights, conservative_gap, regularised_policy_loss
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
@@ -46,6 +54,7 @@ __all__ = [
     "advantage_weights",
     "approx_kl",
     "batch_baseline",
+    "bootstrap_interval",
     "c51_clip_fraction",
     "c51_projection",
     "centred_ranks",
@@ -58,15 +67,20 @@ __all__ = [
     "discrete_soft_policy_loss",
     "discrete_soft_values",
     "double_q_values",
+    "doubly_robust",
     "dueling_q_values",
+    "effective_sample_size",
+    "episode_ratios",
     "evolution_weights",
     "expectile",
     "explained_variance",
     "gae",
     "huber",
+    "importance_sampling",
     "lambda_returns",
     "mean_huber",
     "n_step_returns",
+    "per_decision_importance_sampling",
     "policy_gradient",
     "quantile_huber",
     "random_search_weights",

@@ -1,0 +1,314 @@
+"""What a policy would return, estimated from episodes that another policy recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses.actor_critic import critic_error
+from lightning_rl.losses.off_policy import (
+    bootstrap_interval,
+    doubly_robust,
+    effective_sample_size,
+    episode_ratios,
+    importance_sampling,
+    per_decision_importance_sampling,
+)
+from lightning_rl.losses.value import td_targets
+from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.models.distributions import ActionDistribution, Categorical
+from lightning_rl.models.q_model import QModel
+from lightning_rl.policies.bc import with_initial_states
+from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.targets import PolyakUpdate, target_copy
+from lightning_rl.sample_batch import SampleBatch, flatten_fragment, transition_rows
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["ESTIMATORS", "Estimate", "FittedQ", "estimate_value", "whole_episodes"]
+
+ESTIMATORS = ("is", "pdis", "wis", "dm", "dr")
+WITH_RATIOS, WITH_Q = frozenset({"is", "pdis", "wis", "dr"}), frozenset({"dm", "dr"})
+BATCH_ROWS = 256  # of a gradient step of fitted Q evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimated mean discounted return.
+
+    Args:
+        value: the estimate.
+        low, high: ends of its confidence interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+class EvaluatedPolicy:
+    """The action distributions of a policy whose value is estimated.
+
+    Args:
+        policy: any that has a model.
+        epsilon: `None`: the policy samples from its distribution. Else it takes its best action and, with this
+            probability, a random one; only with Discrete actions.
+
+    Raises:
+        ConfigError: the policy has no model, or a Q-network and no `epsilon`, or `epsilon` and no Discrete actions.
+    """
+
+    def __init__(self, policy: Policy, epsilon: float | None = None) -> None:
+        name = type(policy).__name__
+        self.discrete = isinstance(policy.action_space, spaces.Discrete)
+        if not policy.has_model:
+            raise ConfigError(f"{name} has no model, whose action distribution an estimate needs")
+        if epsilon is None and isinstance(policy.model, QModel):
+            raise ConfigError(f"{name} takes its best action: give epsilon, its share of random ones, such as 0.05")
+        if epsilon is not None and not (self.discrete and 0.0 <= epsilon <= 1.0):
+            raise ConfigError(f"epsilon={epsilon} with {policy.action_space}; expected Discrete actions and 0 to 1")
+        self.policy, self.epsilon = policy, epsilon
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None) -> ActionDistribution:
+        """The distribution for the model's outputs `[N, K]`."""
+        dist = self.policy.distribution(outputs, mask)
+        if self.epsilon is None:
+            return dist
+        allowed = torch.ones_like(outputs) if mask is None else mask.to(outputs.dtype)
+        best = torch.zeros_like(outputs).scatter_(1, dist.deterministic_sample().unsqueeze(1), 1.0)
+        random = allowed / allowed.sum(1, keepdim=True)
+        return Categorical(((1.0 - self.epsilon) * best + self.epsilon * random).log())
+
+    @torch.no_grad()
+    def logp(self, episodes: SampleBatch) -> Tensor:
+        """Log π(a|s), `[T, B]`, of whole episodes; 0 after their last step. Memory starts with each episode."""
+        steps = episodes.valid.shape[0]
+        placed = with_initial_states(self.policy, episodes.without("state_in"))
+        placed = placed if placed is not episodes else episodes.copy()
+        placed["place"] = torch.arange(episodes.valid.numel()).view(episodes.valid.shape)
+        rows = flatten_fragment(placed, steps if self.policy.is_recurrent else None)
+        with self.policy.in_eval_mode():
+            outputs, mask, _ = self.policy.outputs_of(rows)
+            logp = self.distribution(outputs, mask).logp(rows.actions).double()
+        return logp.new_zeros(episodes.valid.numel()).index_copy(0, rows["place"], logp).view(episodes.valid.shape)
+
+    @torch.no_grad()
+    def inputs_and_distribution(self, rows: SampleBatch, following: bool = False) -> tuple[Any, ActionDistribution]:
+        """The model's inputs and the distribution for the rows' observations, or (`following`) the next ones."""
+        inputs = self.policy.inputs_of(rows, following=following, is_training=False)
+        mask = self.policy.mask_of(rows, following=following) if self.discrete else None
+        return inputs, self.distribution(self.policy.model(inputs, (), None)[0], mask)
+
+
+class FittedQ:
+    """Q of a fixed policy, learned from rows of any other: fitted Q evaluation. Le et al. 2019, arXiv:1903.08738.
+
+    Args:
+        evaluated: the policy, without memory; its preprocessor and filter serve the Q-network too.
+        gamma: discount in [0, 1].
+        hiddens: widths of the Q-network's hidden layers.
+        lr: of Adam.
+        tau: τ of the target network's update after each gradient step.
+        seed: seeds the first weights, and the actions that are sampled.
+
+    Raises:
+        ConfigError: the policy has memory, or actions that are neither Discrete nor a Box.
+    """
+
+    def __init__(
+        self,
+        evaluated: EvaluatedPolicy,
+        gamma: float,
+        *,
+        hiddens: tuple[int, ...] = (256, 256),
+        lr: float = 1e-3,
+        tau: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        policy, space = evaluated.policy, evaluated.policy.action_space
+        if policy.is_recurrent or not isinstance(space, spaces.Discrete | spaces.Box):
+            raise ConfigError(
+                f"a Q-function of {type(policy).__name__} with {space} and "
+                f"{'memory' if policy.is_recurrent else 'no memory'} is not learned: leave dm and dr out"
+            )
+        size, outputs = (0, int(space.n)) if isinstance(space, spaces.Discrete) else (math.prod(space.shape), 1)
+        config = {"fcnet_hiddens": list(hiddens), "fcnet_activation": "relu"}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "init"))
+            self.critic = CriticEnsemble(
+                policy.observation_space, space, config, count=1, action_size=size, outputs=outputs
+            ).to(policy.device)
+        self.evaluated, self.gamma, self.tau = evaluated, gamma, tau
+        self.target = target_copy(self.critic)
+        self._update_target = PolyakUpdate(self.target, self.critic)
+        self._optimizer = torch.optim.Adam(self.critic.parameters(), lr)
+
+    def learn(self, rows: SampleBatch) -> Tensor:
+        """One gradient step on transitions `[N, …]`; returns the loss."""
+        following = self.state_values(rows, self.target, following=True)
+        targets = td_targets(rows.rewards, following, rows.terminated, self.gamma)
+        loss = critic_error(self.critic.action_values(self.evaluated.policy.inputs_of(rows), rows.actions), targets)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        self._update_target(self.tau)
+        return loss.detach()
+
+    @torch.no_grad()
+    def q_values(self, rows: SampleBatch) -> Tensor:
+        """Q(s, a) of the recorded actions, `[N]`."""
+        return self.critic.action_values(self.evaluated.policy.inputs_of(rows), rows.actions)[0]
+
+    @torch.no_grad()
+    def state_values(self, rows: SampleBatch, critic: CriticEnsemble | None = None, following: bool = False) -> Tensor:
+        """V(s) = E Q(s, a), `[N]`: exact for discrete actions, else for one action of the evaluated policy."""
+        critic = self.critic if critic is None else critic
+        inputs, dist = self.evaluated.inputs_and_distribution(rows, following)
+        if isinstance(dist, Categorical):
+            return (dist.log_probs().exp() * critic(inputs)[0]).sum(-1)
+        box: Any = self.evaluated.policy.action_transform.policy_space
+        low, high = (torch.as_tensor(bound, device=dist.inputs.device) for bound in (box.low, box.high))
+        return critic.action_values(inputs, dist.sample().clamp(low, high))[0]
+
+
+def estimate_value(
+    policy: Policy,
+    fragment: SampleBatch,
+    *,
+    estimators: Collection[str] = ESTIMATORS,
+    gamma: float | None = None,
+    epsilon: float | None = None,
+    confidence: float = 0.9,
+    fqe_steps: int = 5000,
+    seed: int = 0,
+) -> dict[str, Estimate | float]:
+    """What a policy would return from the recorded starts on: an estimate for each estimator.
+
+    Args:
+        policy: the policy to evaluate.
+        fragment: episodes of other policies, `obs [T+1, B, *]`, everything else `[T, B, …]`, with actions in the
+            policy's space; "is", "pdis", "wis" and "dr" also read `action_logp`. Episodes that the fragment cuts at
+            either end are left out.
+        estimators: names of `ESTIMATORS`: importance sampling, the same per decision, weighted importance sampling,
+            the direct method by fitted Q evaluation, doubly robust.
+        gamma: discount in [0, 1]; `None`: the policy's.
+        epsilon: as `EvaluatedPolicy`.
+        confidence: of the intervals, which resample episodes. That of "dm" does not know how far its Q-function is off.
+        fqe_steps: gradient steps of fitted Q evaluation, on 256 rows each.
+        seed: seeds the Q-function, its batches and the resampling.
+
+    Returns:
+        The estimators' estimates; "behavior", that of the policies that acted; and where ratios were computed
+        "effective_episodes", from 1 to the number of episodes.
+
+    Raises:
+        ConfigError: an estimator is unknown, there are fewer than two whole episodes or no `action_logp`, or as
+            `EvaluatedPolicy` and `FittedQ`.
+        UnsupportedSpaceError: the policy is deterministic, and an estimator needs its density.
+    """
+    unknown = sorted(set(estimators) - set(ESTIMATORS))
+    if unknown:
+        raise ConfigError(f"estimators={unknown} are unknown; expected some of {list(ESTIMATORS)}")
+    evaluated, gamma = EvaluatedPolicy(policy, epsilon), policy.gamma if gamma is None else gamma
+    episodes = whole_episodes(fragment)
+    rewards, valid = episodes.rewards.double(), episodes.valid
+    generator = torch.Generator().manual_seed(derive_seed(seed, "evaluation"))
+    plain = torch.zeros_like(rewards)
+    terms: dict[str, tuple[Tensor, Tensor | None]] = {
+        "behavior": (importance_sampling(rewards, plain, valid, gamma), None)
+    }
+    found: dict[str, Estimate | float] = {}
+    log_ratios = plain
+    if WITH_RATIOS & set(estimators):
+        if "action_logp" not in episodes:
+            raise ConfigError(
+                "the data have no column action_logp, the log-probabilities of recorded actions, which is, pdis, wis "
+                "and dr need: record them, or leave these estimators out"
+            )
+        log_ratios = evaluated.logp(episodes) - episodes.action_logp.double().where(valid, 0.0)
+        ratios = episode_ratios(log_ratios, valid)
+        found["effective_episodes"] = float(effective_sample_size(ratios))
+        terms["is"] = importance_sampling(rewards, log_ratios, valid, gamma), None
+        terms["wis"] = terms["is"][0], ratios
+        terms["pdis"] = per_decision_importance_sampling(rewards, log_ratios, valid, gamma), None
+    if WITH_Q & set(estimators):
+        q_values, values = _q_and_v(evaluated, episodes, gamma, fqe_steps, seed, generator)
+        terms["dm"] = values[0], None
+        ends = {"terminated": episodes.terminated & valid, "valid": valid}
+        terms["dr"] = doubly_robust(rewards, log_ratios, q_values, values, **ends, gamma=gamma), None
+    for name in ("behavior", *(each for each in ESTIMATORS if each in estimators)):
+        of_episodes, weights = terms[name]
+        value = of_episodes.mean() if weights is None else of_episodes.sum() / weights.sum()
+        low, high = bootstrap_interval(of_episodes, weights, confidence=confidence, generator=generator)
+        found[name] = Estimate(float(value), float(low), float(high))
+    return found
+
+
+def _q_and_v(
+    evaluated: EvaluatedPolicy,
+    episodes: SampleBatch,
+    gamma: float,
+    steps: int,
+    seed: int,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Q of the recorded actions `[T, B]` and V `[T+1, B]`, by a Q-function learned from these episodes."""
+    fitted = FittedQ(evaluated, gamma, seed=seed)
+    placed = episodes.copy()
+    length, count = episodes.valid.shape
+    placed["place"] = torch.arange(length * count).view(length, count)
+    rows = transition_rows(placed)
+    with evaluated.policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "evaluation", 1))
+        for _ in range(steps):
+            fitted.learn(rows[torch.randint(rows.count, (BATCH_ROWS,), generator=generator)])
+        place = rows["place"]
+        q_values = torch.zeros(length * count, dtype=torch.float64)
+        q_values[place] = fitted.q_values(rows).double()
+        values = torch.zeros((length + 1) * count, dtype=torch.float64)
+        values[place + count] = fitted.state_values(rows, following=True).double()
+        values[place] = fitted.state_values(rows).double()
+    return q_values.view(length, count), values.view(length + 1, count)
+
+
+def whole_episodes(fragment: SampleBatch) -> SampleBatch:
+    """The whole episodes of a fragment as its columns: `obs [L+1, E, *]`, everything else `[L, E, …]`.
+
+    An episode begins at row 0 of its column; `valid` is False after its last step, where the numbers mean nothing.
+
+    Args:
+        fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`, with `t`.
+
+    Raises:
+        ConfigError: there are fewer than two whole episodes.
+    """
+    width, valid = fragment.valid.shape[1], fragment.valid.T  # [B, T]
+    first = (valid & (fragment.t.T == 0)).nonzero().tolist()
+    last = (valid & (fragment.terminated | fragment.truncated).T).nonzero().tolist()
+    starts, lengths, place = [], [], 0
+    for column, (env, start) in enumerate(first):
+        while place < len(last) and last[place] < [env, start]:
+            place += 1
+        following = first[column + 1] if column + 1 < len(first) else [math.inf, 0]
+        if place < len(last) and last[place][0] == env and last[place] < following:
+            starts.append(start * width + env)
+            lengths.append(last[place][1] - start + 1)
+    if len(starts) < 2:
+        raise ConfigError(f"the data hold {len(starts)} whole episodes; expected at least 2: record more")
+    begin, length = torch.tensor(starts), torch.tensor(lengths)
+    steps = torch.arange(int(length.max()) + 1).unsqueeze(1).minimum(length)  # [L+1, E]; stays at the final observation
+    slots = begin + steps * width
+
+    def gather(column: Tensor) -> Tensor:
+        flat, index = column.flatten(0, 1), slots if len(column) > len(fragment.valid) else slots[:-1]
+        return flat[index.clamp(max=len(flat) - 1)]
+
+    episodes = fragment.map(gather)
+    episodes["valid"] = torch.arange(int(length.max())).unsqueeze(1) < length
+    return episodes

@@ -27,10 +27,16 @@ ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # methods of the policy that Lightn
 class RLCallback(Callback):
     """Base class for your own callbacks: override some hooks. Arguments come by keyword (`**kwargs` for unused ones).
 
-    The first four hooks are called where the environments are: in the learner's process with `num_workers=0`, else in
+    The first five hooks are called where the environments are: in the learner's process with `num_workers=0`, else in
     the workers' processes. Each of these has its own copy of the callback, made when the workers start; attributes of a
     copy stay in its process.
     """
+
+    def on_reset(self, *, worker: RolloutWorker, obs: Any, info: dict[str, Any]) -> None:
+        """All environments of the worker were reset, at the start of a run or of a sample: results `[B, …]`.
+
+        Within a sample, environments reset themselves after an episode's end, which `on_episode_step` sees.
+        """
 
     def on_episode_start(self, *, worker: RolloutWorker, env_index: int) -> None:
         """An episode starts: environment `env_index` of the worker has just been reset."""

@@ -184,6 +184,7 @@ class RolloutDataModule(LightningDataModule):
         self._left_at: dict[str, Any] = {}  # the positions of workers that an exception stopped
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
+        self.numbers: dict[str, list[float]] = {}  # that callbacks recorded of the episodes of the last iteration
         self._warned = False
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
@@ -335,11 +336,13 @@ class RolloutDataModule(LightningDataModule):
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Episode statistics and collection time since the last call; names of the metric registry."""
         episodes = self.workers.get_metrics()
-        self.agent_returns = []
+        self.agent_returns, self.numbers = [], {}
         if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to gather
             for part in all_gather_objects(episodes):
                 self.episode_window.add(part["episode_returns"], part["episode_lengths"], part.get("policy_returns"))
                 self.agent_returns += part.get("agent_returns", [])
+                for name, values in part.get("numbers", {}).items():
+                    self.numbers.setdefault(name, []).extend(values)
         seconds, self._collect_seconds = self._collect_seconds, 0.0
         return {
             **self.episode_window.means(),

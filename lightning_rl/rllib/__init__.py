@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
 from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
 from lightning_rl.rllib.by_name import policy_class, trainer_class
+from lightning_rl.rllib.callbacks import DefaultCallbacks  # noqa: F401
 from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.models import (  # noqa: F401

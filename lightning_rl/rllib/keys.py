@@ -11,6 +11,7 @@ from typing import Any
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.async_keys import ASYNC_FIXED, ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_SPECIAL, write_async_keys
+from lightning_rl.rllib.callbacks import EpisodeCallbacks
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.replay_keys import (
@@ -243,7 +244,7 @@ def translate_keys(
         out["trainer"] = {"accelerator": "gpu", "devices": max(1, int(given["num_gpus"]))}
     _evaluation(out, given)
     if given.get("callbacks") is not None:
-        out["callbacks"] = [given["callbacks"]]
+        out["callbacks"] = [EpisodeCallbacks.adapt(given["callbacks"])]
     if given.get("multiagent"):
         counts = {key: given[key] for key in ROW_COUNTS if key in given and write is write_replay_keys}
 

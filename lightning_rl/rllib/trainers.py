@@ -21,6 +21,7 @@ from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.policies.checkpoints import read_checkpoint
+from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks, EpisodeStatistics, call_method
 from lightning_rl.rllib.default_configs import applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, put, translate_keys
@@ -112,6 +113,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         classic["exploration"] = dict(classic.get("exploration") or {})
         if strategy := classic["exploration"].pop("type", None):
             choices.append(f"exploration.type={strategy}")
+        self._statistics = EpisodeStatistics()
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
         check_policy_spaces(several, getattr(self.policy, "policies", {}))
         self.config = merge_configs(classic_view(option, self.run_config), self.config)
@@ -139,8 +141,13 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
                 break
         del metrics["training_iteration"]  # how many there were; `Trainable` counts results
         result = training_result(self, metrics, since)
+        self._statistics.add(self.datamodule.numbers)
+        result["custom_metrics"] = self._statistics.custom_metrics()
+        result["hist_stats"] |= self._statistics.hist_stats()
         if (every := self.config.get("evaluation_interval")) and (self.iteration + 1) % every == 0:
             result |= self.evaluate()
+        if isinstance(self.callbacks, DefaultCallbacks):
+            call_method(self.callbacks, "on_train_result", {"trainer": self, "algorithm": self, "result": result})
         return result
 
     def save_checkpoint(self, checkpoint_dir: str | Path) -> Any:
@@ -208,7 +215,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     def callbacks(self) -> Any:
         """The callbacks of the config, or `None`."""
         held: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
-        return next((each for each in held if isinstance(each, RLCallback)), None)
+        found = next((each for each in held if isinstance(each, RLCallback)), None)
+        return found.callbacks if isinstance(found, EpisodeCallbacks) else found
 
     def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
         """The policy, a name or a class, that such a config trains."""

@@ -184,7 +184,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
         """Returns and lengths of the episodes that ended since the last call, and what their agents received.
 
         "policy_returns": policy id → mean return of its agents, an entry for each episode in which it acted;
-        "agent_returns": agent → (its policy, its return), for each episode.
+        "agent_returns": agent → (its policy, its return), for each episode; "numbers": what callbacks recorded.
         """
         episodes = [episode for _, episode in self.episodes.pop_finished()]
         by_policy: dict[str, list[float]] = {}
@@ -199,6 +199,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             "episode_lengths": [episode[1] for episode in episodes],
             "policy_returns": by_policy,
             "agent_returns": by_agent,
+            "numbers": self._pop_numbers(),
         }
 
     # -- weights, gradients -------------------------------------------------------------------------------------------
@@ -482,10 +483,16 @@ class MultiAgentRolloutWorker(RolloutWorker):
             owners: number of each agent's policy, `[A]`; `None`: the fixed ones.
             gains, acted: return of each agent `[A]`, and whether it acted.
         """
-        ids = [*self._policies]
-        names = self._owner_ids if owners is None else [ids[number] for number in owners.tolist()]
-        each = zip(self.layout.agents, names, gains.tolist(), acted.tolist(), strict=True)
+        each = zip(self.layout.agents, self._ids_of(owners), gains.tolist(), acted.tolist(), strict=True)
         return {agent: (policy_id, gain) for agent, policy_id, gain, has_acted in each if has_acted}
+
+    def policy_ids(self, env: int) -> list[str]:
+        """The id of each agent's policy in the running episode of an environment, in order of `layout.agents`."""
+        return self._ids_of(None if self._owners is None else self._owners[env])
+
+    def _ids_of(self, owners: np.ndarray | None) -> list[str]:
+        ids = [*self._policies]
+        return list(self._owner_ids) if owners is None else [ids[number] for number in owners.tolist()]
 
     def _describe_not_finite(self, rewards: np.ndarray) -> str:
         """A message on the first NaN or infinite reward `[T, B, A]`; "" if all are finite."""

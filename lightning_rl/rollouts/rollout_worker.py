@@ -51,7 +51,7 @@ __all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "has_several_polici
 log = logging.getLogger(__name__)
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
-EPISODE_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
+EPISODE_HOOKS = ("on_reset", "on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
 WORKER_HOOKS = (*EPISODE_HOOKS, "on_postprocess_trajectory")  # the last one where workers make the rows to learn from
 
 
@@ -145,6 +145,7 @@ class RolloutWorker:
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
             for name in (*WORKER_HOOKS, "on_worker_stop")
         }
+        self._numbers: dict[str, list[float]] = {}  # of callbacks, since the last `get_metrics`
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
         self._needs_reset = True
@@ -306,9 +307,21 @@ class RolloutWorker:
         self._needs_reset, self._saved = True, None
 
     def get_metrics(self) -> dict[str, Any]:
-        """Returns and lengths of the episodes that ended since the last call."""
+        """Returns and lengths of the episodes that ended since the last call, and what callbacks recorded."""
         episodes = [episode for _, episode in self.episodes.pop_finished()]
-        return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
+        return {
+            "episode_returns": [ret for ret, _ in episodes],
+            "episode_lengths": [length for _, length in episodes],
+            "numbers": self._pop_numbers(),
+        }
+
+    def record_number(self, name: str, value: float) -> None:
+        """Add a number to the list of that name that `get_metrics` gives as `numbers`, and DataModules as theirs."""
+        self._numbers.setdefault(name, []).append(float(value))
+
+    def _pop_numbers(self) -> dict[str, list[float]]:
+        numbers, self._numbers = self._numbers, {}
+        return numbers
 
     def describe_loss(self) -> str:
         """Say what a run that resumes from this worker's state loses; "" if nothing."""
@@ -415,6 +428,8 @@ class RolloutWorker:
         self.episodes.restart()
         self._just_ended = np.zeros(self.num_envs, dtype=bool)
         self._restart_acting()
+        for hook in self.hooks["on_reset"]:
+            hook(worker=self, obs=self._obs, info=self._info)
 
     def _restart_acting(self) -> None:
         """Every environment starts an episode."""

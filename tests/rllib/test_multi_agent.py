@@ -71,8 +71,8 @@ def test_a_function_says_which_policies_are_trained_and_results_are_by_policy() 
     seen: list[Any] = []
 
     class Watches(rllib.DefaultCallbacks):
-        def on_postprocess_trajectory(self, *, policy: Any, **_: Any) -> None:
-            seen.append((policy.policy_id, [*policy.learner.other_agent_batches]))
+        def on_postprocess_trajectory(self, *, policy_id: str, policies: Any, **_: Any) -> None:
+            seen.append((policy_id, [*policies[policy_id].learner.other_agent_batches]))
 
     made = two_agents(
         keys={"gamma": 0.9, "callbacks": Watches},

@@ -1,5 +1,5 @@
 """RLlib's callbacks."""
 
-from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks
+from lightning_rl.rllib.callbacks import DefaultCallbacks, MultiCallbacks
 
-__all__ = ["DefaultCallbacks"]
+__all__ = ["DefaultCallbacks", "MultiCallbacks"]

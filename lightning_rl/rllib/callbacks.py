@@ -1,0 +1,394 @@
+"""RLlib's callbacks: an `Episode` for each environment, its custom metrics, and RLlib's arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lightning_rl.callbacks.hooks import RLCallback
+from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rollouts.episodes import episode_ends
+from lightning_rl.sample_batch import DEFAULT_POLICY, map_leaves
+
+__all__ = ["BaseEnv", "DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
+
+AGENT = "agent0"  # RLlib's name of a single agent
+SMOOTHED = 100  # episodes that statistics of a result are of
+
+
+class DefaultCallbacks:
+    """Base class of callbacks in RLlib's form: override some methods; unused arguments may be left out.
+
+    Args:
+        legacy_callbacks_dict: functions by a method's name ("on_postprocess_traj" among them) that get the arguments in
+            one dict: "env", "policy", "episode"; "worker", "samples"; "trainer", "result"; "pre_batch", "post_batch".
+    """
+
+    def __init__(self, legacy_callbacks_dict: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None) -> None:
+        self.legacy_callbacks = dict(legacy_callbacks_dict or {})
+
+    def on_episode_start(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
+    ) -> None:
+        """An episode starts: its environment has been reset, and `episode` holds the first observation."""
+        self._call("on_episode_start", env=base_env, policy=policies, episode=episode)
+
+    def on_episode_step(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
+    ) -> None:
+        """The environment of the episode took a step."""
+        self._call("on_episode_step", env=base_env, policy=policies, episode=episode)
+
+    def on_episode_end(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
+    ) -> None:
+        """The episode ended: numbers in `episode.custom_metrics` and `hist_data` go to the result."""
+        self._call("on_episode_end", env=base_env, policy=policies, episode=episode)
+
+    def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
+        """A fragment `[T, B, …]` of a worker is complete."""
+        self._call("on_sample_end", worker=worker, samples=samples)
+
+    def on_postprocess_trajectory(
+        self,
+        *,
+        worker: Any,
+        episode: Any,
+        agent_id: Any,
+        policy_id: str,
+        policies: Any,
+        postprocessed_batch: Any,
+        original_batches: Any,
+        **keywords: Any,
+    ) -> None:
+        """A fragment has become the rows to learn from.
+
+        It is called where they are learned from, once for a fragment of several episodes: `worker` and `episode` are
+        `None`, and `original_batches` has agent → (policy, fragment).
+        """
+        self._call(
+            "on_postprocess_traj", episode=episode, agent_id=agent_id, post_batch=postprocessed_batch,
+            pre_batch=original_batches[agent_id], all_pre_batches=original_batches,
+        )  # fmt: skip
+
+    def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: dict[str, Any], **keywords: Any) -> None:
+        """The policy has learned from these rows; numbers added to `result` are logged."""
+        self._call("on_learn_on_batch", policy=policy, samples=train_batch)
+
+    def on_train_result(self, *, trainer: Any, result: dict[str, Any], **keywords: Any) -> None:
+        """An iteration is over: `result` is what `trainer.train()` returns, and may be changed."""
+        self._call("on_train_result", trainer=trainer, result=result)
+
+    def _call(self, name: str, **info: Any) -> None:
+        if name in self.legacy_callbacks:
+            self.legacy_callbacks[name](info)
+
+
+METHODS = tuple(name for name in vars(DefaultCallbacks) if name.startswith("on_"))
+
+
+class MultiCallbacks(DefaultCallbacks):
+    """Several callbacks, called one after the other.
+
+    Args:
+        callback_class_list: classes of callbacks.
+    """
+
+    def __init__(self, callback_class_list: Sequence[Callable[[], DefaultCallbacks]]) -> None:
+        super().__init__()
+        self.callbacks = [make() for make in callback_class_list]
+
+
+def _of_all(name: str) -> Callable[..., None]:
+    def method(self: MultiCallbacks, **arguments: Any) -> None:
+        for callbacks in self.callbacks:
+            call_method(callbacks, name, arguments)
+
+    return method
+
+
+for _name in METHODS:
+    setattr(MultiCallbacks, _name, _of_all(_name))
+
+
+def call_method(callbacks: DefaultCallbacks, name: str, arguments: Mapping[str, Any]) -> None:
+    """Call a user's method with those of the arguments that it takes."""
+    method = getattr(callbacks, name)
+    takes = inspect.signature(method).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+    method(**{key: value for key, value in arguments.items() if takes_all or key in takes})
+
+
+class BaseEnv:
+    """The environments of a worker.
+
+    Args:
+        vector_env: Gymnasium's vector environment.
+    """
+
+    def __init__(self, vector_env: Any) -> None:
+        self.vector_env = vector_env
+
+    def get_sub_environments(self) -> list[Any]:
+        """The environments, unwrapped; the vector environment where they are in other processes, or are one object."""
+        envs = getattr(self.vector_env.unwrapped, "envs", [self.vector_env])
+        return [env.unwrapped for env in envs]
+
+    get_unwrapped = get_sub_environments
+
+
+class Episode:
+    """A running episode of one environment.
+
+    Attributes:
+        episode_id: counts the episodes of the worker.
+        env_id: index of the environment.
+        user_data, custom_metrics, hist_data: the callbacks' own; `custom_metrics` holds numbers, `hist_data` lists.
+        length, total_reward: steps so far, and the sum of all agents' rewards.
+        agent_rewards: (agent, policy) → the sum of its rewards.
+        policy_map: policies by id.
+        worker: that plays it.
+    """
+
+    def __init__(self, worker: Any, env_id: int, episode_id: int) -> None:
+        self.worker, self.env_id, self.episode_id = worker, env_id, episode_id
+        self.user_data: dict[str, Any] = {}
+        self.custom_metrics: dict[str, float] = {}
+        self.hist_data: dict[str, list[float]] = {}
+        self.media: dict[str, Any] = {}
+        self.length, self.total_reward = 0, 0.0
+        self.agent_rewards: dict[tuple[Any, str], float] = {}
+        self.policy_map = policies_of(worker)
+        self._observations: dict[Any, Any] = {}
+        self._infos: dict[Any, dict[str, Any]] = {}
+        self._rewards: dict[Any, float] = {}
+
+    def get_agents(self) -> list[Any]:
+        """Agents that have an observation."""
+        return list(self._observations)
+
+    def last_observation_for(self, agent_id: Any = AGENT) -> Any:
+        """The newest observation of an agent, as the environment gave it; `None` if there is none."""
+        return self._observations.get(agent_id)
+
+    last_raw_obs_for = last_observation_for
+
+    def last_info_for(self, agent_id: Any = AGENT) -> dict[str, Any] | None:
+        """The newest info of an agent; `None` if there is none."""
+        return self._infos.get(agent_id)
+
+    def last_reward_for(self, agent_id: Any = AGENT) -> float:
+        """The newest reward of an agent; 0 before the first step."""
+        return self._rewards.get(agent_id, 0.0)
+
+    def policy_for(self, agent_id: Any = AGENT) -> str:
+        """The id of an agent's policy."""
+        return next((policy for agent, policy in self.agent_rewards if agent == agent_id), DEFAULT_POLICY)
+
+    def observe(self, observations: Mapping[Any, Any], info: dict[str, Any]) -> None:
+        """Take in the observation of each agent."""
+        self._observations |= observations
+        self._infos |= dict.fromkeys(observations, info)
+
+    def add(self, rewards: Mapping[tuple[Any, str], float]) -> None:
+        """Take in a step's rewards by (agent, policy)."""
+        self.length += 1
+        for key, reward in rewards.items():
+            self.agent_rewards[key] = self.agent_rewards.get(key, 0.0) + reward
+            self._rewards[key[0]] = reward
+            self.total_reward += reward
+
+
+class EpisodeCallbacks(RLCallback):
+    """Calls callbacks in RLlib's form.
+
+    Args:
+        callbacks: a class of them, an object, or a dict of functions.
+    """
+
+    def __init__(self, callbacks: Any) -> None:
+        if isinstance(callbacks, Mapping):
+            self.callbacks = DefaultCallbacks(callbacks)
+        else:
+            self.callbacks = callbacks if isinstance(callbacks, DefaultCallbacks) else callbacks()
+        self._workers: dict[tuple[str, int], WorkerEpisodes] = {}
+
+    @staticmethod
+    def adapt(callbacks: Any) -> Any:
+        """The callbacks as ones of this package; those that are some already stay as they are."""
+        classic = isinstance(callbacks, type) and issubclass(callbacks, DefaultCallbacks)
+        made_by_function = callable(callbacks) and not isinstance(callbacks, type)
+        wanted = classic or made_by_function or isinstance(callbacks, Mapping | DefaultCallbacks)
+        return EpisodeCallbacks(callbacks) if wanted else callbacks
+
+    def on_reset(self, *, worker: Any, obs: Any, info: dict[str, Any]) -> None:
+        """Every environment starts an episode."""
+        key = worker.stream, worker.worker_index
+        started = self._workers[key].started if key in self._workers else 0
+        episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started)
+        for env in range(worker.num_envs):
+            episodes.start(env, obs, info)
+
+    def on_episode_step(
+        self, *, worker: Any, obs: Any, rewards: Any, terminated: Any, truncated: Any, info: dict[str, Any]
+    ) -> None:
+        """Environments took a step, or were reset after an end."""
+        key = worker.stream, worker.worker_index
+        if key not in self._workers:  # episodes of a checkpoint go on
+            self.on_reset(worker=worker, obs=obs, info=info)
+        self._workers[key].step(obs, rewards, np.asarray(terminated) | np.asarray(truncated), info)
+
+    def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+        """As RLlib's."""
+        call_method(self.callbacks, "on_sample_end", {"worker": worker, "samples": samples})
+
+    def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
+        """As RLlib's, for a whole fragment."""
+        policy_id = policy.policy_id or DEFAULT_POLICY
+        arguments: dict[str, Any] = {"worker": None, "episode": None, "agent_id": AGENT, "policy_id": policy_id}
+        arguments |= {"policies": {policy_id: policy}, "postprocessed_batch": SampleBatch.of(postprocessed_batch)}
+        original = {AGENT: (policy, SampleBatch.of(original_batch))}
+        call_method(self.callbacks, "on_postprocess_trajectory", {**arguments, "original_batches": original})
+
+    def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: dict[str, float]) -> None:
+        """As RLlib's."""
+        arguments = {"policy": policy, "train_batch": SampleBatch.of(train_batch), "result": result}
+        call_method(self.callbacks, "on_learn_on_batch", arguments)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the running episodes, which belong to this process."""
+        return {**super().__getstate__(), "_workers": {}}
+
+
+class WorkerEpisodes:
+    """The running episodes of a worker's environments.
+
+    Args:
+        worker: plays them.
+        callbacks: in RLlib's form.
+        started: episodes of this worker that started before.
+    """
+
+    def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int) -> None:
+        self.worker, self.callbacks, self.started = worker, callbacks, started
+        self.base_env, self.policies = BaseEnv(worker.env), policies_of(worker)
+        self.layout = getattr(worker, "layout", None)
+        self.running: list[Episode | None] = [None] * worker.num_envs
+        self.resets = np.zeros(worker.num_envs, dtype=bool)  # environments whose next row is a reset
+        self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
+        self.steps = 0
+
+    def start(self, env: int, obs: Any, info: Mapping[str, Any]) -> None:
+        """An episode starts in an environment."""
+        episode = self.running[env] = Episode(self.worker, env, self.started)
+        self.started += 1
+        episode.observe(self._observations(obs, env), info_of(info, env))
+        self._call("on_episode_start", episode)
+
+    def step(self, obs: Any, rewards: Any, ended: np.ndarray, info: Mapping[str, Any]) -> None:
+        """A step of all environments; the row after an end is the reset."""
+        self.steps += 1
+        over = episode_ends(ended, info)
+        for env, episode in enumerate(self.running):
+            if self.waits[env]:
+                continue
+            if self.resets[env]:
+                self.resets[env] = False
+                if episode is None:
+                    self.start(env, obs, info)
+                else:  # a life was lost, and the game goes on
+                    episode.observe(self._observations(obs, env), info_of(info, env))
+                continue
+            assert episode is not None
+            final = self.worker.same_step and ended[env]
+            seen, own = (
+                (info["final_obs"][env], info_of(info["final_info"], env)) if final else (None, info_of(info, env))
+            )
+            episode.observe({AGENT: seen} if final else self._observations(obs, env), own)
+            episode.add(self._rewards(obs, rewards, env))
+            self._call("on_episode_step", episode)
+            self.resets[env] = ended[env] and not self.worker.same_step
+            if over[env]:
+                self._end(episode)
+                whole = self.worker.batch_mode == "complete_episodes"
+                self.waits[env] = whole and self.steps >= self.worker.fragment_length
+                if self.worker.same_step:
+                    self.start(env, obs, info)
+
+    def _end(self, episode: Episode) -> None:
+        self._call("on_episode_end", episode)
+        for name, value in episode.custom_metrics.items():
+            self.worker.record_number(f"custom_metrics/{name}", value)
+        for name, values in episode.hist_data.items():
+            for value in values:
+                self.worker.record_number(f"hist_stats/{name}", value)
+        self.running[episode.env_id] = None
+
+    def _call(self, name: str, episode: Episode) -> None:
+        arguments = {"worker": self.worker, "base_env": self.base_env, "policies": self.policies, "episode": episode}
+        call_method(self.callbacks, name, {**arguments, "env_index": episode.env_id})
+
+    def _observations(self, obs: Any, env: int) -> dict[Any, Any]:
+        if self.layout is None:
+            return {AGENT: map_leaves(lambda leaf: np.array(leaf[env]), obs)}
+        found: dict[Any, Any] = {}
+        for slot in np.flatnonzero(obs["present"][env]).tolist():
+            kind, row = self.layout.places[slot]
+            seen = map_leaves(lambda leaf, row=row: np.array(leaf[env][row]), obs["obs"][str(kind)])
+            found[self.layout.agents[slot]] = seen
+        return found
+
+    def _rewards(self, obs: Any, rewards: Any, env: int) -> dict[tuple[Any, str], float]:
+        if self.layout is None:
+            return {(AGENT, DEFAULT_POLICY): float(rewards[env])}
+        owners = self.worker.policy_ids(env)
+        by_agent = zip(self.layout.agents, owners, obs["rewards"][env].tolist(), strict=True)
+        return {(agent, policy): reward for agent, policy, reward in by_agent}
+
+
+class EpisodeStatistics:
+    """The numbers of callbacks over the latest episodes, as RLlib's results have them."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, deque[float]] = {}
+
+    def add(self, numbers: Mapping[str, Sequence[float]]) -> None:
+        """Take in the numbers that workers recorded."""
+        for name, values in numbers.items():
+            self._latest.setdefault(name, deque(maxlen=SMOOTHED)).extend(values)
+
+    def custom_metrics(self) -> dict[str, float]:
+        """Each custom metric as name_mean, name_min and name_max."""
+        found: dict[str, float] = {}
+        for name, values in self._of("custom_metrics/"):
+            found |= {f"{name}_mean": sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}
+        return found
+
+    def hist_stats(self) -> dict[str, list[float]]:
+        """The numbers of each list in `hist_data`."""
+        return {name: list(values) for name, values in self._of("hist_stats/")}
+
+    def _of(self, prefix: str) -> list[tuple[str, deque[float]]]:
+        latest = self._latest.items()
+        return [(name.removeprefix(prefix), values) for name, values in latest if name.startswith(prefix)]
+
+
+def policies_of(worker: Any) -> dict[str, Any]:
+    """Policies of a worker by id."""
+    return dict(getattr(worker.policy, "policies", None) or {DEFAULT_POLICY: worker.policy})
+
+
+def info_of(info: Mapping[str, Any], env: int) -> dict[str, Any]:
+    """The info of one environment, of Gymnasium's info of a vector of them."""
+    found: dict[str, Any] = {}
+    for name, values in info.items():
+        given = info.get(f"_{name}")
+        if name.startswith("_") and name.removeprefix("_") in info:
+            continue
+        if given is None or given[env]:
+            found[name] = info_of(values, env) if isinstance(values, dict) else values[env]
+    return found

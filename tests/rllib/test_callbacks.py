@@ -1,0 +1,184 @@
+"""RLlib's callbacks: their arguments, the episodes that they get, and custom metrics of results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from lightning_rl.rllib import MultiAgentEnv
+from lightning_rl.rllib.agents.callbacks import DefaultCallbacks, MultiCallbacks
+from lightning_rl.rllib.agents.ppo import PPOTrainer
+
+SMALL = {"train_batch_size": 64, "num_sgd_iter": 1, "num_envs_per_worker": 2, "rollout_fragment_length": 8}
+
+
+class Counting(gym.Env[Any, Any]):
+    """The observation counts the steps of the episode, which are 3; rewards are 1, and infos hold the count."""
+
+    observation_space, action_space = Box(-1, 9, (1,)), Discrete(2)
+    name = "counting"
+
+    def __init__(self, env_config: Any = None) -> None: ...
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._obs(), {"count": 0}
+
+    def step(self, action):
+        self.steps += 1
+        return self._obs(), 1.0, self.steps == 3, False, {"count": self.steps}
+
+    def _obs(self):
+        return np.array([self.steps], np.float32)
+
+
+class Watching(DefaultCallbacks):
+    """As RLlib's example: user data in, custom metrics and histograms out."""
+
+    def on_episode_start(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        assert episode.length == 0, "ERROR: `on_episode_start()` callback should be called right after env reset!"
+        assert base_env.get_sub_environments()[env_index].name == "counting"
+        assert list(policies) == ["default_policy"] and policies["default_policy"] is worker.get_policy()
+        assert episode.last_observation_for() == [0] and episode.last_info_for() == {"count": 0}
+        episode.user_data["counts"], episode.hist_data["counts"] = [], []
+
+    def on_episode_step(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        assert episode.length > 0 and episode.last_info_for()["count"] == episode.length
+        episode.user_data["counts"].append(float(episode.last_observation_for()[0]))
+
+    def on_episode_end(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        assert episode.user_data["counts"] == [1, 2, 3] and episode.length == 3 and episode.total_reward == 3
+        assert episode.agent_rewards == {("agent0", "default_policy"): 3} and episode.env_id == env_index
+        episode.custom_metrics["count"] = episode.episode_id
+        episode.hist_data["counts"] = episode.user_data["counts"]
+
+    def on_sample_end(self, *, worker, samples, **kwargs):
+        samples["rewards"][:] = 2.0
+
+    def on_postprocess_trajectory(
+        self, *, worker, episode, agent_id, policy_id, policies, postprocessed_batch, original_batches, **kwargs
+    ):
+        _, batch = original_batches[agent_id]
+        assert (batch["rewards"][batch["valid"]] == 2.0).all() and "advantages" in postprocessed_batch
+        postprocessed_batch["seen"] = postprocessed_batch["dones"]
+
+    def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
+        result["seen_dones"] = float(train_batch["seen"].sum())
+
+    def on_train_result(self, *, trainer, result, **kwargs):
+        result["callback_ok"] = trainer.iteration_of(result)
+
+
+class Trainer(PPOTrainer):
+    def iteration_of(self, result):
+        return result["training_iteration"]
+
+
+@pytest.mark.parametrize("more", [{}, {"batch_mode": "complete_episodes", "rollout_fragment_length": 4}])
+def test_episodes_have_user_data_and_results_have_custom_metrics(more: dict[str, Any]) -> None:
+    trainer: Any = Trainer(env=Counting, config={**SMALL, **more, "callbacks": Watching})
+    for iteration in range(1, 3):
+        result = trainer.train()
+        assert result["callback_ok"] == iteration and result["train/seen_dones"] > 0
+    trainer.stop()
+    numbers, episodes = result["custom_metrics"], result["episodes_total"]
+    assert set(numbers) == {"count_mean", "count_min", "count_max"} and numbers["count_min"] == 0
+    counts = result["hist_stats"]["counts"]
+    assert sorted(set(counts)) == [1.0, 2.0, 3.0] and len(counts) == min(3 * episodes, 100)
+    assert numbers["count_max"] >= episodes - 1
+    assert result["episode_reward_mean"] == 3
+
+
+def test_each_episode_of_a_sample_of_whole_episodes_is_reported_once() -> None:
+    trainer: Any = Trainer(env=Counting, config={**SMALL, "batch_mode": "complete_episodes", "callbacks": Watching})
+    result = trainer.train()
+    trainer.stop()
+    assert len(trainer.datamodule.numbers["custom_metrics/count"]) == result["episodes_total"]
+
+
+@pytest.mark.process
+@pytest.mark.ray
+def test_custom_metrics_come_from_workers_in_other_processes() -> None:
+    trainer: Any = Trainer(env=Counting, config={**SMALL, "num_workers": 2, "callbacks": Watching})
+    result = trainer.train()
+    trainer.stop()
+    assert result["custom_metrics"]["count_max"] >= 1
+
+
+def test_callbacks_are_a_dict_of_functions_too() -> None:
+    seen: list[Any] = []
+
+    def on_episode_end(info):
+        info["episode"].custom_metrics["length"] = info["episode"].length
+        seen.append((info["env"].get_unwrapped()[0].name, list(info["policy"])))
+
+    functions = {
+        "on_episode_end": on_episode_end,
+        "on_sample_end": lambda info: seen.append(info["samples"].count),
+        "on_train_result": lambda info: info["result"].update(callback_ok=info["trainer"] is not None),
+        "on_postprocess_traj": lambda info: seen.append(info["post_batch"]["advantages"].shape),
+    }
+    trainer: Any = PPOTrainer(env=Counting, config={**SMALL, "callbacks": functions})
+    result = trainer.train()
+    trainer.stop()
+    assert result["custom_metrics"]["length_mean"] == 3 and result["callback_ok"] is True
+    assert ("counting", ["default_policy"]) in seen and 8 in seen
+
+
+def test_several_callbacks_are_called_in_order() -> None:
+    class First(DefaultCallbacks):
+        def on_episode_end(self, *, episode, **kwargs):
+            episode.custom_metrics["who"] = 1
+
+    class Second(DefaultCallbacks):
+        def on_episode_end(self, episode):
+            episode.custom_metrics["who"] += 1
+
+    trainer: Any = PPOTrainer(env=Counting, config={**SMALL, "callbacks": lambda: MultiCallbacks([First, Second])})
+    assert trainer.train()["custom_metrics"]["who_mean"] == 2
+    trainer.stop()
+
+
+class Two(MultiAgentEnv):
+    """Two agents, of which the second gets twice as much, for 2 steps."""
+
+    possible_agents = ("a", "b")
+
+    def __init__(self, env_config: Any = None) -> None:
+        self.observation_spaces = dict.fromkeys(self.possible_agents, Box(-9, 9, (1,)))
+        self.action_spaces = dict.fromkeys(self.possible_agents, Discrete(2))
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self._obs(), {}
+
+    def step(self, actions):
+        self.steps += 1
+        over = dict.fromkeys((*self.possible_agents, "__all__"), self.steps == 2)
+        return self._obs(), {"a": 1.0, "b": 2.0}, over, dict.fromkeys(over, False), {}
+
+    def _obs(self):
+        return {"a": np.array([self.steps], np.float32), "b": np.array([-self.steps], np.float32)}
+
+
+class WatchingTwo(DefaultCallbacks):
+    def on_episode_end(self, *, episode, **kwargs):
+        assert episode.agent_rewards == {("a", "first"): 2.0, ("b", "second"): 4.0} and episode.total_reward == 6
+        assert episode.policy_for("b") == "second" and set(episode.get_agents()) == {"a", "b"}
+        episode.custom_metrics["last"] = float(episode.last_observation_for("b")[0])
+
+
+def test_episodes_of_several_agents_know_what_each_of_them_got() -> None:
+    multiagent = {
+        "policies": {"first": (None, None, None, {}), "second": (None, None, None, {})},
+        "policy_mapping_fn": lambda agent, *_, **__: {"a": "first", "b": "second"}[agent],
+    }
+    trainer: Any = PPOTrainer(env=Two, config={**SMALL, "multiagent": multiagent, "callbacks": WatchingTwo})
+    result = trainer.train()
+    trainer.stop()
+    assert result["custom_metrics"]["last_mean"] == -2 and result["episode_reward_mean"] == 6

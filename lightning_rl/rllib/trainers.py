@@ -146,9 +146,13 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         result["hist_stats"] |= self._statistics.hist_stats()
         if (every := self.config.get("evaluation_interval")) and (self.iteration + 1) % every == 0:
             result |= self.evaluate()
+        return result
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """Let callbacks add to the result before it is logged."""
         if isinstance(self.callbacks, DefaultCallbacks):
             call_method(self.callbacks, "on_train_result", {"trainer": self, "algorithm": self, "result": result})
-        return result
+        super().log_result(result)
 
     def save_checkpoint(self, checkpoint_dir: str | Path) -> Any:
         """Write `checkpoint_dir`/checkpoint-1, say; returns its path."""

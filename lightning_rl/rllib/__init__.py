@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from lightning_rl.config.groups import group_options
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
 from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
@@ -45,6 +46,7 @@ from lightning_rl.rllib.samples_optimizer import (  # noqa: F401
     SyncSamplesOptimizer,
 )
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_policy  # noqa: F401
+from lightning_rl.rllib.trainable import register_by_name
 from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy  # noqa: F401
 from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
 
@@ -79,3 +81,9 @@ def __getattr__(name: str) -> Any:
     if found := re.fullmatch(r"(\w+?)(Trainer|TorchPolicy|PolicyGraph)", name):
         return (trainer_class if found[2] == "Trainer" else policy_class)(found[1])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+register_by_name(
+    (name, trainer_class(name))
+    for name in ("SimpleQ", *(option.replace("_", "").upper() for option in group_options("policy")))
+)

@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 try:
-    from ray.tune import PlacementGroupFactory, Trainable as TuneTrainable  # noqa: I001
+    from ray.tune import PlacementGroupFactory, register_trainable
+    from ray.tune import Trainable as TuneTrainable
 except ImportError:  # the extra `cluster` is not installed
-    TuneTrainable, PlacementGroupFactory = object, None
+    TuneTrainable, PlacementGroupFactory, register_trainable = object, None, None
 
 from lightning_rl.errors import CheckpointError, ConfigError
 
-__all__ = ["Trainable", "find_checkpoint"]
+__all__ = ["Trainable", "find_checkpoint", "register_by_name"]
 
 SHOULD_CHECKPOINT, RESULT_DUPLICATE = "should_checkpoint", "__duplicate__"  # keys of a result, which end a buffer
 
@@ -194,6 +195,13 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
     def logdir(self) -> str:
         """The directory that this writes to."""
         return str(self._logdir)
+
+
+def register_by_name(trainables: Iterable[tuple[str, type]]) -> None:
+    """Let Ray Tune, where it is installed, take trainables by their names: `tune.run("PPO")`."""
+    if register_trainable is not None:
+        for name, trainable in trainables:
+            register_trainable(name, trainable)
 
 
 def find_checkpoint(path: str | Path) -> Path:

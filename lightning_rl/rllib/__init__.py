@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
+from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
 from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.callbacks import DefaultCallbacks  # noqa: F401
@@ -77,10 +79,13 @@ tune = SimpleNamespace(run=run)
 
 
 def __getattr__(name: str) -> Any:
-    """`PPOTrainer`, `PPOTorchPolicy` and `PPOPolicyGraph`, for each policy that there is."""
-    if found := re.fullmatch(r"(\w+?)(Trainer|TorchPolicy|PolicyGraph)", name):
-        return (trainer_class if found[2] == "Trainer" else policy_class)(found[1])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """`PPOTrainer`, `PPOConfig`, `PPOTorchPolicy` and `PPOPolicyGraph`, for each policy that there is."""
+    if (found := re.fullmatch(r"(\w+?)(Trainer|Config|TorchPolicy|PolicyGraph)", name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if found[2] in ("TorchPolicy", "PolicyGraph"):
+        return policy_class(found[1])
+    trainer = trainer_class(found[1])
+    return partial(AlgorithmConfig, trainer) if found[2] == "Config" else trainer
 
 
 register_by_name(

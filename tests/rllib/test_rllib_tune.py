@@ -77,7 +77,7 @@ def test_a_grid_of_two_by_two_runs_and_the_best_trial_is_restored(tune: Any, tmp
 def test_population_based_training_gives_a_trial_the_weights_and_rate_of_a_better_one(
     reuse_actors: bool, tune: Any, tmp_path: Path
 ) -> None:
-    """A trial that learns nothing, with a rate of 0, goes on from the other's checkpoint with 0.8 or 1.2 times its rate."""
+    """The trial with a rate of 0 goes on from the other's checkpoint, with 0.8 or 1.2 times its rate."""
     pbt = tune.schedulers.PopulationBasedTraining(
         "training_iteration",
         metric="episode_reward_mean",

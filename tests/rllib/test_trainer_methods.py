@@ -233,3 +233,31 @@ def test_a_logger_gets_the_results_and_says_where_to_write(tmp_path: Path) -> No
     made.stop()
     assert loggers[0].results == [1] and loggers[0].config["env"] == "CartPole-v1"
     assert path == tmp_path / "logs" / "checkpoint_000001" / "checkpoint-1" and made.logdir == loggers[0].logdir
+
+
+def test_a_config_is_built_by_methods() -> None:
+    config = (
+        rllib.__getattr__("PPOConfig")()
+        .environment("CartPole-v1", env_config={"max_episode_steps": 30})
+        .framework("torch")
+        .rollouts(num_rollout_workers=0, num_envs_per_worker=2, rollout_fragment_length=16)
+        .training(lambda_=0.9, gamma=0.95, num_epochs=2, model={"fcnet_hiddens": [8]})
+        .training(model={"fcnet_activation": "relu"})
+        .evaluation(evaluation_interval=1, evaluation_duration=2)
+        .reporting(metrics_num_episodes_for_smoothing=3)
+        .debugging(seed=4)
+    )
+    other = config.copy().training(gamma=0.5)
+    assert config.gamma == config["gamma"] == 0.95 and other.num_env_runners == 0 and other["lambda"] == 0.9
+    made = config.build()
+    result = made.train()
+    made.stop()
+    assert result["evaluation"]["episodes_this_iter"] == 2 and result["evaluation"]["episode_len_mean"] <= 30
+    found = made.run_config
+    assert (found["seed"], found["policy"]["passes"], found["policy"]["gae_lambda"]) == (4, 2, 0.9)
+    assert found["model"]["fcnet_hiddens"] == [8] and found["model"]["fcnet_activation"] == "relu"
+    for wrong in (lambda: config.training(gama=1), lambda: config.multi_agent(polices={})):
+        with pytest.raises(ConfigError, match=r"Did you mean '(gamma|policies)'"):
+            wrong()
+    with pytest.raises(AttributeError, match="'kl_coeff' was not set"):
+        _ = config.kl_coeff

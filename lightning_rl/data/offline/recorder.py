@@ -86,7 +86,7 @@ class Stream:
         self._running: dict[int, list[Steps]] = {}  # by environment: parts of the episode that has not ended
         self._next_t: dict[int, int] = {}  # the `t` that continues it
         self._ended: list[Steps] = []
-        self._bytes = 0
+        self._row_bytes = 0
 
     def add(self, fragment: SampleBatch) -> None:
         """Take a fragment `[T, B, …]`."""
@@ -94,7 +94,8 @@ class Stream:
         self._rows += fragment.valid.numel()
         if self._rows >= max(ROWS_AT_ONCE, 16 * fragment.valid.shape[1]):
             self._sort()
-            if self._bytes >= SHARD_BYTES or time.monotonic() - self._written_at > SECONDS:
+            held = sum(map(len, self._ended)) * self._row_bytes
+            if held >= SHARD_BYTES or time.monotonic() - self._written_at > SECONDS:
                 self._write()
 
     def close(self) -> None:
@@ -116,43 +117,49 @@ class Stream:
             [np.arange(length) + start for length, start in zip(lengths, _starts(lengths), strict=True)]
         )
         joined = {path: np.concatenate([each[path] for each in columns]) for path in columns[0]}
-        valid, t = joined[("valid",)], joined[("t",)]
-        ends = (joined[("terminated",)] | joined[("truncated",)]) & valid
-        for env in np.flatnonzero(valid.any(0)).tolist():
-            steps = np.flatnonzero(valid[:, env])
-            own = {path: column[rows[steps] if path[0] == "obs" else steps, env] for path, column in joined.items()}
-            final = {path: column[rows[steps] + 1, env] for path, column in joined.items() if path[0] == "obs"}
-            self._append(env, own, final, t[steps, env], ends[steps, env])
+        valid = joined[("valid",)]
+        env, step = np.nonzero(valid.T)
+        if not len(env):
+            return
+        own = {path: column[rows[step] if path[0] == "obs" else step, env] for path, column in joined.items()}
+        final = {path: column[rows[step] + 1, env] for path, column in joined.items() if path[0] == "obs"}
+        ends, t, first = own[("terminated",)] | own[("truncated",)], own[("t",)], np.diff(env, prepend=-1) > 0
+        due = np.where(np.roll(ends, 1), 0, np.roll(t, 1) + 1)
+        due[first] = [self._next_t.get(each, 0) for each in env[first].tolist()]
+        begins = t != due  # an episode whose predecessor has not ended: the environment was reset
+        own[("valid",)][np.flatnonzero(begins & ~first & ~np.roll(ends, 1)) - 1] = False
+        last = np.append(first[1:], True)
+        self._next_t |= zip(env[last].tolist(), np.where(ends, 0, t + 1)[last].tolist(), strict=True)
+        for cut in env[first & begins].tolist():
+            self._cut(cut)
+        self._split(np.insert(env, np.flatnonzero(ends) + 1, env[ends]), self._closed(own, final, ends))
 
-    def _append(self, env: int, own: dict[Any, np.ndarray], final: dict[Any, np.ndarray], t: Any, ends: Any) -> None:
-        """Split an environment's steps where episodes end, or do not go on."""
-        due = np.empty_like(t)
-        due[0] = self._next_t.get(env, 0)
-        due[1:] = np.where(ends[:-1], 0, t[:-1] + 1)
-        begins = (t != due) | np.concatenate(([False], ends[:-1]))
-        self._next_t[env] = 0 if ends[-1] else int(t[-1]) + 1
-        if begins[0]:
-            self._cut(env)
-        edges = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(t)]
-        for start, stop in pairwise(edges):
-            self._running.setdefault(env, []).append(Steps(own)[start:stop])
-            if ends[stop - 1]:
-                self._finish(env, {path: column[stop - 1 : stop] for path, column in final.items()})
-            elif stop < len(t):
-                self._cut(env)
-        if sum(part.nbytes for part in self._running.get(env, ())) > SHARD_BYTES:
-            last = self._running[env][-1][-1:]
-            self._cut(env)
-            self._running[env] = [last]
+    def _closed(self, own: Mapping[Any, np.ndarray], final: Mapping[Any, np.ndarray], ends: np.ndarray) -> Steps:
+        """The steps with a closing row after each that ends an episode, which holds the observation after it."""
+        after, closed = np.flatnonzero(ends) + 1, {}
+        for path, column in own.items():
+            closing = final[path][ends] if path in final else path == ("action_mask",)
+            closed[path] = np.insert(column, after, closing, axis=0)
+        return Steps(closed)
 
-    def _finish(self, env: int, final: Mapping[Any, np.ndarray]) -> None:
-        """End the running episode with a closing row, which holds the observation after its last step."""
-        parts = self._running.pop(env)
-        closing = {path: final.get(path, np.zeros_like(column[-1:])) for path, column in parts[-1].columns.items()}
-        if ("action_mask",) in closing:
-            closing[("action_mask",)][:] = True
-        self._ended += [*parts, Steps(closing)]
-        self._bytes += sum(part.nbytes for part in parts)
+    def _split(self, env: np.ndarray, steps: Steps) -> None:
+        """Append each environment's steps to its running episode; what is closed is ready to be written."""
+        self._row_bytes = steps.nbytes // len(steps)
+        starts = np.flatnonzero(np.diff(env, prepend=-1) > 0).tolist()
+        closing = steps.closing_rows
+        for start, stop in pairwise([*starts, len(env)]):
+            number, running = int(env[start]), self._running.setdefault(int(env[start]), [])
+            ended = closing[np.searchsorted(closing, start) : np.searchsorted(closing, stop)]
+            middle = int(ended[-1]) + 1 if len(ended) else start
+            if middle > start:
+                self._ended += [*running, steps[start:middle]]
+                running.clear()
+            if middle < stop:
+                running.append(steps[middle:stop])
+            if sum(map(len, running)) * self._row_bytes > SHARD_BYTES:
+                last = running[-1][-1:]
+                self._cut(number)
+                self._running[number] = [last]
 
     def _cut(self, env: int) -> None:
         """End the running episode, if there is one: its last row becomes the closing row."""
@@ -161,7 +168,6 @@ class Stream:
             last[("valid",)] = last[("valid",)].copy()
             last[("valid",)][-1] = False
             self._ended += [*parts[:-1], Steps(last)]
-            self._bytes += sum(part.nbytes for part in parts)
 
     def _write(self) -> None:
         self._written_at = time.monotonic()
@@ -170,7 +176,7 @@ class Stream:
             # Policies without a model act in the environment's space.
             acted_with = self.policy.action_transform.options if self.policy.has_model else None
             write_shard(self.directory, stem, Steps(join(self._ended).columns, acted_with), self._spec())
-            self._ended, self._bytes, self._number = [], 0, self._number + 1
+            self._ended, self._number = [], self._number + 1
 
     def _spec(self) -> DataSpec:
         policy, worker = self.policy, self.worker

@@ -88,6 +88,30 @@ def test_a_run_records_everything_it_samples_with_log_probabilities(tmp_path: Pa
     assert steps.columns[("action_logp",)].std() > 0
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize("data", ["on_policy", "async"])
+def test_workers_in_processes_record_what_they_hold_when_the_run_ends(tmp_path: Path, data: str) -> None:
+    """With data=async fragments are recorded that were still in flight at the end."""
+    workers = ["workers.num_workers=2", "workers.envs_per_worker=2", "workers.fragment_length=32"]
+    policy = ["policy=ppo"] if data == "on_policy" else ["policy=impala"]
+    learned, _ = fit(tmp_path / "run", *policy, *workers, "total_env_steps=300", f"data.output={tmp_path / 'data'}")
+    recorded = int(read(tmp_path / "data").columns[("valid",)].sum())
+    assert recorded >= learned.env_steps - 4
+    assert data == "async" or recorded <= learned.env_steps
+    assert {file.name[:9] for file in (tmp_path / "data").iterdir()} == {"worker000", "worker001"}
+
+
+def test_each_policy_of_several_agents_has_a_data_set_of_its_own(tmp_path: Path) -> None:
+    """Two agents with a CartPole each: the run's end cuts an episode of each in each of 4 environments."""
+    two = ["env=multi_agent_cartpole", "env.agents=2", "policies={left: {}, right: {}}"]
+    keys = ["policy=ppo", *two, "policy_mapping={agent_0: left, agent_1: right}", "workers.envs_per_worker=4"]
+    size = ["workers.fragment_length=64", "total_env_steps=300"]
+    policy, _ = fit(tmp_path / "run", *keys, *size, f"data.output={tmp_path / 'data'}")
+    for name in ("left", "right"):
+        steps = read(tmp_path / "data" / name)
+        assert policy.env_steps >= steps.columns[("valid",)].sum() > 100
+
+
 def test_actions_are_recorded_in_the_policy_s_space(tmp_path: Path) -> None:
     record(tmp_path, PENDULUM, policy=SAC(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}))
     steps = read(tmp_path)

@@ -16,7 +16,7 @@ from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes
 from lightning_rl.errors import ConfigError, did_you_mean, first_line, short_repr
 from lightning_rl.replay.storage import check_fits_memory
 
-__all__ = ["NAMES", "TABLES", "read_table", "steps_of_arrays"]
+__all__ = ["NAMES", "TABLES", "hdf5_array", "inferred_space", "read_table", "steps_of_arrays"]
 
 NAMES = {
     **{"obs": "obs", "observations": "obs", "next_obs": "next_obs", "next_observations": "next_obs"},
@@ -101,7 +101,9 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
     rows = np.flatnonzero(last)
     final = {("obs",): _floats(arrays["next_obs"])[rows]} if "next_obs" in arrays else None
     obs, acts = columns[("obs",)], columns[("actions",)]
-    spec = DataSpec(_space(obs, bounded=False), _space(acts, bounded=True), {"file": place}, inferred=True)
+    spec = DataSpec(
+        inferred_space(obs, bounded=False), inferred_space(acts, bounded=True), {"file": place}, inferred=True
+    )
     return spec, close_episodes(columns, rows, final).check(spec, place)
 
 
@@ -127,7 +129,8 @@ def _actions(column: np.ndarray) -> np.ndarray:
     return column.reshape(len(column), -1).astype(np.float32)
 
 
-def _space(column: np.ndarray, bounded: bool) -> Space[Any]:
+def inferred_space(column: np.ndarray, bounded: bool) -> Space[Any]:
+    """A Discrete of whole numbers from 0, or a Box; `bounded`: by the range that occurs."""
     if column.dtype == np.int64:
         return spaces.Discrete(int(column.max(initial=0)) + 1)
     if column.dtype == np.uint8:

@@ -6,6 +6,7 @@ Every payload here would leave a canary (a file), by a command or because its mo
 from __future__ import annotations
 
 import ast
+import base64
 import copy
 import importlib
 import json
@@ -21,6 +22,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -515,12 +518,20 @@ def test_a_malformed_config_is_refused(try_each: TryEach, theirs: Theirs, capsys
 
 
 def test_offline_data_is_data(try_each: TryEach, tmp_path: Path) -> None:
-    """Objects, names for types, a shape that is not that of the bytes, and a hundred thousand brackets."""
+    """Pickles that run code or hold objects, LZ4 that is cut off, other types, and a hundred thousand brackets."""
+
+    def packed(content: bytes) -> str:
+        return base64.b64encode(content).decode()
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "harm",)
+
+    pickled = [pickle.dumps(each) for each in (Evil(), np.array([Evil()]), os.system, np.array(["text"]))]
     columns: list[Any] = [
-        {"dtype": "O", "shape": [1], "base64": "AAAAAAAAAAA="},
-        {"dtype": "O", "shape": [1], "values": [{"a": 1}]},
-        {"dtype": "stranger:Evil", "shape": [1], "values": [1]},
-        {"dtype": "float32", "shape": [10**12], "base64": "AAAA"},
+        *(packed(lz4.frame.compress(each)) for each in pickled),
+        *(packed(lz4.frame.compress(bytes(1000))[:-9]), packed(b"no LZ4"), "no base64"),
+        *([{"a": 1}], {"dtype": "O"}, None),
     ]
     deep = '{"type": "SampleBatch", "obs": ' + "[" * 10**5 + "]" * 10**5 + "}"
     lines = [json.dumps({"type": "SampleBatch", "obs": column}) for column in columns]
@@ -530,6 +541,7 @@ def test_offline_data_is_data(try_each: TryEach, tmp_path: Path) -> None:
         refused(JsonReader(tmp_path / "data.json").next, error=ConfigError)
 
     try_each([*lines, '{"type": "stranger:Evil"}', deep], check)
+    assert not (tmp_path / "harm").exists()
 
 
 # -- what is trusted --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lightning_rl.data.offline.json_files import read_json
 from lightning_rl.data.offline.minari import read_minari
 from lightning_rl.data.offline.shards import ShardError, find_shards, read_shape, read_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps
@@ -39,8 +40,9 @@ def open_data(source: str | Path, columns: Mapping[str, Any] | None = None, *, s
     """Open recorded experience.
 
     Args:
-        source: a directory of shards, as `data.output` and `lightning-rl record` write; or a file, .csv, .parquet,
-            .npz, .hdf5 or .h5 (`tables.read_table`); or "minari:NAME_OR_DIRECTORY".
+        source: a directory of shards, as `data.output` and `lightning-rl record` write; a file, .csv, .parquet, .npz,
+            .hdf5 or .h5 (`tables.read_table`); a .json file of RLlib's, or a directory of them; or
+            "minari:NAME_OR_DIRECTORY".
         columns: of a file; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 
@@ -51,6 +53,9 @@ def open_data(source: str | Path, columns: Mapping[str, Any] | None = None, *, s
     if kind == "minari" and colon:
         spec, steps = read_minari(name)
         return DataSet(str(source), spec, len(steps), lambda: iter([steps]))
+    if path.suffix == ".json" or (path.is_dir() and any(path.glob("*.json"))):
+        spec, steps = read_json(path)
+        return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
     if path.is_dir():
         return open_shards(path, skip_damaged)
     if not path.exists():

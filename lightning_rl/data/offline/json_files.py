@@ -1,29 +1,54 @@
-"""Sample batches as lines of JSON: one batch a line, which is easy to look at, to append to and to read a part of."""
+"""RLlib's JSON files: one batch a line, columns as lists of numbers or packed.
+
+A packed column is base64 of LZ4 of a pickle. Pickles run what they name when they are loaded; here only those load that
+name nothing but NumPy's arrays and numbers.
+"""
 
 from __future__ import annotations
 
 import base64
+import binascii
 import glob
+import io
 import json
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.data.offline.shards import ShardError, require
+from lightning_rl.data.offline.steps import DataSpec, Steps
+from lightning_rl.data.offline.tables import steps_of_arrays
+from lightning_rl.errors import ConfigError, first_line
+from lightning_rl.replay.storage import available_bytes
+from lightning_rl.sample_batch import SampleBatch, as_plain
 
-__all__ = ["JsonReader", "JsonWriter"]
+__all__ = ["JsonReader", "JsonWriter", "read_json"]
+
+NAMES = {"new_obs": "next_obs", "terminateds": "terminated", "dones": "terminated", "truncateds": "truncated"}
+"""RLlib's name of a column → its name here."""
+THEIRS = {"next_obs": "new_obs", "terminated": "terminateds", "truncated": "truncateds"}
+ARRAYS = {
+    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+    *(("numpy", name) for name in ("ndarray", "dtype")),
+    ("_codecs", "encode"),
+}
+"""(module, name) of what a pickled array may name."""
 
 
 class JsonWriter:
-    """Appends batches to `DIRECTORY/output-NUMBER.json`.
+    """Appends batches to `DIRECTORY/output-NUMBER.json`, which RLlib reads, too.
 
     Args:
         directory: made if it is not there; existing files are kept, the numbers go on.
         max_file_size: a file that has grown to this many bytes is followed by a new one.
-        compress_columns: written as base64 of their bytes, all others as lists of numbers.
+        compress_columns: are packed, all others are lists of numbers; nested columns are always packed.
+
+    Raises:
+        ConfigError: lz4 is not installed.
     """
 
     def __init__(
@@ -32,26 +57,26 @@ class JsonWriter:
         max_file_size: int = 64 * 2**20,
         compress_columns: Sequence[str] = ("obs", "next_obs"),
     ) -> None:
+        self._lz4 = require("lz4.frame", "JsonWriter")
         self.directory, self.max_file_size = Path(directory), max_file_size
         self.compress_columns = tuple(compress_columns)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._number = len(list(self.directory.glob("output-*.json")))
 
     def write(self, batch: SampleBatch) -> None:
-        """One line; nested columns are nested objects."""
-        line = {name: self._encode(column, name in self.compress_columns) for name, column in batch.numpy().items()}
+        """One line."""
+        columns = {THEIRS.get(name, name): self._encode(name, column) for name, column in batch.numpy().items()}
         file = self.directory / f"output-{self._number:05}.json"
         with file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"type": "SampleBatch", **line}) + "\n")
+            out.write(json.dumps({"type": "SampleBatch", **columns}) + "\n")
         self._number += file.stat().st_size >= self.max_file_size
 
-    def _encode(self, column: Any, compress: bool) -> Any:
-        if isinstance(column, SampleBatch):
-            return {"columns": {name: self._encode(child, compress) for name, child in column.items()}}
-        kind = {"dtype": str(column.dtype), "shape": list(column.shape)}
-        if compress:
-            return {**kind, "base64": base64.b64encode(np.ascontiguousarray(column).tobytes()).decode("ascii")}
-        return {**kind, "values": column.tolist()}
+    def _encode(self, name: str, column: Any) -> Any:
+        nested = isinstance(column, SampleBatch)
+        if not nested and name not in self.compress_columns:
+            return column.tolist()
+        plain = _arrays(as_plain(column)) if nested else column
+        return base64.b64encode(self._lz4.compress(pickle.dumps(plain))).decode("ascii")
 
 
 class JsonReader:
@@ -85,7 +110,33 @@ class JsonReader:
         file, start = self._lines[self._order.pop()]
         with file.open("rb") as lines:
             lines.seek(start)
-            return _batch(lines.readline(), f"{file}, byte {start}")
+            return SampleBatch(_columns(lines.readline(), f"{file}, byte {start}")).torch()
+
+
+def read_json(path: Path) -> tuple[DataSpec, Steps]:
+    """The steps in RLlib's files, and spaces that are inferred from them.
+
+    "dones" are terminations, as RLlib reads them; observations are vectors or images, as its preprocessors give them.
+
+    Args:
+        path: a file, or the directory of *.json.
+
+    Raises:
+        ConfigError: a line is no batch, or has no observations, actions and rewards.
+    """
+    parts: list[dict[str, Any]] = []
+    for number, file in enumerate(_files([path])):
+        with file.open("rb") as lines:
+            for count, line in enumerate(lines):
+                if line.strip():
+                    columns = _columns(line, f"{file}, line {count + 1}")
+                    if "eps_id" in columns:  # episodes of several files may have one id
+                        ids = np.asarray(columns["eps_id"]).tolist()
+                        columns["episode"] = np.array([f"{number}/{each}" for each in ids])
+                    parts.append(columns)
+    used = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "episode", "t")
+    names = [name for name in (*used, "action_logp", "action_prob") if parts and all(name in part for part in parts)]
+    return steps_of_arrays({name: np.concatenate([part[name] for part in parts]) for name in names}, str(path))
 
 
 def _files(inputs: Sequence[str | Path]) -> list[Path]:
@@ -105,24 +156,57 @@ def _starts(file: Path) -> Iterator[int]:
             start += len(line)
 
 
-def _batch(line: bytes, where: str) -> SampleBatch:
+def _columns(line: bytes, where: str) -> dict[str, Any]:
+    """The columns of a line under their names here; of several policies those of the only one."""
     try:
-        written = json.loads(line)
+        written: dict[str, Any] = json.loads(line)
+        if written.get("type") == "MultiAgentBatch":
+            (written,) = ({"type": "SampleBatch", **columns} for columns in written["policy_batches"].values())
         if written.pop("type") != "SampleBatch":
             raise KeyError("type")
-        return SampleBatch({name: _column(value) for name, value in written.items()}).torch()
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{where}: this line is no batch ({type(error).__name__}: {error})") from error
+        columns = {NAMES.get(name, name): value for name, value in written.items() if name != "infos"}
+        return {name: _column(value) for name, value in columns.items()}
+    except (
+        *(KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError, EOFError, MemoryError),
+        *(binascii.Error, pickle.UnpicklingError, ImportError, IndexError),
+    ) as error:
+        raise ShardError(f"{where}: this line is no batch ({type(error).__name__}: {first_line(error)})") from error
 
 
 def _column(value: Any) -> Any:
-    """A column as `JsonWriter` wrote it, or a plain list of numbers."""
-    if isinstance(value, list):
-        array = np.asarray(value)
-        return array.astype(np.float32) if array.dtype == np.float64 else array
-    if "columns" in value:
-        return {name: _column(child) for name, child in value["columns"].items()}
-    if "base64" in value:
-        flat = np.frombuffer(base64.b64decode(value["base64"]), dtype=value["dtype"])
-        return flat.reshape(value["shape"]).copy()
-    return np.asarray(value["values"], dtype=value["dtype"]).reshape(value["shape"])
+    """A packed column, or a list of numbers: floats as float32, whole numbers as int64."""
+    if isinstance(value, str):
+        unpacker = require("lz4.frame", "a packed column").LZ4FrameDecompressor()
+        content = unpacker.decompress(base64.b64decode(value, validate=True), available_bytes() // 2)
+        if not unpacker.eof:
+            raise ValueError("a packed column is cut off, or larger than the memory")
+        return _numbers(_ArraysOnly(io.BytesIO(content)).load())
+    array = np.asarray(value)
+    return _numbers(array.astype(np.float32) if array.dtype == np.float64 else array)
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _numbers(child) for name, child in value.items()}
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"a column holds {array.dtype}; expected numbers")
+    return array
+
+
+def _arrays(value: Any) -> Any:
+    return {name: _arrays(child) for name, child in value.items()} if isinstance(value, dict) else value.numpy()
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Loads pickles of arrays and plain containers."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse everything else that a pickle names.
+
+        Raises:
+            UnpicklingError: it names something else.
+        """
+        if (module, name) not in ARRAYS:
+            raise pickle.UnpicklingError(f"a packed column names {module}.{name}, which is not loaded")
+        return super().find_class(module, name)

@@ -50,8 +50,8 @@ class OfflineSource(Source):
     has read. So `total_env_steps`, schedules and `evaluation.every_env_steps` mean what they mean in other runs.
 
     Args:
-        input: directory of shards (`data.output`, `lightning-rl record`), a file (.csv, .parquet, .npz, .hdf5, .h5), or
-            "minari:NAME_OR_DIRECTORY".
+        input: directory of shards (`data.output`, `lightning-rl record`), a file (.csv, .parquet, .npz, .hdf5, .h5, or
+            RLlib's .json), or "minari:NAME_OR_DIRECTORY".
         columns: columns of a file: obs, actions, rewards, episode, terminated, truncated, … → the column, or a list of
             columns (`tables.NAMES`); `None`: they have these names.
         skip_damaged: whether damaged shards are skipped with a warning instead of rejected.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
 from pathlib import Path
 
+import lz4.frame
+import numpy as np
 import pytest
 import torch
 
 from lightning_rl.data.offline import JsonReader, JsonWriter
+from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import SampleBatch
 
@@ -51,6 +57,33 @@ def test_a_new_writer_keeps_the_files_that_exist(tmp_path: Path) -> None:
     for number in range(2):
         JsonWriter(tmp_path).write(batch(number))
     assert len(JsonReader(tmp_path)) == 2
+
+
+def test_rllib_s_names_and_packing_are_read_as_steps(tmp_path: Path) -> None:
+    """A file of Ray 2.60's JsonWriter: new_obs, dones, eps_id, packed observations; files may repeat an id."""
+    for number in range(2):
+        obs = np.arange(12, dtype=np.float32).reshape(4, 3) + number
+        line = {
+            "type": "SampleBatch",
+            "obs": packed(obs),
+            "new_obs": packed(obs + 3),
+            "actions": [0, 1, 1, 0],
+            "rewards": [1.0, 1.0, 1.0, 1.0],
+            "dones": [False, True, False, False],
+            "eps_id": [7, 7, 8, 8],
+            "action_logp": [-0.5, -0.25, -1.0, -1.0],
+            "infos": [{}, {}, {}, {}],
+        }
+        (tmp_path / f"output-{number}.json").write_text(json.dumps(line) + "\n")
+    (steps,) = open_data(tmp_path).read()
+    assert steps.closing_rows.tolist() == [2, 5, 8, 11]
+    assert steps.columns[("obs",)][[0, 2, 6]].tolist() == [[0, 1, 2], [6, 7, 8], [1, 2, 3]]
+    assert np.flatnonzero(steps.columns[("terminated",)]).tolist() == [1, 7]
+    assert steps.columns[("action_logp",)][:2].tolist() == [-0.5, -0.25]
+
+
+def packed(column: np.ndarray) -> str:
+    return base64.b64encode(lz4.frame.compress(pickle.dumps(column))).decode()
 
 
 def test_plain_lists_are_read(tmp_path: Path) -> None:

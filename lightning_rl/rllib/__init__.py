@@ -30,16 +30,8 @@ from lightning_rl.rllib.models import (  # noqa: F401
 )
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2  # noqa: F401
 from lightning_rl.rllib.multi_agent_keys import PolicySpec  # noqa: F401
-from lightning_rl.rllib.plans import (  # noqa: F401
-    ConcatBatches,
-    Concurrently,
-    ParallelRollouts,
-    Replay,
-    StandardMetricsReporting,
-    StoreToReplayBuffer,
-    TrainOneStep,
-    UpdateTargetNetwork,
-)
+from lightning_rl.rllib.plan_operators import *  # noqa: F403
+from lightning_rl.rllib.plans import *  # noqa: F403
 from lightning_rl.rllib.replay_optimizer import SyncReplayOptimizer  # noqa: F401
 from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: F401
 from lightning_rl.rllib.samples_optimizer import (  # noqa: F401

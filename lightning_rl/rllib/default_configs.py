@@ -149,6 +149,8 @@ COMMON_CONFIG: dict[str, Any] = {
     "output_max_file_size": 64 * 2**20,
     "multiagent": {},
 }
+MULTIAGENT = {"policies": {}, "policy_mapping_fn": None, "policies_to_train": None, "observation_fn": None}
+MULTIAGENT |= {"replay_mode": "independent", "count_steps_by": "env_steps", "policy_map_capacity": 100}
 
 EPSILON_GREEDY = {"type": "EpsilonGreedy", "initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 10_000}
 PRIORITIES = {
@@ -578,6 +580,7 @@ def classic_view(option: str | None, composed: Mapping[str, Any]) -> dict[str, A
     """
     model = {key: value for key, value in composed["model"].items() if key in MODEL_DEFAULTS}
     found = {**default_config(option), **classic_keys(composed), "model": {**MODEL_DEFAULTS, **model}}
+    found |= {"multiagent": MULTIAGENT, "simple_optimizer": True}
     workers, data = composed["workers"], composed["data"]
     logical = workers["logical_workers"] or max(1, workers["num_workers"])
     together = workers["fragment_length"] * workers["envs_per_worker"] * logical * data.get("fragments_per_batch", 1)

@@ -7,15 +7,17 @@ A plan of this form collects, stores and learns by itself; one Lightning batch i
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.plans import (
     NOT_READY,
-    concat_batches,
     concurrently,
     for_each,
     parallel_rollouts,
@@ -23,20 +25,23 @@ from lightning_rl.data.plans import (
 )
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
-from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY
+from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY, LocalReplayBuffer
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, is_fragment
-from lightning_rl.schema.signatures import call_with_accepted_args
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
 
 __all__ = [
     "ClassicPlan",
     "ConcatBatches",
     "Concurrently",
     "LocalIterator",
+    "MultiGPUTrainOneStep",
     "ParallelRollouts",
+    "PlanWorkers",
     "PlannedDataset",
     "Replay",
+    "SelectExperiences",
     "StandardMetricsReporting",
+    "StandardizeFields",
     "StoreToReplayBuffer",
     "TrainOneStep",
     "UpdateTargetNetwork",
@@ -76,6 +81,29 @@ class LocalIterator:
         for item in self.items:
             yield from [item] if item is NOT_READY else fn(item)
 
+    def batch(self, count: int) -> LocalIterator:
+        """Lists of `count` items."""
+        return LocalIterator(self._lists(count))
+
+    def _lists(self, count: int) -> Iterator[list[Any]]:
+        held: list[Any] = []
+        for item in self.items:
+            if item is NOT_READY:
+                yield item
+                continue
+            held.append(item)
+            if len(held) == count:
+                yield held
+                held = []
+
+    def flatten(self) -> LocalIterator:
+        """The items of the lists."""
+        return self.combine(lambda items: items)
+
+    def zip_with_source_actor(self) -> LocalIterator:
+        """Pairs (`None`, item): an item does not say which worker it is from."""
+        return self.for_each(lambda item: (None, item))
+
     def take(self, count: int) -> list[Any]:
         """The next `count` items that are there."""
         return list(take((item for item in self.items if item is not NOT_READY), count))
@@ -99,26 +127,59 @@ def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "
 
 
 # -- operators --------------------------------------------------------------------------------------------------------
-def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync") -> LocalIterator:  # noqa: N802
+def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 1) -> LocalIterator:  # noqa: N802
     """Fragments, collected with the newest weights; see `parallel_rollouts`.
 
     Where they go into a replay buffer they are counted here, and filters take them in.
+
+    Args:
+        workers: of the plan.
+        mode: "bulk_sync", "async", or "raw": the fragment of each worker by itself, in worker order.
+        num_async: not read; `data.requests_per_worker` says how many requests a worker has in flight.
     """
     policy = workers.policy
-    rollouts = parallel_rollouts(workers, policy, mode)
+    rollouts = _raw_rollouts(workers, policy) if mode == "raw" else parallel_rollouts(workers, policy, mode)
     replayed = all(each.off_policy for each in trained_policies(policy))
     return LocalIterator(for_each(rollouts, policy.learner.take_experience) if replayed else rollouts)
 
 
-def Replay(*, local_buffer: Any, policy_id: str | None = None) -> LocalIterator:  # noqa: N802
-    """Draws from a `LocalReplayBuffer` without end; NOT_READY while it gives nothing."""
+def _raw_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
+    while True:
+        workers.sync_weights(policy)
+        yield from workers.foreach_worker(methodcaller("sample"))
+
+
+def Replay(  # noqa: N802
+    *, local_buffer: Any = None, actors: Sequence[Any] | None = None, num_async: int = 4, policy_id: str | None = None
+) -> LocalIterator:
+    """Draws from replay buffers in turn, without end; NOT_READY while one gives nothing.
+
+    Args:
+        local_buffer: a `LocalReplayBuffer`.
+        actors: several of them, or Ray actors of them (`LocalReplayBuffer.as_remote`), in its place.
+        num_async: not read: a draw is asked for when it is needed.
+        policy_id: whose rows are drawn; `None`: those of all policies.
+    """
+    buffers = itertools.cycle(_buffers(local_buffer, actors))
 
     def draws() -> Iterator[Any]:
-        while True:
-            batch = local_buffer.replay(policy_id)
+        for buffer in buffers:
+            batch = _call(buffer.replay, policy_id)
             yield NOT_READY if batch is None else batch
 
     return LocalIterator(draws())
+
+
+def _buffers(local_buffer: Any, actors: Sequence[Any] | None) -> Sequence[Any]:
+    if (local_buffer is None) == (actors is None):
+        raise ConfigError("give either local_buffer=…, or actors=[…]")
+    return [local_buffer] if actors is None else list(actors)
+
+
+def _call(method: Any, *arguments: Any) -> Any:
+    """The result of a method of a buffer here, or of one that is an actor."""
+    # The object reference's own method gives its value without an import of Ray.
+    return method.remote(*arguments).future().result() if hasattr(method, "remote") else method(*arguments)
 
 
 def Concurrently(  # noqa: N802
@@ -133,34 +194,89 @@ def Concurrently(  # noqa: N802
 
 
 class StoreToReplayBuffer:
-    """Adds batches to a `LocalReplayBuffer`.
+    """Adds batches to replay buffers.
 
     Args:
-        local_buffer: the buffer.
+        local_buffer, actors: as `Replay`; of several, each gets the next batch.
     """
 
-    def __init__(self, *, local_buffer: Any) -> None:
-        self.buffer = local_buffer
+    def __init__(self, *, local_buffer: Any = None, actors: Sequence[Any] | None = None) -> None:
+        self.buffers = itertools.cycle(_buffers(local_buffer, actors))
 
     def __call__(self, batch: SampleBatch) -> SampleBatch:
         """The batch, stored."""
-        self.buffer.add_batch(batch)
+        _call(next(self.buffers).add_batch, batch)
         return batch
 
 
 class ConcatBatches:
-    """Joins batches until there are `min_batch_size` rows, for `combine`."""
+    """Joins batches until there are `min_batch_size` rows, for `combine`.
 
-    def __init__(self, min_batch_size: int) -> None:
-        self.min_batch_size = min_batch_size
-        self.held: list[SampleBatch] = []
+    Args:
+        min_batch_size: least number of rows.
+        count_steps_by: "env_steps", or with several agents "agent_steps": the rows of all policies.
+    """
 
-    def __call__(self, batch: SampleBatch) -> list[SampleBatch]:
+    def __init__(self, min_batch_size: int, count_steps_by: str = "env_steps") -> None:
+        if count_steps_by not in ("env_steps", "agent_steps"):
+            raise ConfigError(f"count_steps_by={count_steps_by!r}; expected 'env_steps' or 'agent_steps'")
+        self.min_batch_size, self.by_agent = min_batch_size, count_steps_by == "agent_steps"
+        self.held: list[AnyBatch] = []
+
+    def __call__(self, batch: AnyBatch) -> list[AnyBatch]:
         """The joined batch, or nothing yet."""
         self.held.append(batch)
-        joined = list(concat_batches(self.held, self.min_batch_size))
-        self.held = [] if joined else self.held
-        return joined
+        if sum(map(self._count, self.held)) < self.min_batch_size:
+            return []
+        held, self.held = self.held, []
+        return [concat_samples(held)]
+
+    def _count(self, batch: AnyBatch) -> int:
+        several = self.by_agent and isinstance(batch, MultiAgentBatch)
+        return sum(env_steps(part) for _, part in batch.items()) if several else env_steps(batch)
+
+
+class SelectExperiences:
+    """Leaves out the batches of other policies.
+
+    Args:
+        policy_ids: those that are kept, or a worker, whose policies in training they are.
+    """
+
+    def __init__(self, policy_ids: Any) -> None:
+        found = getattr(policy_ids, "policies_to_train", policy_ids)
+        self.policy_ids = [found] if isinstance(found, str) else [*found]
+
+    def __call__(self, batch: AnyBatch) -> AnyBatch:
+        """The batch with those policies; one of a single policy as it is."""
+        if not isinstance(batch, MultiAgentBatch):
+            return batch
+        kept = {name: part for name, part in batch.items() if name in self.policy_ids}
+        return MultiAgentBatch(kept, batch.env_steps, batch.num_envs)
+
+
+class StandardizeFields:
+    """Standardizes columns of rows to mean 0 and deviation 1.
+
+    Fragments pass as they are: what is computed from them, such as "advantages", does not exist yet, and losses
+    standardize advantages themselves.
+
+    Args:
+        fields: names of the columns.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.fields = [*fields]
+
+    def __call__(self, batch: AnyBatch) -> AnyBatch:
+        """The batch, changed where it holds rows with these columns."""
+        parts = [part for _, part in batch.items()] if isinstance(batch, MultiAgentBatch) else [batch]
+        for part in parts:
+            for name in self.fields if not is_fragment(part) else ():
+                if name in part:
+                    column = part[name]
+                    part[name] = (column - column.mean()) / max(1e-4, float(column.std()))
+        return batch
 
 
 class TrainOneStep:
@@ -168,12 +284,23 @@ class TrainOneStep:
 
     Args:
         workers: of the plan, whose policy learns.
+        policies: ids of those that learn; others stay as they are. `None`: all that are trained.
+        num_sgd_iter: sweeps over the batch.
+        sgd_minibatch_size: rows of a gradient step; 0: as the config says.
     """
 
-    def __init__(self, workers: Any, num_sgd_iter: int = 1) -> None:
-        if num_sgd_iter != 1:
-            raise ConfigError(f"TrainOneStep(num_sgd_iter={num_sgd_iter}): give the config key 'num_sgd_iter' instead")
-        self.policy = workers.policy
+    def __init__(
+        self,
+        workers: Any,
+        policies: Sequence[str] | None = None,
+        num_sgd_iter: int | None = None,
+        sgd_minibatch_size: int = 0,
+    ) -> None:
+        self.policy, self.sgd_minibatch_size = workers.policy, sgd_minibatch_size
+        self.select = None if policies is None else SelectExperiences(policies)
+        self.sweeping = [each for each in trained_policies(self.policy) if hasattr(each, "passes")]
+        for each in self.sweeping:
+            each.passes = num_sgd_iter or each.passes
 
     def __call__(self, batch: AnyBatch) -> tuple[AnyBatch, dict[str, Any]]:
         """The batch, and by policy id: the metrics under "learner_stats", and "td_error" `[N]` where the loss has it.
@@ -181,7 +308,9 @@ class TrainOneStep:
         Priorities: `buffer.update_priorities(batch.batch_indexes, info["default_policy"]["td_error"])`; of several
         policies `{name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info}`.
         """
-        batch = batch.to(self.policy.device)
+        batch = (batch if self.select is None else self.select(batch)).to(self.policy.device)
+        for each in self.sweeping if self.sgd_minibatch_size else ():
+            each.minibatches = max(1, round(env_steps(batch) / self.sgd_minibatch_size))
         stats = metrics_by_policy(self.policy, self.policy.learner.update(batch))
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
         for name, own in info.items():
@@ -192,6 +321,26 @@ class TrainOneStep:
         return batch, info
 
 
+def MultiGPUTrainOneStep(  # noqa: N802
+    *,
+    workers: Any,
+    sgd_minibatch_size: int,
+    num_sgd_iter: int,
+    num_gpus: int = 0,
+    shuffle_sequences: bool = True,
+    policies: Sequence[str] | None = None,
+    _fake_gpus: bool = False,
+    framework: str = "torch",
+) -> TrainOneStep:
+    """`TrainOneStep`: the Trainer's device and strategy say where it computes.
+
+    Args:
+        workers, sgd_minibatch_size, num_sgd_iter, policies: as `TrainOneStep`.
+        num_gpus, shuffle_sequences, _fake_gpus, framework: not read.
+    """
+    return TrainOneStep(workers, policies, num_sgd_iter, sgd_minibatch_size)
+
+
 class UpdateTargetNetwork:
     """Moves the target network every `target_update_freq` environment steps, instead of the policy's own interval.
 
@@ -200,38 +349,60 @@ class UpdateTargetNetwork:
     Args:
         workers: of the plan, whose policy learns.
         target_update_freq: environment steps; 0 for policies whose targets follow slowly.
+        by_steps_trained: count rows that were learned from instead.
+        policies: ids of those whose targets move; `None`: of all that are trained.
 
     Raises:
         ConfigError: the policy has no such target network.
     """
 
-    def __init__(self, workers: Any, target_update_freq: int) -> None:
-        self.policy, self.freq = workers.policy, target_update_freq
-        policies = trained_policies(self.policy)
-        self.own = [policy for policy in policies if hasattr(policy, "update_target")]
-        if target_update_freq and len(self.own) < len(policies):
-            slow = next(policy for policy in policies if policy not in self.own)
+    def __init__(
+        self,
+        workers: Any,
+        target_update_freq: int,
+        by_steps_trained: bool = False,
+        policies: Sequence[str] | None = None,
+    ) -> None:
+        self.policy, self.freq, self.by_steps_trained = workers.policy, target_update_freq, by_steps_trained
+        trained = trained_policies(self.policy) if policies is None else [*map(self.policy.get_policy, policies)]
+        self.own = [policy for policy in trained if hasattr(policy, "update_target")]
+        if target_update_freq and len(self.own) < len(trained):
+            slow = next(policy for policy in trained if policy not in self.own)
             raise ConfigError(
                 f"UpdateTargetNetwork(…, {target_update_freq}): {type(slow).__name__} moves its targets after each "
                 "gradient step, by tau; here it can only be 0"
             )
         for policy in self.own:
             policy.target_update_interval = sys.maxsize
-        self.last = self.policy.env_steps
+        self.trained = 0
+        self.last = 0 if by_steps_trained else self.policy.env_steps
 
     def __call__(self, item: Any) -> Any:
         """The item; the target moves if it is time."""
-        if self.own and self.policy.env_steps - self.last >= self.freq:
+        if self.by_steps_trained:
+            self.trained += env_steps(item[0])
+        now = self.trained if self.by_steps_trained else self.policy.env_steps
+        if self.own and now - self.last >= self.freq:
             for policy in self.own:
                 policy.update_target()
-            self.last = self.policy.env_steps
+            self.last = now
         return item
 
 
-def StandardMetricsReporting(train_op: Iterable[Any], workers: Any, config: Mapping[str, Any]) -> LocalIterator:  # noqa: N802
+def StandardMetricsReporting(  # noqa: N802
+    train_op: Iterable[Any],
+    workers: Any,
+    config: Mapping[str, Any],
+    selected_workers: Any = None,
+    by_steps_trained: bool = False,
+) -> LocalIterator:
     """The last item of each iteration, which lasts at least `timesteps_per_iteration` environment steps (default 0).
 
-    The numbers themselves are collected by the Trainer.
+    Args:
+        train_op: whose items they are.
+        workers: of the plan.
+        config: RLlib's keys.
+        selected_workers, by_steps_trained: not read; the Trainer collects the numbers of all workers.
     """
     least, policy = int(config.get("timesteps_per_iteration") or 0), workers.policy
 
@@ -250,21 +421,39 @@ class ClassicPlan:
     """An `execution_plan(workers, config)` that a `PlannedDataset` goes through; it is started once.
 
     Args:
-        plan: the function; it may take a trainer before these.
+        plan: the function; it may take a trainer before these, and `**kwargs` or `local_replay_buffer` after them,
+            which is a buffer of the config's size for a policy that replays.
         config: RLlib's keys.
         trainer: what it gets for that.
     """
 
     def __init__(self, plan: Callable[..., Iterable[Any]], config: Mapping[str, Any], trainer: Any = None) -> None:
-        self.plan, self.config, self.trainer = plan, config, trainer
+        self.plan, self.config = plan, config
+        parameters = inspect.signature(plan).parameters.values()
+        names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        self.trainer = [trainer] if len([name for name in names if name != "local_replay_buffer"]) > 2 else []
+        self.takes_buffer = "local_replay_buffer" in names or any(each.kind is each.VAR_KEYWORD for each in parameters)
         self._running: tuple[Any, Iterator[Any]] | None = None
 
     def __call__(self, workers: PlanWorkers) -> Iterator[Any]:
         """The running iterator of the plan; a new one if the workers are others than before."""
         if self._running is None or self._running[0] is not workers.workers:
-            trainer = [self.trainer] if self.trainer is not None else []
-            self._running = (workers.workers, iter(call_with_accepted_args(self.plan, *trainer, workers, self.config)))
+            replays = all(each.off_policy for each in trained_policies(workers.policy))
+            given = {"local_replay_buffer": self._buffer()} if self.takes_buffer and replays else {}
+            self._running = (workers.workers, iter(self.plan(*self.trainer, workers, self.config, **given)))
         return self._running[1]
+
+    def _buffer(self) -> LocalReplayBuffer:
+        section = self.config.get("replay_buffer_config") or {}
+        return LocalReplayBuffer(
+            learning_starts=self.config["learning_starts"],
+            buffer_size=section.get("capacity", self.config.get("buffer_size", 50_000)),
+            replay_batch_size=self.config["train_batch_size"],
+            replay_mode=(self.config.get("multiagent") or {}).get("replay_mode", "independent"),
+            prioritized_replay_alpha=self.config.get("prioritized_replay_alpha", 0.6),
+            prioritized_replay_beta=self.config.get("prioritized_replay_beta", 0.4),
+            prioritized_replay_eps=self.config.get("prioritized_replay_eps", 1e-6),
+        )
 
 
 class LearningWorker(RolloutWorker):
@@ -297,6 +486,10 @@ class PlanWorkers:
         """The worker whose policy learns; it samples, too, if no others do."""
         local = self.workers.local_worker()
         return local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
+
+    def trainable_policies(self) -> list[str]:
+        """Ids of the policies in training."""
+        return [*getattr(self.policy, "policies_to_train", (DEFAULT_POLICY,))]
 
     def sample(self) -> SampleBatch:
         """One fragment of every worker."""

@@ -454,15 +454,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
                 data["plan"] = plan
             # So that what is random until learning starts follows.
             return [f"data.learning_starts={starts}"] if "learning_starts" in data else []
-        known = {
-            **classic_keys(defaults),
-            "target_network_update_freq": 500,
-            "multiagent": {"replay_mode": "independent"},
-        }
-        trainer = self if len(inspect.signature(plan).parameters) > 2 else None
         for entry in classic.get("policies", {}).values():
             entry["data"] = None  # the plan has buffers of its own
-        classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, {**known, **given}, trainer)}
+        option = option_of(object_at(defaults["policy"]["_target_"]))
+        keys = merge_configs({**classic_view(option, defaults), "target_network_update_freq": 500}, given)
+        classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, keys, self)}
         waits = "random_timesteps" in defaults["exploration"]
         return ["data=on_policy", *([f"exploration.random_timesteps={starts or 0}"] if waits else [])]
 

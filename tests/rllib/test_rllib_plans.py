@@ -1,0 +1,268 @@
+"""RLlib's own plans, written as there, train its algorithms; each operator does what its parameters say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.data.plans import NOT_READY
+from lightning_rl.errors import ConfigError
+from lightning_rl.rllib import LocalReplayBuffer
+from lightning_rl.rllib.plan_operators import (
+    ApplyGradients,
+    AsyncGradients,
+    AverageGradients,
+    BroadcastUpdateLearnerWeights,
+    ComputeGradients,
+    Dequeue,
+    Enqueue,
+    LearnerThread,
+    MixInReplay,
+    OncePerTimestepsElapsed,
+    UpdateKL,
+    record_steps_trained,
+)
+from lightning_rl.rllib.plans import (
+    ConcatBatches,
+    Concurrently,
+    LocalIterator,
+    MultiGPUTrainOneStep,
+    ParallelRollouts,
+    Replay,
+    SelectExperiences,
+    StandardizeFields,
+    StandardMetricsReporting,
+    StoreToReplayBuffer,
+    TrainOneStep,
+    UpdateTargetNetwork,
+)
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
+from tests.rllib.classic import trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*no counterpart.*")
+SMALL: dict[str, Any] = {"num_envs_per_worker": 2, "rollout_fragment_length": 16, "model": {"fcnet_hiddens": [8]}}
+
+
+# -- RLlib's plans ----------------------------------------------------------------------------------------------------
+def train_step(workers: Any, config: Any, rows: int, sweeps: int = 1) -> Any:
+    if config["simple_optimizer"]:
+        return TrainOneStep(workers, num_sgd_iter=sweeps, sgd_minibatch_size=rows)
+    return MultiGPUTrainOneStep(
+        workers=workers,
+        sgd_minibatch_size=rows,
+        num_sgd_iter=sweeps,
+        num_gpus=config["num_gpus"],
+        shuffle_sequences=True,
+        _fake_gpus=config["_fake_gpus"],
+        framework=config.get("framework"),
+    )
+
+
+def plan_of_pg(workers: Any, config: Any, **kwargs: Any) -> Any:
+    assert not kwargs
+    rollouts = ParallelRollouts(workers, mode="bulk_sync")
+    batches = rollouts.combine(
+        ConcatBatches(config["train_batch_size"], count_steps_by=config["multiagent"]["count_steps_by"])
+    )
+    train = batches.for_each(train_step(workers, config, config["train_batch_size"]))
+    return StandardMetricsReporting(train, workers, config)
+
+
+def plan_of_a2c(workers: Any, config: Any, **kwargs: Any) -> Any:
+    assert not kwargs
+    rollouts = ParallelRollouts(workers, mode="bulk_sync")
+    if not config["microbatch_size"]:
+        return plan_of_pg(workers, config)
+    count = math.ceil(config["train_batch_size"] / config["microbatch_size"])
+    train = (
+        rollouts.combine(ConcatBatches(min_batch_size=config["microbatch_size"]))
+        .for_each(ComputeGradients(workers))
+        .batch(count)
+        .for_each(AverageGradients())
+        .for_each(ApplyGradients(workers))
+    )
+    return StandardMetricsReporting(train, workers, config)
+
+
+def plan_of_a3c(workers: Any, config: Any, **kwargs: Any) -> Any:
+    assert not kwargs
+    train = AsyncGradients(workers).for_each(ApplyGradients(workers, update_all=False))
+    return StandardMetricsReporting(train, workers, config)
+
+
+def plan_of_ppo(workers: Any, config: Any, **kwargs: Any) -> Any:
+    assert not kwargs
+    train = (
+        ParallelRollouts(workers, mode="bulk_sync")
+        .for_each(SelectExperiences(workers.trainable_policies()))
+        .combine(ConcatBatches(config["train_batch_size"], count_steps_by=config["multiagent"]["count_steps_by"]))
+        .for_each(StandardizeFields(["advantages"]))
+        .for_each(train_step(workers, config, config["sgd_minibatch_size"], config["num_sgd_iter"]))
+        .for_each(lambda item: item[1])
+        .for_each(UpdateKL(workers))
+    )
+    return StandardMetricsReporting(train, workers, config)
+
+
+def plan_of_dqn(workers: Any, config: Any, **kwargs: Any) -> Any:
+    buffer = kwargs["local_replay_buffer"]
+    store = ParallelRollouts(workers, mode="bulk_sync").for_each(StoreToReplayBuffer(local_buffer=buffer))
+
+    def update_priorities(item: Any) -> Any:
+        samples, info = item
+        if config.get("prioritized_replay"):
+            batches = samples.as_multi_agent().policy_batches
+            buffer.update_priorities({name: (batches[name]["batch_indexes"], info[name]["td_error"]) for name in info})
+        return samples, info
+
+    post_fn = config.get("before_learn_on_batch") or (lambda batch, *_: batch)
+    learn = (
+        Replay(local_buffer=buffer)
+        .for_each(lambda batch: post_fn(batch, workers, config))
+        .for_each(train_step(workers, config, config["train_batch_size"]))
+        .for_each(update_priorities)
+        .for_each(UpdateTargetNetwork(workers, config["target_network_update_freq"]))
+    )
+    both = Concurrently([store, learn], mode="round_robin", output_indexes=[1], round_robin_weights=[1, 1])
+    return StandardMetricsReporting(both, workers, config)
+
+
+def plan_of_impala(workers: Any, config: Any, **kwargs: Any) -> Any:
+    assert not kwargs
+    batches = (
+        ParallelRollouts(workers, mode="async", num_async=config["max_sample_requests_in_flight_per_worker"])
+        .for_each(MixInReplay(config["replay_buffer_num_slots"], config["replay_proportion"]))
+        .flatten()
+        .combine(ConcatBatches(config["train_batch_size"], count_steps_by=config["multiagent"]["count_steps_by"]))
+    )
+    learner = LearnerThread(workers, num_sgd_iter=config["num_sgd_iter"], learner_queue_size=16)
+    learner.start()
+    enqueue = (
+        batches.for_each(Enqueue(learner.inqueue))
+        .zip_with_source_actor()
+        .for_each(BroadcastUpdateLearnerWeights(learner, workers, broadcast_interval=config["broadcast_interval"]))
+    )
+    dequeue = Dequeue(learner.outqueue, check=learner.is_alive).for_each(record_steps_trained)
+    merged = Concurrently([enqueue, dequeue], mode="async", output_indexes=[1])
+    return StandardMetricsReporting(merged, workers, config).for_each(learner.add_learner_metrics)
+
+
+REPLAYS = {"learning_starts": 40, "train_batch_size": 16, "timesteps_per_iteration": 80}
+PLANS: dict[str, tuple[Any, dict[str, Any], int]] = {  # the plan, keys, and the most env steps of two results
+    "PG": (plan_of_pg, {"train_batch_size": 60, **SMALL}, 140),
+    "A2C": (plan_of_a2c, {"train_batch_size": 60, **SMALL}, 140),
+    "A2C in parts": (plan_of_a2c, {"train_batch_size": 90, "microbatch_size": 30, **SMALL}, 240),
+    "A3C": (plan_of_a3c, {"num_workers": 0, **SMALL}, 140),
+    "PPO": (plan_of_ppo, {"train_batch_size": 60, "sgd_minibatch_size": 20, "num_sgd_iter": 3, **SMALL}, 140),
+    "DQN": (plan_of_dqn, {**REPLAYS, "prioritized_replay": True, "rollout_fragment_length": 4}, 220),
+    "SAC": (plan_of_dqn, {**REPLAYS, "target_network_update_freq": 0}, 220),
+    "IMPALA": (plan_of_impala, {"train_batch_size": 60, "num_sgd_iter": 1, **SMALL}, 240),
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_rllib_s_plan_of_an_algorithm_trains_it(case: str) -> None:
+    plan, keys, most = PLANS[case]
+    made = trainer(case.split()[0], plan, **keys)
+    before = {name: value.clone() for name, value in made.policy.state_dict().items() if value.is_floating_point()}
+    results = [made.train() for _ in range(2)]
+    moved = [name for name, value in before.items() if not torch.equal(value, made.policy.state_dict()[name])]
+    made.stop()
+    assert results[0]["timesteps_total"] < results[1]["timesteps_total"] <= most and moved
+    assert results[1]["gradient_steps"] > results[0]["gradient_steps"] >= 1
+    learned = results[1]["info"]["learner"]["default_policy"]["learner_stats"]
+    assert learned and all(math.isfinite(value) for value in learned.values())
+
+
+def test_ppo_s_plan_takes_the_sweeps_and_minibatches_of_the_operator() -> None:
+    """3 sweeps over 60 to 62 rows in minibatches of 20 are 9 gradient steps, whatever the config says."""
+
+    def plan(workers: Any, config: Any) -> Any:
+        batches = ParallelRollouts(workers).combine(ConcatBatches(60))
+        return batches.for_each(TrainOneStep(workers, num_sgd_iter=3, sgd_minibatch_size=20))
+
+    made = trainer("PPO", plan, num_sgd_iter=1, **SMALL)
+    result = made.train()
+    made.stop()
+    assert 60 <= result["timesteps_total"] <= 96 and result["gradient_steps"] in (9, 12, 15)
+
+
+def test_the_gradients_of_parts_are_averaged_and_their_steps_added() -> None:
+    made = trainer("PG", num_envs_per_worker=2, model={"fcnet_hiddens": [8]}, seed=1)
+    workers = made.workers
+    part = made.policy.learner.rows_of(workers.sample())[:40]
+    parts = [ComputeGradients(workers)(half) for half in part.timeslices(20)]
+    update, count = AverageGradients()(parts)
+    made.stop()
+    (first, _), (second, _) = parts
+    assert count == update.env_steps == 40
+    assert update.metrics["loss"] == pytest.approx((first.metrics["loss"] + second.metrics["loss"]) / 2)
+    for mean, one, other in zip(update.gradients, first.gradients, second.gradients, strict=True):
+        np.testing.assert_allclose(mean, (one + other) / 2, rtol=1e-6)
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+def rows(count: int, **columns: Any) -> SampleBatch:
+    return SampleBatch(rewards=torch.ones(count), **columns)
+
+
+def test_batches_are_concatenated_by_env_or_agent_steps() -> None:
+    batch = MultiAgentBatch({"a": rows(4), "b": rows(4)}, 4)
+    by_env, by_agent = ConcatBatches(8), ConcatBatches(8, count_steps_by="agent_steps")
+    assert by_env(batch) == [] and len(by_env(batch)) == 1 and len(by_agent(batch)) == 1
+    with pytest.raises(ConfigError, match="count_steps_by='steps'"):
+        ConcatBatches(8, count_steps_by="steps")
+
+
+def test_experiences_are_selected_and_fields_standardized() -> None:
+    batch = MultiAgentBatch({"a": rows(4, advantages=torch.tensor([1.0, 2.0, 3.0, 4.0])), "b": rows(4)}, 4)
+    assert set(SelectExperiences(["a"])(batch).policy_batches) == {"a"}
+    assert SelectExperiences(["a"])(rows(3)).count == 3
+    found = StandardizeFields(["advantages"])(batch)["a"].advantages
+    assert float(found.mean()) == pytest.approx(0, abs=1e-6) and float(found.std()) == pytest.approx(1)
+
+
+def test_raw_rollouts_are_those_of_each_worker() -> None:
+    made = trainer("A3C", num_workers=0, **SMALL)
+    fragments = ParallelRollouts(made.workers, mode="raw").take(2)
+    made.stop()
+    assert [fragment.rewards.shape for fragment in fragments] == [(16, 2)] * 2
+
+
+def test_several_buffers_are_filled_and_drawn_from_in_turn() -> None:
+    buffers = [LocalReplayBuffer(learning_starts=1, replay_batch_size=2) for _ in range(2)]
+    store = StoreToReplayBuffer(actors=buffers)
+    for value in range(4):
+        columns = {name: np.full(3, value, np.float32) for name in ("obs", "next_obs", "actions", "rewards")}
+        store(SampleBatch(**columns, terminated=np.ones(3, bool)))
+    assert [len(buffer) for buffer in buffers] == [6, 6]
+    drawn = Replay(actors=buffers).take(4)
+    assert [{int(value) % 2 for value in batch["rewards"]} for batch in drawn] == [{0}, {1}, {0}, {1}]
+    with pytest.raises(ConfigError, match="either local_buffer"):
+        Replay(local_buffer=buffers[0], actors=buffers)
+
+
+def test_old_batches_are_mixed_in() -> None:
+    mix = MixInReplay(num_slots=2, replay_proportion=1.5)
+    assert [len(mix(rows(1))) for _ in range(4)] == [1, 2, 3, 2]
+    with pytest.raises(ConfigError, match="give num_slots"):
+        MixInReplay(num_slots=0, replay_proportion=1.0)
+
+
+def test_iterators_batch_flatten_and_pass_what_is_not_ready() -> None:
+    items = LocalIterator([1, NOT_READY, 2, 3, 4]).batch(2)
+    assert [item for item in items if item is not NOT_READY] == [[1, 2], [3, 4]]
+    assert LocalIterator([[1, 2], [3]]).flatten().take(3) == [1, 2, 3]
+    assert LocalIterator([5]).zip_with_source_actor().take(1) == [(None, 5)]
+
+
+def test_an_item_is_let_through_once_per_so_many_steps() -> None:
+    made = trainer("PG", num_envs_per_worker=2)
+    once = OncePerTimestepsElapsed(10, made.workers)
+    made.policy.env_steps += 10
+    assert [once(None), once(None)] == [True, False]
+    made.stop()

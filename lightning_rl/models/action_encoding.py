@@ -19,7 +19,7 @@ class ActionEncoding:
     """Encodes the actions of one leaf: a one-hot vector for each discrete entry, the values themselves for a float Box.
 
     Args:
-        leaf: of the actions; discrete ones count from 0, and −1, no action yet, becomes the zero vector.
+        leaf: the action space's leaf; discrete actions count from 0, and −1, no action yet, becomes the zero vector.
 
     Attributes:
         size: width of the encoding.

@@ -26,13 +26,14 @@ class TransformerNetwork(Wrapper):
 
     Args:
         wrapped, num_outputs, previous: as `Wrapper`.
-        num_transformer_units: gated units one behind the other.
+        num_transformer_units: number of gated units in sequence.
         dim: width between the units.
-        num_heads, head_dim: of the attention in each unit.
+        num_heads, head_dim: number and width of the attention heads in each unit.
         memory_inference: number of earlier steps that acting attends to.
-        memory_training: the same for learning; another number than for acting gives other outputs.
+        memory_training: number of earlier steps that learning attends to; with another number than for acting, outputs
+            differ.
         position_wise_mlp_dim: hidden width of the position-wise MLP.
-        init_gru_gate_bias: first bias of the gates, > 0: a unit starts as (nearly) the identity.
+        init_gru_gate_bias: initial bias of the gates, > 0, with which a unit starts as (nearly) the identity.
         heads: initializer, free_columns and free_init of `Wrapper`.
     """
 
@@ -87,7 +88,7 @@ class TransformerUnit(nn.Module):
 
     Args:
         dim: width of the stream.
-        num_heads, head_dim: of the attention.
+        num_heads, head_dim: number and width of the attention heads.
         mlp_dim: hidden width of the MLP.
         gate_bias: see `GRUGate`.
     """
@@ -112,7 +113,7 @@ class RelativeAttention(nn.Module):
 
     Args:
         dim: width of queries and keys.
-        num_heads, head_dim: of the heads.
+        num_heads, head_dim: number and width of the heads.
     """
 
     def __init__(self, dim: int, num_heads: int, head_dim: int) -> None:
@@ -155,8 +156,8 @@ class GRUGate(nn.Module):
     """Combines a branch with the stream by the equations of a GRU (section 3.2 of the GTrXL paper).
 
     Args:
-        dim: width of both.
-        bias: > 0 keeps the stream; the paper takes 2.
+        dim: width of stream and update.
+        bias: bias that keeps the stream if > 0; 2 in the paper.
     """
 
     def __init__(self, dim: int, bias: float) -> None:

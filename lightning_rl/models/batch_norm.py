@@ -1,4 +1,4 @@
-"""Batch normalisation, and batch renormalisation, of a layer's inputs or outputs."""
+"""Batch normalization, and batch renormalization, of a layer's inputs or outputs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MAX_RATIO, MAX_SHIFT = 3.0, 5.0  # r_max and d_max of batch renormalisation
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation, Ioffe and Szegedy 2015, arXiv:1502.03167; or renormalisation, Ioffe 2017, arXiv:1702.03275.
+    """Batch normalization, Ioffe and Szegedy 2015, arXiv:1502.03167; or renormalization, Ioffe 2017, arXiv:1702.03275.
 
-    Train mode normalises by the statistics of the batch (of each rank's own) and updates the running ones; eval mode
+    Train mode normalizes by the statistics of the batch (of each rank's own) and updates the running ones; eval mode
     uses the running ones.
 
     Args:
-        width: W, of the input.
+        width: width W of the input.
 
     Attributes:
-        renormalises: whether train mode corrects its output towards that of the running statistics.
+        renormalizes: whether train mode corrects its output towards that of the running statistics.
     """
 
     running_mean: Tensor

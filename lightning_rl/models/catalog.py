@@ -39,13 +39,13 @@ class ModelConfig(MemoryConfig):
     fcnet_hiddens: Hiddens = (64, 64)
     fcnet_activation: Activation | None = "tanh"
     fcnet_weights_initializer: Literal["orthogonal", "normc", "default"] = "orthogonal"
-    fcnet_residual: bool = False  # SimBa: each hidden layer is a residual block with layer normalisation
+    fcnet_residual: bool = False  # SimBa: each hidden layer is a residual block with layer normalization
     conv_filters: ConvFilters | None = None  # [[out_channels, kernel, stride], …]; None: chosen by image size
     conv_activation: Activation | None = "relu"
     conv_residual_channels: Sequence[Channels] | None = None  # widths of IMPALA's residual stacks
-    post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 behind default convolutions, 256 behind a Dict's parts
+    post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 after default convolutions, 256 after a Dict's parts
     post_fcnet_activation: Activation | None = "relu"
-    # Whether log σ of Gaussian actions are parameters, not functions of the observation; None: the algorithm's choice.
+    # Whether log σ of Gaussian actions is independent of the observation; None: the algorithm's choice.
     free_log_std: bool | None = None
     log_std_init: LogStd = 0.0  # initial value of log σ
     log_std_clip_param: Positive = 20.0  # log σ stays within ± this

@@ -55,16 +55,16 @@ def actor_options(model: ModelOptions | None) -> dict[str, Any]:
 class CentralCritic(ModelWrapper):
     """An actor of any kind, with values from an MLP over the central observation joined with the actor's "obs_flat".
 
-    Yu et al. 2022, arXiv:2103.01955, section 3 (MAPPO): centralised training, decentralised execution. The own
+    Yu et al. 2022, arXiv:2103.01955, section 3 (MAPPO): centralized training, decentralised execution. The own
     observation says which agent's value is meant (their "agent-specific global state").
 
     The value network has the actor's `fcnet_hiddens`, and no memory: the central observation is taken to be the state.
 
     Args:
-        wrapped: the actor; its own values, if it has any, are not used.
+        wrapped: the actor; its own values, if any, are not used.
         central_obs_size: width S of the column `central_obs`.
-        model: the actor's config; layers, activation and initial weights of the value network follow it.
-        normalise: whether to normalise central observations by running statistics, as "obs_flat".
+        model: config of the actor, from which the value network takes its layers, activation, and initialization.
+        normalize: whether to normalize central observations by running statistics, like "obs_flat".
     """
 
     def __init__(

@@ -24,18 +24,18 @@ class ComplexInputNetwork(EncoderModel):
     """Encodes each part of the observation by itself, concatenates the features, and applies shared layers.
 
     Images are read from "obs" and keep their dtype until they are on the device; all other parts are read from
-    "obs_flat", which contains no images here. So an observation filter normalises vectors only, never pixels.
+    "obs_flat", which contains no images here. So an observation filter normalizes vectors only, never pixels.
 
     Args:
         obs_space, action_space, num_outputs: as `Model`; `num_outputs=0` makes a feature extractor.
-        fcnet_hiddens: widths of the layers of each part that is no image (discrete parts are one-hot vectors).
-        fcnet_activation: of these layers.
+        fcnet_hiddens: widths of the layers of each part that is not an image (discrete parts are one-hot vectors).
+        fcnet_activation: activation of these layers.
         fcnet_weights_initializer: as `initialise`.
-        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; behind default filters
-            and residual stacks each image has its own fully connected layer, with `conv_activation`.
-        post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. With an empty list the outputs are sums
+        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; after default filters
+            and residual stacks, each image has a separate fully connected layer, with `conv_activation`.
+        post_fcnet_hiddens: widths of the layers after all parts; `None`: 256. With an empty list, the outputs are sums
             of one linear function per part.
-        post_fcnet_activation: of these.
+        post_fcnet_activation: activation of these layers.
         keywords: layer_norm and batch_norm of `MLP`, in all fully connected layers; no_final_linear, vf_share_layers,
             free_columns and free_init of `EncoderModel`.
 

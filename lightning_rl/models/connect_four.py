@@ -24,8 +24,8 @@ class ConnectFourNetwork(Model):
     column's logit is the score of its landing cell. Mirrored boards get mirrored logits and equal values.
 
     Args:
-        obs_space: Dict with "observation" `[height, width, 2]`, the top row first, own discs and the opponent's, as of
-            PettingZoo's `connect_four_v3`; the action mask beside it is the distribution's.
+        obs_space: Dict with "observation" `[height, width, 2]`, with the top row first and the agent's discs before the
+            opponent's, as in PettingZoo's `connect_four_v3`; the distribution reads its action mask.
         action_space: Discrete, one action for each column.
         num_outputs: number of columns.
         channels: features of each cell; half of them are the other half's mirror images.
@@ -87,8 +87,9 @@ class MirroredConv2d(nn.Module):
     Cohen and Welling 2016, arXiv:1602.07576, for the group of two elements.
 
     Args:
-        in_channels: of the input; with `mirrored_input` they are pairs themselves, the second half mirroring the first.
-        out_channels: of the output, an even number; the second half mirrors the first.
+        in_channels: channels of the input; with `mirrored_input`, they are pairs, with the second half mirroring the
+            first.
+        out_channels: channels of the output, an even number; the second half mirrors the first.
         kernel: odd side of the window; the output has the input's size.
         mirrored_input: `False` for a plain image.
     """

@@ -28,15 +28,15 @@ class ParallelMLP(FastAttributes):
     """`count` MLPs of the same shape, computed together: each layer is one batched matrix product.
 
     Args:
-        count: K, how many.
+        count: number K of networks.
         size: width of the input.
         hiddens: widths of the hidden layers.
         outputs: width of the output.
-        activation: of the hidden layers; one of `ACTIVATIONS`.
-        initializer: as in `initialise`; each network draws its own first weights.
-        layer_norm: normalise the output of each hidden layer, before its activation.
-        batch_norm: as `MLP`; each network has statistics of its own.
-        dropout: chance of a hidden unit to be left out in train mode.
+        activation: activation of the hidden layers; one of `ACTIVATIONS`.
+        initializer: as in `initialise`; each network has different initial weights.
+        layer_norm: normalize the output of each hidden layer, before its activation.
+        batch_norm: as `MLP`; each network has separate statistics.
+        dropout: probability of dropping a hidden unit in train mode.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class CriticEnsemble(FastAttributes):
     goes through one encoder that all of them share.
 
     Args:
-        obs_space, action_space: of one environment.
-        config: of the model, as the policy's own; `fcnet_hiddens` are the MLPs' hidden layers.
-        count: K.
+        obs_space, action_space: the spaces of a single environment.
+        config: model config, like the policy's; `fcnet_hiddens` are the MLPs' hidden layers.
+        count: number K of critics.
         action_size: width A of the actions; 0: the critic returns the Q-values of all discrete actions.
-        outputs: numbers per state and action.
+        outputs: number of outputs per state and action.
         dropout: as `ParallelMLP`.
     """
 

@@ -22,14 +22,15 @@ class EncoderModel(Model):
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
             returns the encoder's output (`num_outputs` is then its width) and has no values.
-        make_encoder: called with widths and the keywords `initializer` and `layers`; returns a module whose last layers
-            have these widths, with its output width as `size`.
-        post_fcnet_hiddens: the widths.
-        initializer: of all layers, see `initialise`.
-        no_final_linear: the last of these layers is the output, with its activation: its width becomes `num_outputs`.
-        vf_share_layers: one encoder for policy and value, instead of one each.
+        make_encoder: function of widths and the keywords `initializer` and `layers`, which returns a module whose last
+            layers have these widths, with its output width as `size`.
+        post_fcnet_hiddens: widths of the encoder's last layers.
+        initializer: initializer of all layers, see `initialise`.
+        no_final_linear: use the last of these layers, with its activation, as the output; its width becomes
+            `num_outputs`.
+        vf_share_layers: use one encoder for policy and value instead of two.
         free_columns, free_init: as `ActionHead`.
-        layers: more settings of the encoder.
+        layers: further settings of the encoder.
 
     Attributes:
         names: of the encoder, and of the values' own one, among the modules.

@@ -124,12 +124,12 @@ class NoFilter(nn.Identity):
 
 
 class MeanStdFilter(nn.Module):
-    """Normalises to mean 0 and deviation 1 by frozen running statistics; the identity before the first update.
+    """Normalizes to mean 0 and deviation 1 by frozen running statistics; the identity before the first update.
 
     Args:
         size: entries per vector.
-        clip: normalised values are kept within ± this.
-        std_floor: smallest deviation divided by, so that an entry that never varied cannot blow up.
+        clip: limit of normalized values, which are clipped to ± this.
+        std_floor: lower limit of the standard deviation, so that constant entries are not amplified.
     """
 
     shift: Tensor
@@ -148,7 +148,7 @@ class MeanStdFilter(nn.Module):
         self.register_buffer("high", torch.tensor(torch.inf))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[N, size]` → normalised `[N, size]`; `x` is not changed."""
+        """`[N, size]` → normalized `[N, size]`; `x` is not changed."""
         return ((x - self.shift) * self.scale).clamp_(self.low, self.high)
 
     @torch.no_grad()
@@ -168,7 +168,7 @@ class MeanStdFilter(nn.Module):
         self.freeze()
 
     def freeze(self) -> None:
-        """From now on normalise by the current running statistics."""
+        """From now on normalize by the current running statistics."""
         if float(self.moments.count) == 0:
             return
         self.shift.copy_(self.moments.mean)
@@ -256,7 +256,7 @@ class ReturnNormaliser(nn.Module):
 
     Args:
         gamma: discount per step, in [0, 1].
-        clip: scaled rewards are kept within ± this.
+        clip: limit of scaled rewards, which are clipped to ± this.
     """
 
     def __init__(self, gamma: float, clip: float = 10.0) -> None:

@@ -28,13 +28,14 @@ class FullyConnectedNetwork(EncoderModel):
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
             returns the last hidden layer (`num_outputs` is then its width) and has no values.
         fcnet_hiddens: widths of the hidden layers.
-        fcnet_activation: of these layers; one of `ACTIVATIONS`.
+        fcnet_activation: activation of these layers; one of `ACTIVATIONS`.
         fcnet_weights_initializer: "orthogonal" (gain √2, heads 0.01 and 1), "normc" (1, heads 0.01), or "default"
             (PyTorch's).
-        post_fcnet_hiddens: widths of more layers, with another activation.
-        post_fcnet_activation: of these.
-        fcnet_residual: `ResidualMLP` instead of `MLP`.
-        no_final_linear: the last hidden layer is the output, with its activation; without one there is a linear layer.
+        post_fcnet_hiddens: widths of further layers with a different activation.
+        post_fcnet_activation: activation of these layers.
+        fcnet_residual: use `ResidualMLP` instead of `MLP`.
+        no_final_linear: use the last hidden layer, with its activation, as the output; without hidden layers, there is
+            a linear layer.
         keywords: layer_norm and batch_norm of `MLP`; vf_share_layers, free_columns and free_init of `EncoderModel`.
     """
 

@@ -21,10 +21,10 @@ class GroupActors(Model):
     """Decentralised actors: outputs `[N, K₁ + … + Kₙ]` of n networks, each of its own member's observation.
 
     Args:
-        obs_space, action_space: of the group.
-        members: their parts.
-        widths: K of each member.
-        make_actor: makes the network of a member from its spaces and K.
+        obs_space, action_space: the spaces of the group.
+        members: parts of the group's spaces, one per member.
+        widths: width K of each member's outputs.
+        make_actor: function that creates a member's network from its spaces and K.
         images: paths of the parts of the group's observation that are images, which "obs_flat" leaves out.
 
     Attributes:

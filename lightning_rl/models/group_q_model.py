@@ -25,8 +25,8 @@ class GroupPreprocessor(Preprocessor):
     """The members' vectors side by side, and then the state, if the observations have one: `[N, n · F + S]`.
 
     Args:
-        obs_space: of the group.
-        group: its parts.
+        obs_space: observation space of the group.
+        group: parts of the group's spaces.
         member: preprocessor of one member's observation, F wide; `None`: the members' observations, images, are left
             out.
     """
@@ -60,11 +60,12 @@ class GroupQModel(ModelWrapper):
     observations hold images, it is a Dict of "agent_id", "last_action" and "obs" (that of the environment).
 
     Args:
-        obs_space, action_space: of the group.
-        group: their parts.
-        make_network: makes the network of one member for the space of its observations: outputs `[N, A]`.
-        config: a model config; its `custom_preprocessor` is that of one member's observation.
-        agent_id: whether the network reads the member's number.
+        obs_space, action_space: the spaces of the group.
+        group: parts of the group's spaces.
+        make_network: function that creates the network of a member, with outputs `[N, A]`, for the space of its
+            observations.
+        config: model config; its `custom_preprocessor` applies to a member's observation.
+        agent_id: whether the network reads the member's index.
         last_action: whether it reads the member's last action.
     """
 

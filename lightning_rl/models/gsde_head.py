@@ -1,4 +1,4 @@
-"""Output layer for generalised state-dependent exploration (gSDE): the noise scale is a function of the features."""
+"""Output layer for generalized state-dependent exploration (gSDE): the noise scale is a function of the features."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class StateDependentHead(nn.Module):
         head: head of a `DiagGaussian` that this one replaces, with or without free log σ; the weights of its means are
             copied.
         log_std_init: initial log σᵢⱼ.
-        full_std: a σ for each feature and action, instead of one for each feature.
-        use_expln: σ = 1 + log(1 + x) instead of exp x for parameters x > 0: it grows slowly there.
+        full_std: use a σ for each feature and action, instead of one for each feature.
+        use_expln: use σ = 1 + log(1 + x) instead of exp x for parameters x > 0, which grows more slowly.
         learn_features: whether the gradient of σ(s) reaches the features.
 
     Attributes:

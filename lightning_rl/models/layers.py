@@ -1,4 +1,4 @@
-"""Layers that the built-in models share: an MLP, heads for actions and values, and weight initialisation."""
+"""Layers that the built-in models share: an MLP, heads for actions and values, and weight initialization."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class MLP(nn.Module):
 
     Args:
         size: width of the input.
-        hiddens: widths of the layers; none gives the identity.
-        activations: name of one for all layers, or one for each; `None`: none.
+        hiddens: widths of the layers; an empty list gives the identity.
+        activations: name of the activation of all layers, or one name per layer; `None`: no activation.
         initializer: as in `initialise`.
-        layer_norm: normalise the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
-        batch_norm: normalise the input, and each layer's output "before" (the layers then have no bias) or "after" its
-            activation by `BatchNorm`.
+        layer_norm: normalize the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
+        batch_norm: normalize the input, and each layer's output "before" (the layers then have no bias) or "after" its
+            activation, by `BatchNorm`.
 
     Raises:
         ConfigError: the layers would have more than 2²⁸ weights.
@@ -138,9 +138,9 @@ class ActionHead(nn.Module):
     Args:
         size: width of the input.
         num_outputs: width of the output.
-        initializer: as in `initialise`, with gain 0.01: the first policy is nearly uniform.
-        free_columns: outputs that are learned parameters instead of functions of the input (`free_log_std`).
-        free_init: initial value of these.
+        initializer: as in `initialise`, with gain 0.01, so that the initial policy is nearly uniform.
+        free_columns: number of outputs that are learned parameters instead of functions of the input (`free_log_std`).
+        free_init: initial value of these parameters.
         linear: False returns the input, with the free columns inserted (`no_final_linear`).
     """
 

@@ -19,10 +19,10 @@ class QMixer(nn.Module):
     hidden layers of `hypernet_hiddens`) all but the last bias V(s), which has a hidden layer of its own.
 
     Args:
-        members: n, the values to mix.
+        members: number n of values to mix.
         state_size: width of the state.
-        embed_dim: E, width of the mixing network's hidden layer.
-        hypernet_hiddens: widths of hidden layers of the hypernetworks of the weights, ReLU each.
+        embed_dim: width E of the mixing network's hidden layer.
+        hypernet_hiddens: widths of hidden layers with ReLU in the hypernetworks of the weights.
     """
 
     def __init__(

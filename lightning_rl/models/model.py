@@ -21,7 +21,7 @@ class InputDict(dict[str, Any]):
     """The model's inputs; "obs_flat" `[N, size]` is computed at its first access (image models never read it).
 
     Args:
-        flat: preprocesses and filters "obs".
+        flat: function that preprocesses and filters "obs".
         columns: "obs", "prev_actions", "prev_rewards", "is_training", and for central critics "central_obs".
     """
 
@@ -47,8 +47,8 @@ class Model(FastAttributes):
     Keywords of `custom_model_config` arrive as keywords of `__init__`.
 
     Args:
-        obs_space: of one environment, as the environment has it.
-        action_space: of one environment.
+        obs_space: space of a single environment's observations, as the environment defines it.
+        action_space: space of a single environment's actions.
         num_outputs: width K of the outputs that the action distribution needs.
         preprocessor: computes "obs_flat"; `None` takes the built-in one for the space.
 
@@ -127,7 +127,7 @@ class Model(FastAttributes):
         )
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """Return the loss to minimise instead of `policy_loss` (a list is summed), computed from rows `loss_inputs`."""
+        """Return the loss to minimize instead of `policy_loss` (a list is summed), computed from rows `loss_inputs`."""
         return policy_loss
 
     def metrics(self) -> dict[str, Tensor | float]:

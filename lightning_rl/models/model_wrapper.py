@@ -18,7 +18,7 @@ class ModelWrapper(Model):
     Args:
         wrapped: the inner model.
         num_outputs: as `Model`.
-        spaces: obs_space, action_space and preprocessor, if they are not those of the inner model.
+        spaces: obs_space, action_space, and preprocessor, if they differ from those of the inner model.
     """
 
     def __init__(self, wrapped: Model, num_outputs: int, **spaces: Any) -> None:

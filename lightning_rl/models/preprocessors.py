@@ -27,7 +27,7 @@ class Preprocessor:
     """Turns observations into vectors: a subclass defines `_init_shape`, and `transform` or (faster) `transform_batch`.
 
     Args:
-        obs_space: of one environment.
+        obs_space: space of a single environment's observations.
         options: the model's configuration.
 
     Attributes:

@@ -23,9 +23,9 @@ class QStream(nn.Module):
 
     Args:
         size: width of the features.
-        hiddens: widths of the hidden layers, ReLU each.
+        hiddens: widths of the hidden layers with ReLU.
         outputs: width of the output.
-        sigma: `None`; or make every layer noisy, with this σ₀.
+        sigma: σ₀ of noisy layers; `None`: layers without noise.
         initializer: as in `initialise`.
     """
 
@@ -55,12 +55,13 @@ class QModel(ModelWrapper):
 
     Args:
         wrapped: computes features; without a head (`hiddens=None`) its outputs are the Q-values.
-        num_actions: A.
+        num_actions: number A of actions.
         hiddens: widths of the head's hidden layers; `None`: no head.
-        dueling: two heads, for the value V(s) and the advantage of each action (Wang et al. 2016, arXiv:1511.06581).
-        atoms: numbers per action, Z: logits over `support`, or quantiles without it; 1: the Q-value itself.
+        dueling: use two heads, for the value V(s) and the advantage of each action (Wang et al. 2016,
+            arXiv:1511.06581).
+        atoms: number Z of outputs per action: logits over `support`, or quantiles without it; 1: the Q-value itself.
         support: `[Z]`, the return of each atom (C51).
-        sigma: `None`; or noisy heads with this σ₀.
+        sigma: σ₀ of noisy heads; `None`: heads without noise.
         initializer: as in `initialise`.
     """
 

@@ -63,8 +63,8 @@ class PreviousSteps(nn.Module):
     Actions are encoded by `ActionEncoding`.
 
     Args:
-        action_space: of the environment; a policy's actions count from 0.
-        actions, rewards: numbers of previous steps.
+        action_space: space of the environment's actions; a policy's actions count from 0.
+        actions, rewards: number of previous actions and rewards.
     """
 
     def __init__(self, action_space: Space[Any], actions: int, rewards: int) -> None:
@@ -90,12 +90,12 @@ class Wrapper(ModelWrapper, RecurrentModel):
     """Base of models with memory behind another model: its outputs are the features, heads follow the memory.
 
     Args:
-        wrapped: the model in front, of any kind; its custom loss, metrics and attributes count as this one's.
+        wrapped: the inner model, of any kind; its custom loss, metrics, and attributes count as this model's.
         num_outputs: width of the outputs for the action distribution; 0 makes a feature extractor that returns the
             output of `forward_rnn`.
         size: width of the output of `forward_rnn`.
-        previous: previous actions and rewards to read beside the features.
-        initializer: of the heads, see `initialise`.
+        previous: previous actions and rewards to read in addition to the features.
+        initializer: initializer of the heads, see `initialise`.
         free_columns, free_init: as `ActionHead`.
     """
 
@@ -143,9 +143,10 @@ class RecurrentNetwork(Wrapper):
     Args:
         wrapped, num_outputs, previous: as `Wrapper`.
         cell: "lstm" or "gru".
-        cell_size: width of its state.
+        cell_size: width of the cell's state.
         time_major: run it on `[L, S, F]`.
-        initializer: of the heads; "orthogonal" also makes the recurrent weights orthogonal and their biases zero.
+        initializer: initializer of the heads; "orthogonal" also makes the recurrent weights orthogonal and their biases
+            zero.
         free: free_columns and free_init of `Wrapper`.
     """
 

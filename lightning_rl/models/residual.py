@@ -24,9 +24,9 @@ class ResidualStack(nn.Module):
     Espeholt et al. 2018 (IMPALA), arXiv:1802.01561, figure 3, right.
 
     Args:
-        channels: of the input.
-        out_channels: of the output.
-        activation: before each convolution of a block; one of `ACTIVATIONS`.
+        channels: channels of the input.
+        out_channels: channels of the output.
+        activation: activation before each convolution of a block; one of `ACTIVATIONS`.
         initializer: as in `initialise`.
         branch_scale: factor on the initial weights at the end of each block, so that the outputs of many blocks stay
             small.

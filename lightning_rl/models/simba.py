@@ -17,11 +17,11 @@ EXPANSION = 4  # hidden units of a block for each unit of its output
 
 
 class ResidualBlock(nn.Module):
-    """Adds two layers' output, computed from the normalised input, to the input.
+    """Adds two layers' output, computed from the normalized input, to the input.
 
     Args:
-        width: W, of input and output.
-        activation: of the 4W hidden units; one of `ACTIVATIONS`.
+        width: width W of input and output.
+        activation: activation of the 4W hidden units; one of `ACTIVATIONS`.
     """
 
     def __init__(self, width: int, activation: str) -> None:
@@ -38,13 +38,13 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """SimBa: a linear layer, residual blocks and a layer normalisation. Lee et al. 2025, arXiv:2410.09754.
+    """SimBa: a linear layer, residual blocks and a layer normalization. Lee et al. 2025, arXiv:2410.09754.
 
     Args:
         size: width of the input.
         hiddens: width of each block, the same for all.
-        activation: of the blocks' hidden units; one of `ACTIVATIONS`.
-        outputs: width of a linear layer at the end; `None`: no such layer.
+        activation: activation of the blocks' hidden units; one of `ACTIVATIONS`.
+        outputs: width of a linear layer at the end; `None`: no linear layer.
 
     Raises:
         ConfigError: there is no block, or their widths differ.

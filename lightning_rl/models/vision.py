@@ -86,7 +86,7 @@ ConvFilters = Annotated[Sequence[Any], FilterList()]
 def is_image(space: Space[Any]) -> bool:
     """Whether the default model treats a space as an image, with both sides at least 8 pixels.
 
-    That is a Box of 3 dimensions, a stack of up to 16 of these, or uint8 grey values 0 … 255 without channels.
+    That is a Box of 3 dimensions, a stack of up to 16 of these, or uint8 gray values 0 … 255 without channels.
     """
     if not isinstance(space, spaces.Box) or len(space.shape) not in IMAGE_DIMENSIONS:
         return False
@@ -136,7 +136,7 @@ def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str
 def channels_first(shape: Sequence[int]) -> bool:
     """Whether the channels of an image shape come first: two equal sides are the image, else the shorter end is.
 
-    Of a stack `[K, *]` of images it is their own; grey values `[H, W]` get their channel first.
+    Of a stack `[K, *]` of images it is their own; gray values `[H, W]` get their channel first.
     """
     if len(shape) != 3:
         return len(shape) == 2 or channels_first(shape[1:])
@@ -180,14 +180,14 @@ class ImageEncoder(nn.Module):
     """Convolutions and fully connected layers: computes a feature vector from an image.
 
     Args:
-        shape: of one image, `[H, W, C]` or `[C, H, W]`; of a stack `[K, *]` of these, which is an image of K · C
+        shape: shape of an image, `[H, W, C]` or `[C, H, W]`; of a stack `[K, *]` of images, which is an image of K · C
             channels; or `[H, W]`.
         conv_filters: `[out channels, kernel, stride]` of each convolution (without padding; a fourth entry "same" pads,
             `SameConv2d`); `None` chooses them by the size.
-        conv_activation: of the convolutions; one of `ACTIVATIONS`.
-        post_fcnet_hiddens: widths of the layers after them; `None`: one layer, 128 to 512 wide behind default filters,
-            256 behind residual stacks, none behind given filters.
-        post_fcnet_activation: of these layers.
+        conv_activation: activation of the convolutions; one of `ACTIVATIONS`.
+        post_fcnet_hiddens: widths of the layers after them; `None`: one layer, 128 to 512 wide after default filters,
+            256 after residual stacks, and none after given filters.
+        post_fcnet_activation: activation of these layers.
         initializer: as in `initialise`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
         layer_norm, batch_norm: as `MLP`, in the layers after the convolutions.

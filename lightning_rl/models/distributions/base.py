@@ -58,7 +58,7 @@ class ActionDistribution:
 
         Args:
             action_space: space of the policy's actions (`ActionTransform.policy_space`): integers from 0, Boxes in [−1,
-                1] if they are normalised.
+                1] if they are normalized.
         """
         return cls
 

@@ -26,7 +26,7 @@ class Bounded(Continuous):
 
     Args:
         inputs, model, mask, shape: as `Continuous`.
-        low, high: bounds of the actions, in the policy's space.
+        low, high: bounds of the actions in the policy's space.
     """
 
     def __init__(

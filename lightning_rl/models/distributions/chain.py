@@ -25,7 +25,7 @@ class Chain:
     encoded by `ActionEncoding`.
 
     Args:
-        action_space: of one environment, or of its policy's actions.
+        action_space: action space of a single environment, or of its policy.
 
     Raises:
         UnsupportedSpaceError: the space has one part only.
@@ -85,10 +85,10 @@ class AutoregressiveHeads(nn.Module):
     """A small network for each part of an action; its inputs are the context and the parts before.
 
     Args:
-        action_space: of one environment.
+        action_space: action space of a single environment.
         context_size: width of the model's outputs.
         hiddens: widths of each network's hidden layers.
-        activation: of these.
+        activation: activation of these layers.
     """
 
     def __init__(

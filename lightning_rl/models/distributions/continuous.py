@@ -25,7 +25,7 @@ class Continuous(ActionDistribution):
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
-        shape: of one action; `None`: `(A,)`.
+        shape: shape of an action; `None`: `(A,)`.
     """
 
     _last: Tensor | None = None

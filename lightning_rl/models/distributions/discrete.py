@@ -28,7 +28,7 @@ class Categorical(ActionDistribution):
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
-        temperature: > 0, divides the logits: above 1 nearer to uniform, below 1 nearer to the best action.
+        temperature: divisor > 0 of the logits: above 1 closer to uniform, below 1 closer to greedy.
 
     Raises:
         ValueError: the mask does not have one bool for each alternative.
@@ -130,7 +130,7 @@ class MultiCategorical(Categorical):
     Args:
         inputs, model, mask: as `ActionDistribution`.
         choices: number of values of each entry.
-        shape: of one action.
+        shape: shape of an action.
         temperature: as `Categorical`.
     """
 

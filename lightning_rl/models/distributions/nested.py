@@ -44,8 +44,8 @@ class MultiActionDistribution(ActionDistribution):
 
     Args:
         inputs, model, mask: as `ActionDistribution`; a mask covers the discrete leaves, in order.
-        space: the Dict or Tuple.
-        parts: one for each leaf.
+        space: the Dict or Tuple space.
+        parts: distributions, one per leaf.
     """
 
     maskable = True

@@ -30,7 +30,7 @@ class Dirichlet(Bounded):
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
-        low, high: values in the policy's space for shares of 0 and of 1 (−1 and 1 if actions are normalised).
+        low, high: values in the policy's space for shares of 0 and 1 (−1 and 1 if actions are normalized).
     """
 
     low: float

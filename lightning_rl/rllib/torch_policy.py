@@ -40,6 +40,13 @@ __all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 class RLlibMethods:
     """Put before a policy class, it adds RLlib's methods to it."""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let a method of postprocessing in RLlib's form see one trajectory at a time."""
+        own = vars(cls).get("postprocess_trajectory")
+        if own is not None and takes_episode(own, 3):
+            cls.postprocess_trajectory = _on_trajectories(own)  # type: ignore[attr-defined]
+        super().__init_subclass__(**keywords)
+
     # -- acting -------------------------------------------------------------------------------------------------------
     def compute_actions_from_input_dict(
         self: Any,
@@ -244,6 +251,13 @@ class RLlibMethods:
 class Policy(RLlibMethods, policies.ScratchPolicy):
     """The abstract class there has no model either."""
 
+    def postprocess_trajectory(
+        self, batch: sample_batch.SampleBatch, other_agent_batches: Any = None
+    ) -> sample_batch.SampleBatch:
+        """The fragment as transitions `[N, …]`, under RLlib's names; of one trajectory, the trajectory."""
+        is_whole = "valid" in batch and is_fragment(batch)
+        return SampleBatch.of(super().postprocess_trajectory(batch, other_agent_batches)) if is_whole else batch
+
 
 class TorchPolicy(RLlibMethods, policies.Policy):
     """A policy with a model, in RLlib's form.
@@ -264,8 +278,6 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             cls.loss = _learner_calls_loss(own["loss"])  # type: ignore[method-assign]
             if _definer(cls.__bases__[0], "loss") is policies.Policy:
                 cls.supports_recurrent = True
-        if "postprocess_trajectory" in own and takes_episode(own["postprocess_trajectory"], 3):
-            cls.postprocess_trajectory = _on_trajectories(own["postprocess_trajectory"])  # type: ignore[method-assign]
         super().__init_subclass__(**keywords)
         cls.overridden = frozenset(verb for verb in VERBS if _definer(cls, verb) is not policies.Policy)
         cls.has_loss = _definer(cls, "loss") is not policies.Policy
@@ -379,7 +391,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         self.base_metrics = metrics
         return loss
 
-    def postprocess_trajectory(self, batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
+    def postprocess_trajectory(self, batch: Any, other_agent_batches: Any = None, *episode: Any) -> Any:
         """The base's rows of a fragment; or of one trajectory in arrays, as a method in RLlib's form hands it on."""
         if "valid" in batch and is_fragment(batch):
             return super().postprocess_trajectory(batch, other_agent_batches)

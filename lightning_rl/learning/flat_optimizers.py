@@ -127,11 +127,6 @@ class FlatSteps(torch.optim.Optimizer):
         """With the flat parameters, so that a copy steps its own."""
         return {**super().__getstate__(), "flat": self.flat}
 
-    @property
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters of all groups, in the order of `state_dict`."""
-        return [parameter for flat in self.flat for parameter in flat.parameters]
-
     def attach(self) -> None:
         """Make parameters and gradients that were replaced since the last call views of the flat tensors again."""
         for flat in self.flat:
@@ -183,7 +178,7 @@ class FlatSteps(torch.optim.Optimizer):
             CheckpointError: it is that of other parameters or of another optimizer, or the parameters of a group were
                 not stepped equally often.
         """
-        checked = compatible_state(self, state_dict, self.parameters)
+        checked = compatible_state(self, state_dict, [own for flat in self.flat for own in flat.parameters])
         groups: list[dict[str, Any]] = []
         states: dict[int, dict[str, Any]] = {}
         for place, (flat, group) in enumerate(zip(self.flat, checked["param_groups"], strict=True)):
@@ -210,8 +205,8 @@ class FlatAdam(FlatSteps, torch.optim.Adam):
             if parameter.grad is None:
                 continue
             state = self.state.get(parameter)
-            others = not group["fused"] or group["amsgrad"] or group["capturable"] or group["maximize"]
-            if not state or others or hasattr(self, "found_inf"):
+            is_plain = group["fused"] and not (group["amsgrad"] or group["capturable"] or group["maximize"])
+            if not state or not is_plain or hasattr(self, "found_inf"):
                 return False
             stepped.append((group, parameter, state))
         for group, parameter, state in stepped:

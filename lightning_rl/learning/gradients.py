@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -82,9 +82,6 @@ class GradientUpdates:
 
     def __init__(self, updates: Iterable[tuple[int, Any, bool]]) -> None:
         self.updates = updates
-
-    def __iter__(self) -> Iterator[tuple[int, Any, bool]]:
-        return iter(self.updates)
 
 
 class StatisticsRecorder:

@@ -273,10 +273,10 @@ class Learner:
                     draws.update_priorities(rows, self._priorities())
 
     def _steps_on_updates(
-        self, iteration: Iteration, updates: GradientUpdates, take_step: TakeStep
+        self, iteration: Iteration, experience: GradientUpdates, take_step: TakeStep
     ) -> Iterator[Metrics]:
         iteration.batch = SampleBatch()  # the rows stayed in the workers
-        for worker, update, fresh in _count_wait(iter(updates), iteration):
+        for worker, update, fresh in _count_wait(iter(experience.updates), iteration):
             try:
                 metrics = self.apply_update(update, step=fresh)
             except NonFiniteError as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.learning.gradients import GradientUpdates
+from lightning_rl.learning.gradients import GradientUpdates, MultiAgentGradientUpdate
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment, other_agent_batches
 
 __all__ = ["MultiAgentLearner"]
@@ -35,7 +35,7 @@ class MultiAgentLearner:
             experience()
             return self.policy.iteration_metrics
         if isinstance(experience, GradientUpdates):
-            return self._learn_on_updates(experience)
+            return self._learn_on_updates(experience.updates)
         return self.learn_on_batch(experience)
 
     def learn_on_batch(self, batch: MultiAgentBatch) -> dict[str, float]:
@@ -81,7 +81,7 @@ class MultiAgentLearner:
         by_env_steps = self.policy.count_steps_by == "env_steps"
         self.policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
 
-    def _learn_on_updates(self, updates: GradientUpdates) -> dict[str, float]:
+    def _learn_on_updates(self, updates: Iterable[tuple[int, MultiAgentGradientUpdate, bool]]) -> dict[str, float]:
         """One iteration on gradient updates of workers; each is an iteration of every policy that it is for.
 
         Returns:

@@ -186,15 +186,15 @@ class Optimiser:
 
     def apply(self) -> None:
         """Step with the present gradients."""
-        trainers = self._lightning_optimizer
-        if trainers is None:
+        lightning = self._lightning_optimizer
+        if lightning is None:
             self.torch_optimizer.step()
         elif not self._direct:
-            trainers.step()
-        else:  # what `trainers.step` does without hooks: it counts `global_step`
-            trainers._on_before_step()
+            lightning.step()
+        else:  # without hooks nothing of `lightning.step` is left but counting `global_step`
+            lightning._on_before_step()
             self.torch_optimizer.step()
-            trainers._on_after_step()
+            lightning._on_after_step()
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
         """Set the gradients of the next `apply`, in the order of the policy's `parameters()`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,14 +12,7 @@ from torch import Tensor, nn
 
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments
 
-__all__ = [
-    "GradientUpdate",
-    "GradientUpdates",
-    "MultiAgentGradientUpdate",
-    "StatisticsRecorder",
-    "as_tensor",
-    "non_finite_parameters",
-]
+__all__ = ["GradientUpdate", "GradientUpdates", "MultiAgentGradientUpdate", "StatisticsRecorder", "as_tensor"]
 
 Moments = tuple[float, np.ndarray, np.ndarray]
 
@@ -132,12 +125,6 @@ def as_tensor(gradient: Any) -> Tensor | None:
     if isinstance(gradient, np.ndarray) and not gradient.flags.writeable:
         gradient = gradient.copy()
     return None if gradient is None else torch.as_tensor(gradient)
-
-
-def non_finite_parameters(policy: nn.Module, gradients: Sequence[Any]) -> list[str]:
-    """Names of the parameters whose gradients hold NaN or infinity."""
-    named = zip(policy.named_parameters(), gradients, strict=True)
-    return [name for (name, _), g in named if g is not None and not bool(np.isfinite(g).all())]
 
 
 def _arrays(count: Tensor | float, mean: Tensor, m2: Tensor) -> Moments:

@@ -16,16 +16,10 @@ from torch import Tensor
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError, short_repr
 from lightning_rl.learning.custom_losses import CustomLosses
-from lightning_rl.learning.gradients import (
-    GradientUpdate,
-    GradientUpdates,
-    StatisticsRecorder,
-    as_tensor,
-    non_finite_parameters,
-)
+from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates, StatisticsRecorder, as_tensor
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.optimiser import Optimiser, flush_denormals
-from lightning_rl.learning.protocols import TakeStep, step_by_batch, step_by_gradients, step_by_loss
+from lightning_rl.learning.protocols import step_by_batch, step_by_gradients, step_by_loss
 from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.sample_batch import (
     SampleBatch,
@@ -41,6 +35,7 @@ from lightning_rl.seeding import derive_seed
 __all__ = ["LOG_EVERY", "Learner"]
 
 MINIBATCH_ROWS = 64  # rows of a minibatch if `minibatches` is None
+TakeStep = Callable[[Any, SampleBatch], tuple[Metrics, bool]]  # one of the functions `step_by_…`
 LOG_EVERY = 16  # on replayed rows, each 16th gradient step reports the metrics that cost extra operations
 
 
@@ -95,7 +90,6 @@ class Learner:
         self._gradient_step: TakeStep = step_by_gradients if by_gradients else step_by_loss
         self._class_step: TakeStep = step_by_batch if "learn_on_batch" in policy.overridden else self._gradient_step
         self.td_errors: Tensor | None = None
-        self._hooks: dict[str, list[Callable[..., None]]] = {}  # of the Trainer's callbacks, by name
         self.counts_env_steps = True
         self.other_agent_batches: Mapping[str, tuple[Any, SampleBatch]] | None = None
 
@@ -161,7 +155,6 @@ class Learner:
         else:
             steps = self._steps_on_updates if isinstance(experience, GradientUpdates) else self._steps_on_draws
         iteration = self._iteration = Iteration(self.enter_training())
-        self._hooks.clear()  # kept for this iteration only: callbacks change, and are no part of a copy of the policy
         if self._optimiser is not None:
             self._optimiser.set_lr(policy.env_steps)
         try:
@@ -178,7 +171,6 @@ class Learner:
         policy.iterations += 1
         if iteration.batch is not None:
             self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=policy.iteration_metrics)
-        self._hooks.clear()
         policy.learn_seconds = time.perf_counter() - started - iteration.wait_seconds
         return policy.iteration_metrics
 
@@ -205,12 +197,9 @@ class Learner:
 
     def call_hooks(self, name: str, **arguments: Any) -> None:
         """Call this hook of every callback of the Trainer that has it."""
-        if name not in self._hooks:
-            trainer = self.policy._trainer
-            callbacks = getattr(trainer, "callbacks", ()) if trainer is not None else ()
-            self._hooks[name] = [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
-        for hook in self._hooks[name]:
-            hook(policy=self.policy, **arguments)
+        for callback in getattr(self.policy._trainer, "callbacks", ()):
+            if hasattr(callback, name):
+                getattr(callback, name)(policy=self.policy, **arguments)
 
     # -- the steps of an iteration ------------------------------------------------------------------------------------
     def _steps_on_batch(self, iteration: Iteration, batch: SampleBatch, take_step: TakeStep) -> Iterator[Metrics]:
@@ -457,7 +446,8 @@ class Learner:
         optimiser.drop_delayed_gradients()
         norm = optimiser.clip()
         if not bool(torch.isfinite(norm)):
-            bad = non_finite_parameters(policy, gradients)
+            named = zip(policy.named_parameters(), gradients, strict=True)
+            bad = [name for (name, _), g in named if g is not None and not bool(np.isfinite(g).all())]
             raise NonFiniteError(
                 f"gradients not finite: {', '.join(bad[:5])}, in gradient step {policy.gradient_steps}. Nothing was "
                 "stepped: lower policy.lr, set policy.max_grad_norm, or look for NaN in observations and rewards"

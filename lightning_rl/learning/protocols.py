@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.metrics import Metrics, as_tensors
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = [
-    "OUTPUT_READERS",
-    "VERBS",
-    "TakeStep",
-    "overridden_methods",
-    "step_by_batch",
-    "step_by_gradients",
-    "step_by_loss",
-]
-
-TakeStep = Callable[[Any, SampleBatch], tuple[Metrics, bool]]  # of the functions `step_by_…`
+__all__ = ["OUTPUT_READERS", "VERBS", "overridden_methods", "step_by_batch", "step_by_gradients", "step_by_loss"]
 
 VERBS = ("compute_actions", "env_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
 OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")  # methods that use the model's outputs where overridden

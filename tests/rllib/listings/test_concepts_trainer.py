@@ -22,4 +22,4 @@ def test_the_same_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> N
     """`rllib train` there; --stop is added, because there it has no end."""
     command = ["train", "--run=PPO", "--env=CartPole-v0", '--config={"train_batch_size": 400}']
     command_line.main([*command, '--stop={"training_iteration": 1}'])
-    assert "training_iteration" in capsys.readouterr().out
+    assert "iteration 1: 400 steps" in capsys.readouterr().out

@@ -49,7 +49,7 @@ def test_it_trains_is_evaluated_and_acts_greedily() -> None:
     result = trainer.train()
     assert 0 < result["train/entropy"] <= 0.6932
     assert abs(result["train/first_kl"]) < 1e-6  # the recorded log-probability is that of what was sampled
-    assert trainer.evaluate()["eval/ep_len_mean"] >= 8
-    actions = {int(trainer.compute_single_action(np.zeros(4, np.float32))) for _ in range(5)}
+    assert trainer.evaluate()["evaluation"]["episode_len_mean"] >= 8
+    actions = {int(trainer.compute_single_action(np.zeros(4, np.float32), explore=False)) for _ in range(5)}
     assert len(actions) == 1
     trainer.stop()

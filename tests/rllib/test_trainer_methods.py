@@ -261,3 +261,25 @@ def test_a_config_is_built_by_methods() -> None:
             wrong()
     with pytest.raises(AttributeError, match="'kl_coeff' was not set"):
         _ = config.kl_coeff
+
+
+def test_a_policy_with_rllib_s_constructor_gets_the_trainer_s_config() -> None:
+    class CustomPolicy(rllib.Policy):
+        def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
+            super().__init__(observation_space, action_space, config)
+            self.seen, self.learned = config, 0
+
+        def compute_actions(self, obs_batch: Any, state_batches: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            return [self.action_space.sample() for _ in obs_batch], [], {}
+
+        def learn_on_batch(self, samples: Any) -> Any:
+            self.learned += 1
+            return {"learned": self.learned}
+
+    made = rllib.build_trainer("Custom", default_policy=CustomPolicy, default_config={"gamma": 0.9, "mine": [1]})(
+        env="CartPole-v1", config={"train_batch_size": 40, "lr": 0.1, "num_envs_per_worker": 2}
+    )
+    result = made.train()
+    made.stop()
+    assert {"gamma": 0.9, "mine": [1], "lr": 0.1, "train_batch_size": 40}.items() <= made.policy.seen.items()
+    assert result["info"]["learner"]["default_policy"]["learned"] == 1 and result["timesteps_total"] >= 40

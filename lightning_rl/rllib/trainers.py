@@ -421,6 +421,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         asked = set(self.raw_user_config) - set(self.default_config)
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
         kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
+        if whole_config:  # which gets keys of its own, too
+            kept = {key: kept[key] for key in kept if key in KNOWN}
         classic = translate_keys(
             kept,
             defaults,

@@ -19,6 +19,7 @@ from lightning_rl.config.groups import group_options, shipped_conf
 from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
 from lightning_rl.data.hindsight_feed import HindsightFeed
+from lightning_rl.data.offline.mixed_feed import MixedReplayFeed
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
@@ -52,7 +53,7 @@ def test_the_other_sections_yaml_are_their_constructors_signatures():
             assert data.keys() <= yaml_content("data/replay").keys()
             continue
         target = import_object(data.pop("_target_"))
-        if target is HindsightFeed:  # over what conf/data/replay.yaml has
+        if target in (HindsightFeed, MixedReplayFeed):  # over what conf/data/replay.yaml has
             data = {**yaml_content("data/replay"), **data}
             del data["_target_"]
         expected = defaults(target)

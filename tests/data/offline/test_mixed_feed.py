@@ -1,0 +1,55 @@
+"""Batches of recorded and of collected rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_rl.data.offline.mixed_feed import MixedReplayFeed
+from lightning_rl.errors import ConfigError
+from tests.data.offline.recorded import record
+from tests.data.small_runs import REPLAY, fit
+from tests.envs.classic_control import CARTPOLE
+from tests.run_comparison import assert_equal, everything
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("data")
+    record(directory, CARTPOLE, seed=9)
+    return directory
+
+
+def test_each_gradient_step_has_its_shares_of_both(tmp_path: Path, data: Path) -> None:
+    """Of 16 rows 12 are collected and 4 recorded, in each of the steps that are drawn at once."""
+    given = f"data.input={{{data}: 0.25, sampler: 0.75}}"
+    policy, datamodule = fit(tmp_path, *REPLAY, "data=mixed", given, "total_env_steps=64")
+    assert policy.gradient_steps == policy.env_steps - 32
+    feed = datamodule.source
+    rows = feed.draw(steps=3).obs.reshape(3, 16, 4)
+    recorded = feed._data[str(data)].buffer.ring.columns.array("obs")
+    is_recorded = (rows[:, :, None] == torch.from_numpy(recorded)).all(-1).any(-1)
+    assert is_recorded.tolist() == [[False] * 12 + [True] * 4] * 3
+
+
+def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, data: Path) -> None:
+    keys = [*REPLAY, "data=mixed", f"data.input={{{data}: 0.5, sampler: 0.5}}", "policy.lr=1e-3"]
+    keys += ["exploration.epsilon_timesteps=100"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fit(whole, "total_env_steps=128", "checkpoint.every_env_steps=64", *keys)
+    fit(parts, "total_env_steps=64", *keys)
+    fit(parts, "total_env_steps=128", *keys, resume=True)
+    assert_equal(everything(whole), everything(parts))
+
+
+@pytest.mark.parametrize("shares", [{}, {"a": 1.0}, {"a": 0.5, "sampler": 0.6}, {"a": 0.5, "b": 0.5}])
+def test_shares_that_do_not_fit_are_refused(shares: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"expected shares that sum to 1, such as"):
+        MixedReplayFeed(input=shares)
+
+
+def test_a_share_of_a_batch_is_whole_rows(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"0\.3 of data\.batch_size=16 on 1 ranks are 4\.8 rows"):
+        fit(tmp_path, *REPLAY, "data=mixed", f"data.input={{{data}: 0.3, sampler: 0.7}}", "total_env_steps=64")

@@ -37,6 +37,7 @@ ROOMS = {
     "envs.multi_agent": "Environments with several agents",
     "rollouts": "Rollout workers",
     "data": "DataModules and execution plans",
+    "data.offline": "Offline data",
     "replay": "Replay buffers",
     "callbacks": "Callbacks and loggers",
     "spaces": "Spaces",

@@ -18,7 +18,7 @@ SERVE_SEVERAL_AGENTS = (
 
 KINDS_OF_DATA = {
     "rollouts": "rollouts of its own policy",
-    "episodes": "whole episodes, its own or recorded ones",
+    "episodes": "whole episodes of any policy",
     "transitions": "replayed transitions",
     "populations": "the returns of perturbed policies",
 }
@@ -43,8 +43,7 @@ def check_kind_of_data(policy_class: Any, source_class: Any) -> None:
     """
     needed = kind_of_data(policy_class)
     if needed not in source_class.gives:
-        given = " and ".join(KINDS_OF_DATA[kind] for kind in source_class.gives)
         raise ConfigError(
-            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {source_class.__name__} gives {given}: "
-            f"use data={getattr(policy_class, 'data', 'on_policy')}"
+            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {source_class.__name__} gives "
+            f"{KINDS_OF_DATA[source_class.gives[0]]}: use data={getattr(policy_class, 'data', 'on_policy')}"
         )

@@ -69,7 +69,7 @@ class OfflineSource(Source):
         ConfigError: `input` is missing, or a number is out of range.
     """
 
-    gives = ("transitions", "episodes")
+    gives = ("episodes", "transitions")
     reads_logp = False
     acts = False
     default_plan = staticmethod(learn_from_data)

@@ -41,6 +41,7 @@ ROOMS = {
     "replay": "Replay buffers",
     "callbacks": "Callbacks and loggers",
     "spaces": "Spaces",
+    "rllib": "RLlib's names",
     "": "Top-level names",
 }
 FILES = ("experiment", "logger")  # groups of which the whole files are shown

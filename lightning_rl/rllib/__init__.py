@@ -13,40 +13,109 @@ from types import SimpleNamespace
 from typing import Any
 
 from lightning_rl.config.groups import group_options
-from lightning_rl.envs import EnvContext, register_env  # noqa: F401
-from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent  # noqa: F401
+from lightning_rl.envs import EnvContext, register_env
+from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent
+from lightning_rl.rllib import plan_operators, plans
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
-from lightning_rl.rllib.build_policy import build_policy  # noqa: F401
+from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.by_name import policy_class, trainer_class
-from lightning_rl.rllib.callbacks import DefaultCallbacks  # noqa: F401
+from lightning_rl.rllib.callbacks import BaseEnv, DefaultCallbacks, Episode, MultiCallbacks
 from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
-from lightning_rl.rllib.models import (  # noqa: F401
+from lightning_rl.rllib.mixins import EntropyCoeffSchedule, KLCoeffMixin, LearningRateSchedule, ValueNetworkMixin
+from lightning_rl.rllib.models import (
     MODEL_DEFAULTS,
     ActionDistribution,
     ModelCatalog,
     ModelV2,
     Preprocessor,
 )
-from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2  # noqa: F401
-from lightning_rl.rllib.multi_agent_keys import PolicySpec  # noqa: F401
+from lightning_rl.rllib.models.action_dist import TupleActions
+from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
+from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
+from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
+from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
+from lightning_rl.rllib.multi_agent_keys import PolicySpec
 from lightning_rl.rllib.plan_operators import *  # noqa: F403
 from lightning_rl.rllib.plans import *  # noqa: F403
-from lightning_rl.rllib.replay_optimizer import SyncReplayOptimizer  # noqa: F401
-from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: F401
-from lightning_rl.rllib.samples_optimizer import (  # noqa: F401
+from lightning_rl.rllib.q_losses import QLoss, build_q_losses
+from lightning_rl.rllib.replay_optimizer import SyncReplayOptimizer
+from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
+from lightning_rl.rllib.samples_optimizer import (
     AsyncGradientsOptimizer,
     AsyncSamplesOptimizer,
+    PolicyOptimizer,
     SyncSamplesOptimizer,
 )
-from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_policy  # noqa: F401
+from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_policy
 from lightning_rl.rllib.trainable import register_by_name
-from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy  # noqa: F401
-from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
+from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy
+from lightning_rl.rollouts import RolloutWorker, WorkerSet
+
+__all__ = [
+    *plan_operators.__all__,
+    *plans.__all__,
+    "MODEL_DEFAULTS",
+    "ActionDistribution",
+    "Algorithm",
+    "AlgorithmConfig",
+    "AsyncGradientsOptimizer",
+    "AsyncSamplesOptimizer",
+    "BaseEnv",
+    "DefaultCallbacks",
+    "EntropyCoeffSchedule",
+    "EnvContext",
+    "Episode",
+    "FullyConnectedNetwork",
+    "KLCoeffMixin",
+    "LearningRateSchedule",
+    "LocalReplayBuffer",
+    "ModelCatalog",
+    "ModelV2",
+    "MultiAgentBatch",
+    "MultiAgentEnv",
+    "MultiCallbacks",
+    "Policy",
+    "PolicyEvaluator",
+    "PolicyGraph",
+    "PolicyOptimizer",
+    "PolicySpec",
+    "Preprocessor",
+    "QLoss",
+    "RecurrentNetwork",
+    "ReplayActor",
+    "RolloutWorker",
+    "SampleBatch",
+    "SyncReplayOptimizer",
+    "SyncSamplesOptimizer",
+    "TorchDistributionWrapper",
+    "TorchModelV2",
+    "TorchPolicy",
+    "TorchPolicyGraph",
+    "Trainer",
+    "TupleActions",
+    "ValueNetworkMixin",
+    "VisionNetwork",
+    "WorkerSet",
+    "build_policy",
+    "build_policy_class",
+    "build_q_losses",
+    "build_torch_policy",
+    "build_trainer",
+    "concat_samples",
+    "defaults_of",
+    "make_multi_agent",
+    "register_env",
+    "run",
+    "torch_policy",
+    "tune",
+]
 
 PolicyEvaluator = RolloutWorker
 ReplayActor = LocalReplayBuffer
 Algorithm = Trainer
+TorchDistributionWrapper = ActionDistribution
+PolicyGraph, TorchPolicyGraph, build_policy_class = Policy, TorchPolicy, build_torch_policy
 
 
 def run(trainable: Any, *, stop: Any, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -72,12 +141,15 @@ tune = SimpleNamespace(run=run)
 
 def __getattr__(name: str) -> Any:
     """`PPOTrainer`, `PPOConfig`, `PPOTorchPolicy` and `PPOPolicyGraph`, for each policy that there is."""
-    if (found := re.fullmatch(r"(\w+?)(Trainer|Config|TorchPolicy|PolicyGraph)", name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if found[2] in ("TorchPolicy", "PolicyGraph"):
-        return policy_class(found[1])
-    trainer = trainer_class(found[1])
-    return partial(AlgorithmConfig, trainer) if found[2] == "Config" else trainer
+    if found := re.fullmatch(r"(\w+?)(Trainer|Config|TorchPolicy|PolicyGraph)", name):
+        if found[2] in ("TorchPolicy", "PolicyGraph"):
+            return policy_class(found[1])
+        trainer = trainer_class(found[1])
+        return partial(AlgorithmConfig, trainer) if found[2] == "Config" else trainer
+    if twin := re.fullmatch(r"(\w*?)TF(Policy|ModelV2)|(build)_tf_(policy)", name):
+        torch_name = f"{twin[1]}Torch{twin[2]}" if twin[2] else "build_torch_policy"
+        raise AttributeError(f"{name}: there is no TensorFlow here; {torch_name} does the same in PyTorch")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 register_by_name(

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["ASYNC_FIXED", "ASYNC_KEYS", "ASYNC_NO_EFFECT", "ASYNC_SPECIAL", "write_async_keys"]
+__all__ = ["ASYNC_FIXED", "ASYNC_KEYS", "ASYNC_NO_EFFECT", "ASYNC_SPECIAL", "SUMMED_ROWS", "write_async_keys"]
 
 ASYNC_KEYS = {"vtrace_clip_rho_threshold": "policy.clip_rho", "vtrace_clip_pg_rho_threshold": "policy.clip_pg_rho"}
 ASYNC_KEYS |= {"replay_proportion": "data.replay_proportion", "replay_buffer_num_slots": "data.replay_slots"}

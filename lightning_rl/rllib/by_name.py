@@ -54,4 +54,8 @@ def default_config(name: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such policy.
     """
-    return classic_keys(defaults_of(option_of(name)))
+    composed = defaults_of(option_of(name))
+    config = classic_keys(composed)
+    if composed["workers"]["logical_workers"] is not None:
+        del config["num_workers"]  # a number that is given is that of the logical workers, too
+    return config

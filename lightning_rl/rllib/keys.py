@@ -10,7 +10,14 @@ from typing import Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.rllib.async_keys import ASYNC_FIXED, ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_SPECIAL, write_async_keys
+from lightning_rl.rllib.async_keys import (
+    ASYNC_FIXED,
+    ASYNC_KEYS,
+    ASYNC_NO_EFFECT,
+    ASYNC_SPECIAL,
+    SUMMED_ROWS,
+    write_async_keys,
+)
 from lightning_rl.rllib.callbacks import EpisodeCallbacks
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
@@ -68,7 +75,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "remote_worker_envs": {True: "async", False: "auto"},
     "disable_env_checking": {True: False, False: True},
     "observation_filter": {"NoFilter": "none", "MeanStdFilter": "mean_std", "ConcurrentMeanStdFilter": "mean_std"},
-    "clip_rewards": {True: "sign", False: "none", None: "none"},
+    "clip_rewards": {True: "sign", False: "none", None: "none", "clip": "clip", "return_std": "return_std"},
 }
 # Keys that have one meaning here, with the reason; another value is refused.
 FIXED: dict[str, tuple[Any, str]] = {
@@ -353,7 +360,10 @@ def put(out: dict[str, Any], path: str, value: Any) -> None:
 def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys that a composed config has a counterpart of, with its values."""
     found = {key: value_at(composed, path) for key, path in KEYS.items()}
-    return {key: _classic_value(key, value) for key, value in found.items() if value is not None}
+    classic = {key: _classic_value(key, value) for key, value in found.items() if value is not None}
+    if "requests_per_worker" in composed["data"] and "clip" not in composed["policy"] and "grad_clip" in classic:
+        classic["grad_clip"] *= SUMMED_ROWS  # as `write_async_keys`
+    return classic
 
 
 def _classic_value(key: str, value: Any) -> Any:

@@ -26,7 +26,7 @@ from lightning_rl.spaces import leaf_spaces
 __all__ = ["OwnActions", "ScratchPolicy"]
 
 # RLlib's names of arguments of `compute_actions`.
-CLASSIC_ARGUMENTS = {"prev_action_batch": "prev_actions", "prev_reward_batch": "prev_rewards"}
+CLASSIC_ARGUMENTS = {"prev_action_batch": "prev_actions", "prev_reward_batch": "prev_rewards", "info_batch": "infos"}
 
 
 class ScratchPolicy(Policy):
@@ -35,7 +35,8 @@ class ScratchPolicy(Policy):
     Actions are in the environment's space. `learn_on_batch(rows)` gets transitions `[N, …]` (`transition_rows`) and
     returns numbers to log; or a subclass defines `compute_gradients` and `apply_gradients` instead. A checkpoint holds
     the result of `get_weights`. Observations, states and earlier steps are arrays; as in RLlib, `get_initial_state` may
-    return the state of one environment, and `compute_actions` may take `prev_action_batch` and `prev_reward_batch`.
+    return the state of one environment, and `compute_actions` may take `prev_action_batch` and `prev_reward_batch`, and
+    `infos` (or `info_batch`), a list with the info of each environment.
 
     Args:
         observation_space, action_space: the spaces of a single environment, of any kind.
@@ -54,6 +55,8 @@ class ScratchPolicy(Policy):
         seed: Seed = 0,
     ) -> None:
         super(FastAttributes, self).__init__()
+        takes = inspect.signature(self.compute_actions).parameters
+        self.reads_infos = not {"infos", "info_batch"}.isdisjoint(takes)
         self._set_basic_attributes(observation_space, action_space, 1.0, seed)
         self.config = dict(config or {})
         self.is_recurrent = False
@@ -72,7 +75,8 @@ class ScratchPolicy(Policy):
         takes = inspect.signature(self.compute_actions).parameters
         for classic, name in CLASSIC_ARGUMENTS.items():
             if classic in takes and name in arguments:
-                arguments[classic] = map_leaves(_as_array, arguments.pop(name))
+                given = arguments.pop(name)
+                arguments[classic] = given if name == "infos" else map_leaves(_as_array, given)
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
             arguments = {name: value for name, value in arguments.items() if name in takes}
         states: Any = [_as_array(part) for part in state]

@@ -12,6 +12,7 @@ import numpy as np
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rollouts.episodes import episode_ends
+from lightning_rl.rollouts.rollout_worker import info_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, map_leaves
 
 __all__ = ["BaseEnv", "DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
@@ -380,15 +381,3 @@ class EpisodeStatistics:
 def policies_of(worker: Any) -> dict[str, Any]:
     """Policies of a worker by id."""
     return dict(getattr(worker.policy, "policies", None) or {DEFAULT_POLICY: worker.policy})
-
-
-def info_of(info: Mapping[str, Any], env: int) -> dict[str, Any]:
-    """The info of one environment, of Gymnasium's info of a vector of them."""
-    found: dict[str, Any] = {}
-    for name, values in info.items():
-        given = info.get(f"_{name}")
-        if name.startswith("_") and name.removeprefix("_") in info:
-            continue
-        if given is None or given[env]:
-            found[name] = info_of(values, env) if isinstance(values, dict) else values[env]
-    return found

@@ -46,7 +46,7 @@ from lightning_rl.rollouts.recurrent_state import PolicyMemory
 from lightning_rl.rollouts.worker_options import LONGEST_EPISODE
 from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch, env_steps, is_fragment
 
-__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "has_several_policies", "instantiate_policy"]
+__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "has_several_policies", "info_of", "instantiate_policy"]
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +166,7 @@ class RolloutWorker:
         self._memory = PolicyMemory(self.policy, self.num_envs)
         self._acting = ActingPolicy(self.policy, self._memory, actor)
         self._action_masks = ActionMasks(self.env.single_action_space, self.env_creator.name)
+        self._reads_infos = getattr(self.policy, "reads_infos", False)
         self._has_masks = False  # whether an info has held one: from then on fragments have the column "action_mask"
 
     # -- sampling -----------------------------------------------------------------------------------------------------
@@ -529,6 +530,7 @@ class RolloutWorker:
 
     def _act(self, obs: Any, mask: np.ndarray | None) -> tuple[Any, Any, dict[str, Any]]:
         memory = self._memory
+        infos = {"infos": [info_of(self._info, env) for env in range(self.num_envs)]} if self._reads_infos else {}
         return self._acting.act_of_policy(
             obs,
             memory.state,
@@ -537,6 +539,7 @@ class RolloutWorker:
             action_mask=mask,
             **memory.before,
             **self._unread,
+            **infos,
         )
 
     def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -659,6 +662,18 @@ class RolloutWorker:
     def _where(self) -> str:
         place = f"(fragment {self.fragment}, seed {self.seed})"
         return f"environment {self.env_creator.name!r} of worker {self.worker_index} {place}"
+
+
+def info_of(info: Mapping[str, Any], env: int) -> dict[str, Any]:
+    """The info of one environment, of Gymnasium's info of a vector of them."""
+    found: dict[str, Any] = {}
+    for name, values in info.items():
+        given = info.get(f"_{name}")
+        if name.startswith("_") and name.removeprefix("_") in info:
+            continue
+        if given is None or given[env]:
+            found[name] = info_of(values, env) if isinstance(values, dict) else values[env]
+    return found
 
 
 def has_several_policies(policy: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -24,6 +25,7 @@ from lightning_rl.rllib.policy.policy_template import build_policy_class
 from lightning_rl.rllib.policy.sample_batch import SampleBatch
 from lightning_rl.rllib.policy.torch_policy import EntropyCoeffSchedule, LearningRateSchedule
 from lightning_rl.rllib.utils import add_mixins
+from lightning_rl.rollouts import RolloutWorker
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.small_worker import small_worker
 
@@ -161,6 +163,34 @@ def test_a_policy_from_scratch_gets_the_trainer_s_config_and_earlier_steps(cls: 
     trainer.stop()
     assert trainer.policy.w == 3.0 and 0 < result["train/rows"] == result["timesteps_total"]
     assert trainer.policy.given["actions"].shape == trainer.policy.given["rewards"].shape == (1,)
+
+
+class Told(gym.Env):
+    """The info of each step holds its number."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {"t": 0, "parts": {"half": 0.0}}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(1, np.float32), 1.0, self.t == 3, False, {"t": self.t, "parts": {"half": self.t / 2}}
+
+
+class ReadsInfos(FromScratch):
+    seen: ClassVar[list[Any]] = []
+
+    def compute_actions(self, obs_batch, state_batches, info_batch=None, episodes=None, **kwargs):
+        self.seen.append(info_batch)
+        return [0 for _ in obs_batch], [], {}
+
+
+def test_a_policy_from_scratch_reads_the_info_of_each_environment() -> None:
+    policy = ReadsInfos(Told.observation_space, Told.action_space, {})
+    RolloutWorker(Told, policy, num_envs=2, fragment_length=4).sample()
+    assert ReadsInfos.seen == [[{"t": t, "parts": {"half": t / 2}}] * 2 for t in (0, 1, 2, 3)]
 
 
 class WithConfig(TorchPolicy):

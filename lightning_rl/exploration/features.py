@@ -25,7 +25,7 @@ class Features(nn.Module):
     """A model of the catalog without heads, followed by a linear layer: a feature vector per observation.
 
     Args:
-        observation_space: of one environment.
+        observation_space: space of a single environment's observations.
         action_space: of the policy (models require one).
         size: entries of the vector.
         network: keys of the model config that differ from its defaults.

@@ -29,7 +29,7 @@ class GSDE(Exploration):
     environment at an episode's start and after every `sample_freq` steps. In between the noise is a smooth function of
     the state, so actions do not jitter. σ is learned: the deviation of the policy's Gaussian becomes that of such noise
     in each state, √(Σᵢ zᵢ² σᵢⱼ²), instead of an output of the network; losses, entropy, KL and log-probabilities use
-    the distribution as usual. Squashed Gaussians are supported, too.
+    the distribution as usual. Squashed Gaussians are supported as well.
 
     Args:
         action_space: a float Box.

@@ -24,7 +24,7 @@ class ExplorationWrapper(Exploration):
 
     Args:
         action_space: as `Exploration`.
-        observation_space: of one environment.
+        observation_space: space of a single environment's observations.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
             action distribution.
     """

@@ -1,4 +1,4 @@
-"""Config comments, help texts, metric descriptions, and pages avoid phrases that a regular expression can find."""
+"""Config comments, help texts, descriptions, and pages avoid phrases that a regular expression can find."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from lightning_rl import exploration, policies
 from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.cli import VERBS
+from lightning_rl.config.descriptions import argument_docs
 
 ROOT = Path(__file__).parents[1]
 PHRASES = {
@@ -23,6 +25,9 @@ NO_NOUN = {"begin with the noun or the verb": r"^(of|as|over|by|beside|than|thos
 def short_texts() -> Iterator[tuple[str, str]]:
     for file in (ROOT / "conf").rglob("*.yaml"):
         yield from ((str(file), each) for each in re.findall(r"(?:^| )# (.+)", file.read_text(encoding="utf-8"), re.M))
+    for cls in [getattr(module, name) for module in (policies, exploration) for name in module.__all__]:
+        documented = argument_docs(cls) if isinstance(cls, type) else {}
+        yield from ((f"{cls.__name__}: {name}", text) for name, text in documented.items() if name != "keywords")
     yield from METRICS.items()
     yield from ((name, (verb.__doc__ or "").splitlines()[0]) for name, verb in VERBS.items())
     for file in (ROOT / "lightning_rl" / "cli").glob("*.py"):

@@ -36,12 +36,13 @@ def test_classes_say_what_they_are() -> None:
     on_policy = {name for name in POLICIES if shipped[name].data in ("on_policy", "async", "gradients", "population")}
     replayed, in_sequences = {*POLICIES} - on_policy, {"r2d2", "recurrent_sac", "qmix", "vdn", "independent_q"}
     continuous = {"ddpg", "td3", "sac", "recurrent_sac", "tqc", "crossq", "xqc", "maddpg", "matd3"}
+    continuous |= {"awac", "cql", "rebrac", "td3_bc"}
     expected = {
         "off_policy": replayed,
         "supports_recurrent": on_policy | in_sequences,
         "evolves": {"es", "ars"},
         "has_loss": {*POLICIES},
-        "uses_every_parameter": {*POLICIES} - continuous - {"pg"},
+        "uses_every_parameter": {*POLICIES} - continuous - {"bc", "pg"},
         "reads_outputs": {"a2c", "a3c", "ppo", "ddppo", "maddpg", "matd3"},
     }
     found = {attribute: {name for name in POLICIES if getattr(shipped[name], attribute)} for attribute in expected}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
@@ -21,7 +22,7 @@ from lightning_rl.models.model import Model
 from lightning_rl.models.simba import ResidualMLP, ResidualMLPs
 from lightning_rl.models.vision import images_in
 
-__all__ = ["CriticEnsemble", "ParallelMLP"]
+__all__ = ["CriticEnsemble", "ParallelMLP", "form_of_actions"]
 
 
 class ParallelMLP(FastAttributes):
@@ -115,6 +116,13 @@ class ParallelMLP(FastAttributes):
         return torch.stack(outputs)
 
 
+def form_of_actions(space: Space[Any]) -> dict[str, int]:
+    """The keywords `action_size` and `outputs` of a `CriticEnsemble` for actions of a Box, or Discrete ones."""
+    if isinstance(space, spaces.Discrete):
+        return {"action_size": 0, "outputs": int(space.n)}
+    return {"action_size": math.prod(space.shape or ()), "outputs": 1}
+
+
 class CriticEnsemble(FastAttributes):
     """K Q-functions of observations and actions.
 
@@ -200,3 +208,20 @@ class CriticEnsemble(FastAttributes):
             return self(input_dict, actions.reshape(len(actions), -1))
         every = self(input_dict)  # [K, N, A]
         return every.gather(2, actions.expand(len(every), -1).unsqueeze(2)).squeeze(2)
+
+    @torch.no_grad()
+    def state_values(self, input_dict: dict[str, Any], dist: Any, policy_space: Any) -> Tensor:
+        """V(s) = E[minₖ Qₖ(s, a)], `[N]`: exact for a distribution over discrete actions, else for one sampled action.
+
+        Args:
+            input_dict: as `forward`; "is_training" becomes this network's mode.
+            dist: the action distribution of each row.
+            policy_space: of the actions; those of a Box are clipped to its bounds.
+        """
+        input_dict["is_training"] = self.training
+        if not self.action_size:
+            return (dist.log_probs().exp() * self(input_dict).amin(0)).sum(-1)
+        low, high = (
+            torch.as_tensor(bound, device=dist.inputs.device) for bound in (policy_space.low, policy_space.high)
+        )
+        return self.action_values(input_dict, dist.sample().clamp(low, high)).amin(0)

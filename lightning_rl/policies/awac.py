@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from lightning_rl.losses.offline import advantage_weights
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
-from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.models.critics import CriticEnsemble, form_of_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
@@ -84,22 +83,23 @@ class AWAC(Policy):
                 f"{type(self).__name__} takes a float Box with finite bounds or Discrete actions; the action space is "
                 f"{space}: use marwil or bc, or ppo"
             )
-        actor = {**(model or {}), **({} if self.learns_values else {"vf_share_layers": True})}
+        actor = dict(model or {}) if self.learns_values else {**(model or {}), "vf_share_layers": True}
         critic = {**actor, **({"fcnet_hiddens": list(self.critic_hiddens)} if self.critic_hiddens else {})}
-        form = (0, int(space.n)) if isinstance(space, spaces.Discrete) else (math.prod(space.shape or ()), 1)
-        self.critic = CriticEnsemble(
-            self.observation_space, space, critic, count=self.num_critics, action_size=form[0], outputs=form[1]
-        )
+        form = form_of_actions(space)
+        self.critic = CriticEnsemble(self.observation_space, space, critic, count=self.num_critics, **form)
         return super().make_model_and_action_dist(actor)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The critics' error, and −mean exp(β A) log π(a|s) with A = Q(s, a) − V(s)."""
+        space = self.action_transform.policy_space
         with torch.no_grad():
-            following = self.state_values(self.target_critic, *self.inputs_and_distribution(batch, following=True))
+            next_inputs, next_dist = self.inputs_and_distribution(batch, following=True)
+        following = self.target_critic.state_values(next_inputs, next_dist, space)
         inputs, dist = self.inputs_and_distribution(batch)
         logp = dist.logp(batch.actions)  # with its graph, before `state_values` computes probabilities without one
         critic_loss, q_values, metrics = self.critic_loss(inputs, following, batch)
-        policy_loss = self.policy_loss(logp, q_values.amin(0) - self.state_values(self.critic, inputs, dist))
+        advantages = q_values.amin(0) - self.critic.state_values(inputs, dist, space)
+        policy_loss = policy_gradient(logp, advantage_weights(advantages, self.beta, self.max_weight))
         return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
 
     def critic_loss(self, inputs: InputDict, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor, Metrics]:
@@ -115,20 +115,6 @@ class AWAC(Policy):
         loss = critic_error(q_values, targets, batch.get("weights"))
         td_errors = (q_values.detach() - targets).abs().mean(0)
         return loss, q_values, {"value_loss": loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
-
-    def policy_loss(self, logp: Tensor, advantages: Tensor) -> Tensor:
-        """−mean exp(β A) log π(a|s) of log π(a|s) and advantages, `[N]` each; no gradient flows into the advantages."""
-        return policy_gradient(logp, advantage_weights(advantages, self.beta, self.max_weight))
-
-    @torch.no_grad()
-    def state_values(self, critic: CriticEnsemble, inputs: InputDict, dist: ActionDistribution) -> Tensor:
-        """V(s) = E[min Q(s, a)], `[N]`: exact for discrete actions, else for one action of the policy."""
-        inputs["is_training"] = critic.training
-        if self.discrete:
-            return (dist.log_probs().exp() * critic(inputs).amin(0)).sum(-1)
-        box: Any = self.action_transform.policy_space
-        low, high = (torch.as_tensor(bound, device=self.device) for bound in (box.low, box.high))
-        return critic.action_values(inputs, dist.sample().clamp(low, high)).amin(0)
 
     def inputs_and_distribution(
         self, batch: SampleBatch, following: bool = False

@@ -64,10 +64,7 @@ class CQL(SAC):
         self.num_actions, self.temperature, self.bc_iters = num_actions, temperature, bc_iters
         self.lagrangian_thresh = lagrangian_thresh if lagrangian else None
         log_weight = torch.tensor(float(min_q_weight)).log()
-        if lagrangian:
-            self.log_min_q_weight = nn.Parameter(log_weight)
-        else:
-            self.register_buffer("log_min_q_weight", log_weight)
+        self.log_min_q_weight = nn.Parameter(log_weight, requires_grad=lagrangian)
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """As `SAC`, for a Box only."""

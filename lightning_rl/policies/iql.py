@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from lightning_rl.learning.metrics import Metrics
+from lightning_rl.losses.offline import advantage_weights
+from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import expectile, weighted_mean
 from lightning_rl.policies.awac import AWAC
 from lightning_rl.sample_batch import SampleBatch
@@ -61,6 +63,7 @@ class IQL(AWAC):
         advantages = recorded - self.model.value_function().float()
         value_loss = weighted_mean(expectile(advantages, self.expectile), batch.get("weights"))
         critic_loss, _, metrics = self.critic_loss(inputs, following, batch)
-        policy_loss = self.policy_loss(dist.logp(batch.actions), advantages)
+        weights = advantage_weights(advantages, self.beta, self.max_weight)
+        policy_loss = policy_gradient(dist.logp(batch.actions), weights)
         metrics |= {"policy_loss": policy_loss, "expectile_loss": value_loss}
         return critic_loss + value_loss + policy_loss, metrics

@@ -22,7 +22,7 @@ from lightning_rl.losses.off_policy import (
     per_decision_importance_sampling,
 )
 from lightning_rl.losses.value import td_targets
-from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.models.critics import CriticEnsemble, form_of_actions
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.bc import with_initial_states
@@ -137,13 +137,11 @@ class FittedQ:
                 f"a Q-function of {type(policy).__name__} with {space} and "
                 f"{'memory' if policy.is_recurrent else 'no memory'} is not learned: leave dm and dr out"
             )
-        size, outputs = (0, int(space.n)) if isinstance(space, spaces.Discrete) else (math.prod(space.shape), 1)
         config = {"fcnet_hiddens": list(hiddens), "fcnet_activation": "relu"}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
-            self.critic = CriticEnsemble(
-                policy.observation_space, space, config, count=1, action_size=size, outputs=outputs
-            ).to(policy.device)
+            critic = CriticEnsemble(policy.observation_space, space, config, count=1, **form_of_actions(space))
+        self.critic = critic.to(policy.device)
         self.evaluated, self.gamma, self.tau = evaluated, gamma, tau
         self.target = target_copy(self.critic)
         self._update_target = PolyakUpdate(self.target, self.critic)
@@ -168,13 +166,9 @@ class FittedQ:
     @torch.no_grad()
     def state_values(self, rows: SampleBatch, critic: CriticEnsemble | None = None, following: bool = False) -> Tensor:
         """V(s) = E Q(s, a), `[N]`: exact for discrete actions, else for one action of the evaluated policy."""
-        critic = self.critic if critic is None else critic
         inputs, dist = self.evaluated.inputs_and_distribution(rows, following)
-        if isinstance(dist, Categorical):
-            return (dist.log_probs().exp() * critic(inputs)[0]).sum(-1)
-        box: Any = self.evaluated.policy.action_transform.policy_space
-        low, high = (torch.as_tensor(bound, device=dist.inputs.device) for bound in (box.low, box.high))
-        return critic.action_values(inputs, dist.sample().clamp(low, high))[0]
+        critic, space = critic or self.critic, self.evaluated.policy.action_transform.policy_space
+        return critic.state_values(inputs, dist, space)
 
 
 def estimate_value(

@@ -23,7 +23,7 @@ from lightning_rl.losses.actor_critic import (
 )
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
-from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
+from lightning_rl.models.critics import CriticEnsemble, ParallelMLP, form_of_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
@@ -124,11 +124,9 @@ class SAC(Policy):
 
     def make_critic(self, config: Mapping[str, Any], **more: Any) -> CriticEnsemble:
         """Q(s, a) of several critics, or Q(s, ·) for discrete actions."""
-        space = self.action_transform.policy_space
-        size, outputs = (0, int(space.n)) if isinstance(space, spaces.Discrete) else (math.prod(space.shape or ()), 1)
         if self.critic_hiddens is not None:
             config = {**config, "fcnet_hiddens": list(self.critic_hiddens)}
-        keywords = {"action_size": size, "outputs": outputs, "count": self.num_critics, **more}
+        keywords = {**form_of_actions(self.action_transform.policy_space), "count": self.num_critics, **more}
         return CriticEnsemble(
             self.observation_space, self.action_space, config, dropout=self.critic_dropout, **keywords
         )

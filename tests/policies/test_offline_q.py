@@ -146,7 +146,7 @@ def test_awac_evaluates_sampled_actions_within_their_bounds() -> None:
     seen = []
     policy.critic.register_forward_pre_hook(lambda module, args: seen.append(args[1]))
     inputs, dist = policy.inputs_and_distribution(bandit(torch.zeros(512, 2), torch.zeros(512)))
-    policy.state_values(policy.critic, inputs, dist)
+    policy.critic.state_values(inputs, dist, policy.action_transform.policy_space)
     assert float(seen[0].abs().max()) == 1.0
 
 

@@ -85,6 +85,8 @@ def build_policy(
         "hooks": merged,
         "supports_recurrent": not root.has_loss or root.supports_recurrent,
     }
+    if "loss_fn" in merged:
+        namespace["has_classic_loss"] = True
     # RLlib's own `compute_actions` calls `act`, and so the functions.
     if not hasattr(root, "compute_actions_from_input_dict") and not set(merged).isdisjoint(
         VERBS_BY_HOOKS["compute_actions"]

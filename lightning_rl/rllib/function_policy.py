@@ -50,8 +50,14 @@ class BatchModel:
         self._kept: Tensor | None = None
 
     def __call__(self, inputs: Any, state: Sequence[Tensor] = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, K]` of a batch's rows, and no state; a model's input dict goes to the model as it is."""
+        """Outputs `[N, K]` of a batch's rows, and no state.
+
+        A dict with "obs" is preprocessed and filtered like the rows; a model's own input dict goes to it as it is.
+        """
         if not isinstance(inputs, SampleBatch):
+            if not isinstance(inputs, InputDict):
+                before = {name: inputs[name] for name in ("prev_actions", "prev_rewards") if name in inputs}
+                inputs = self._policy.input_dict(inputs["obs"], **before)
             return self._policy.model(inputs, state, seq_lens)
         outputs, self._mask, self._kept = self._policy.outputs_of(inputs)
         return outputs, []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self
 
+import numpy as np
+
 from lightning_rl import sample_batch
 from lightning_rl.sample_batch import DEFAULT_POLICY as DEFAULT_POLICY_ID
 from lightning_rl.sample_batch import MultiAgentBatch, concat_samples
@@ -24,7 +26,7 @@ class SampleBatch(sample_batch.SampleBatch):
     """A batch whose columns are found by RLlib's names and by this package's; the constants are RLlib's names.
 
     "dones" is `terminated`: an episode that a time limit cuts is not done, so its last value is bootstrapped.
-    "weights" are 1 where rows were not drawn by priority.
+    "weights" are 1 where rows were not drawn by priority, and "action_prob" is computed of "action_logp".
     "state_in_0" is the first part of the recurrent state `state_in`.
     """
 
@@ -69,6 +71,12 @@ class SampleBatch(sample_batch.SampleBatch):
             return super().__getitem__("state_in")[index.removeprefix("state_in_")]
         if index == "weights" and index not in self:  # rows that were drawn uniformly
             return self["rewards"] * 0 + 1
+        if index == "action_prob" and index not in self:
+            return (
+                np.exp(self["action_logp"])
+                if isinstance(self["action_logp"], np.ndarray)
+                else self["action_logp"].exp()
+            )
         return super().__getitem__(OWN_NAMES.get(index, index))
 
     def __setitem__(self, name: str, value: Any) -> None:

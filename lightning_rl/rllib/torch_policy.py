@@ -13,7 +13,7 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration, make_exploration
 from lightning_rl.learning.metrics import means
-from lightning_rl.policies.policy import VERBS
+from lightning_rl.policies.policy import OUTPUT_READERS, VERBS
 from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, settings_of, td_errors_of
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
@@ -269,18 +269,23 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
     Attributes:
         config: RLlib's keys with the values that the policy has.
+        has_classic_loss: whether the class, or a function, defines a loss in RLlib's form.
     """
+
+    has_classic_loss: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let methods in RLlib's form be called by the learner, and say which methods the class defines."""
         own = vars(cls)
         if "loss" in own and _positional(own["loss"]) > 2:
-            cls.loss = _learner_calls_loss(own["loss"])  # type: ignore[method-assign]
+            cls.loss, cls.has_classic_loss = _learner_calls_loss(own["loss"]), True  # type: ignore[method-assign]
             if _definer(cls.__bases__[0], "loss") is policies.Policy:
                 cls.supports_recurrent = True
         super().__init_subclass__(**keywords)
         cls.overridden = frozenset(verb for verb in VERBS if _definer(cls, verb) is not policies.Policy)
         cls.has_loss = _definer(cls, "loss") is not policies.Policy
+        own_readers = any(_definer(cls, name) is not policies.Policy for name in OUTPUT_READERS)
+        cls.reads_outputs = own_readers or cls.has_classic_loss
 
     def __init__(
         self,
@@ -347,6 +352,11 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         actions = np.stack(actions) if isinstance(actions, list) else actions
         columns = {name: torch.as_tensor(column) for name, column in extra.items()}
         return map_leaves(torch.as_tensor, actions), list(map(torch.as_tensor, states)), columns
+
+    def extra_action_out(self, outputs: Tensor, dist: Any) -> dict[str, Tensor]:
+        """The base's columns; with a loss in RLlib's form also "action_dist_inputs" `[N, K]`, which it may read."""
+        classic = self.has_classic_loss and not self.off_policy
+        return {**({"action_dist_inputs": outputs} if classic else {}), **super().extra_action_out(outputs, dist)}
 
     def compute_log_likelihoods(  # type: ignore[override]
         self,

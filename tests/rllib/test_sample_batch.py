@@ -149,6 +149,25 @@ class ClassicLoss(TorchPolicy):
         return -(dist.logp(train_batch[SampleBatch.ACTIONS]) * train_batch[Postprocessing.ADVANTAGES]).mean()
 
 
+def kl_loss(policy, model, dist_class, train_batch):
+    """As losses of RLlib's PPO read it: the distribution that acted, and probabilities."""
+    logits, _ = model({"obs": train_batch[SampleBatch.CUR_OBS]}, [], None)
+    acted = dist_class(train_batch[SampleBatch.ACTION_DIST_INPUTS], model)
+    policy.seen = train_batch[SampleBatch.ACTION_PROB], acted.kl(dist_class(logits, model))
+    return logits.square().mean()
+
+
+@pytest.mark.parametrize("observation_filter", ["none", "mean_std"])
+def test_a_loss_reads_what_acted_and_calls_the_model_with_observations(observation_filter: Any) -> None:
+    cls: Any = build_torch_policy("ReadsActing", loss_fn=kl_loss)
+    policy = cls(*CARTPOLE.spaces(), observation_filter=observation_filter)
+    fragment = sampled(policy)
+    policy.learn_on_batch(fragment)
+    probabilities, kl = policy.seen
+    assert_close(probabilities, SampleBatch.of(policy.flatten_fragment(fragment))["action_logp"].exp())
+    assert kl.abs().max() < 1e-6
+
+
 class OneMore(PPOTorchPolicy):
     """PPO's loss and one of its own."""
 

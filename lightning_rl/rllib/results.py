@@ -70,9 +70,11 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
     collected, learned = (1000 * metrics.get(f"time/{name}_s", 0.0) for name in ("collect", "learn"))
     steps, episodes = metrics["env_steps"], window.episodes_total
     new_steps = steps - since["env_steps"]
-    counts = {"num_steps_sampled": steps, "num_agent_steps_sampled": steps}
     trained = steps if not trainer.policy.off_policy else metrics["gradient_steps"] * _rows_of_a_step(trainer)
-    counts |= {"num_steps_trained": trained, "num_agent_steps_trained": trained}
+    counts = {"num_steps_sampled": steps, "num_steps_trained": trained}
+    if not hasattr(trainer.policy, "policies"):  # the steps of several agents are not counted
+        counts |= {"num_agent_steps_sampled": steps, "num_agent_steps_trained": trained}
+        counts["agent_timesteps_total"] = steps
     histograms = {f"policy_{name}_reward": own for name, own in by_policy.items()}
     return {
         **metrics,
@@ -88,7 +90,6 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
         "off_policy_estimator": {},
         "timesteps_total": steps,
         "timesteps_this_iter": new_steps,
-        "agent_timesteps_total": steps,
         "num_healthy_workers": trainer.run_config["workers"]["num_workers"],
         "timers": {
             "sample_time_ms": collected,
@@ -96,7 +97,7 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
             "sample_throughput": 1000 * new_steps / collected if collected else math.nan,
             "learn_throughput": 1000 * new_steps / learned if learned else math.nan,
         },
-        "sampler_perf": {"mean_env_wait_ms": collected / max(1, new_steps)},
+        "sampler_perf": {"mean_sample_ms": collected / max(1, new_steps)},
         "perf": {"ram_mb": metrics.get("sys/rss_mb", math.nan)},
         "time_total_s": metrics["time/total_s"],
         "info": {"learner": learner_info(trainer.policy, metrics), **counts},
@@ -136,4 +137,6 @@ def _histograms(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, l
 
 def _rows_of_a_step(trainer: Any) -> int:
     """How many rows a gradient step of a replay algorithm learns from."""
-    return int(trainer.run_config["data"].get("batch_size", 1))
+    data = trainer.run_config["data"]
+    in_sequences = "rescale" in trainer.run_config["policy"]
+    return int(data.get("batch_size", 1)) * (data["sequence_length"] if in_sequences else 1)

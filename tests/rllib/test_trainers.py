@@ -323,7 +323,7 @@ def test_a_classic_trainer_trains_on_its_kind_of_data(name: str, given: dict[str
     result = made.train()
     made.stop()
     assert isinstance(made.datamodule.source, kind) and type(made.policy) is getattr(rllib, f"{name}TorchPolicy")
-    assert result["timesteps_total"] > (90 if kind is AsyncSource else 5)  # resets are no steps
+    assert result["timesteps_total"] >= (100 if kind is AsyncSource else 5)
     assert result["info"]["learner"]["default_policy"]["grad_norm"] >= 0
 
 

@@ -118,7 +118,7 @@ def test_rllib_s_trainer_is_interrupted_like_an_algorithm(tmp_path: Path) -> Non
     trainer = PPOTrainer({"env": "CartPole-v1", "train_batch_size": 64, "callbacks": Interrupting("on_learn_on_batch")})
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
-    assert trainer.save(str(tmp_path / "saved.ckpt")) and trainer.train()["training_iteration"] == 2
+    assert trainer.save(str(tmp_path / "saved.ckpt")) and trainer.train()["time/iterations"] == 2
     trainer.stop()
 
 

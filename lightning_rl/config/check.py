@@ -392,5 +392,11 @@ def _check_metrics(config: Config) -> None:
                 f"stop.metric={metric!r} with evaluation.every_env_steps=0: nothing is ever evaluated; set "
                 "evaluation.every_env_steps, or stop.metric=rollout/ep_rew_mean"
             )
+        acts = _source_class("data", config["data"].get("_target_")).acts
+        if config["stop"]["return"] is not None and metric.startswith("rollout/") and not acts:
+            raise ConfigError(
+                f"stop.metric={metric!r} with data that are recorded: no training episode is ever played; set "
+                "stop.metric=eval/ep_rew_mean"
+            )
     if config["checkpoint"].get("monitor") is not None:
         check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])

@@ -303,7 +303,8 @@ class RolloutDataModule(LightningDataModule):
     def _warn_of_endless_episodes(self) -> None:
         """Before the first evaluation: say that episodes seem to have no end, so that evaluations are cut."""
         limit = self.evaluation["max_episode_steps"]
-        waits = limit == "auto" and not self.evaluation_env.time_limit and not self.episode_window.lengths
+        unlimited = limit == "auto" and not self.evaluation_env.time_limit
+        waits = unlimited and self.source.acts and not self.episode_window.lengths
         if waits and not self._warned and (steps := self._policy().env_steps):
             self._warned = True
             of_each = steps // self.running_episodes

@@ -22,14 +22,15 @@ import numpy as np
 
 from lightning_rl.data.offline.steps import DataSpec, Steps
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, first_line
-from lightning_rl.replay.storage import check_fits_memory
+from lightning_rl.replay.storage import available_bytes
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.spaces import space_from_json, space_to_json
 
-__all__ = ["ShardError", "find_shards", "read_shape", "read_shard", "require", "write_shard"]
+__all__ = ["ShardError", "check_memory", "find_shards", "read_shape", "read_shard", "require", "write_shard"]
 
 FORMAT = 1
 KEY = b"lightning_rl"
+ENOUGH = 2**28  # bytes; less is never refused, because free memory may be low for a moment
 NAME = re.compile(r".*-([0-9a-f]{16})\.parquet")
 
 
@@ -122,13 +123,29 @@ def read_shard(file: Path, like: DataSpec | None = None) -> Steps:
             f"{file} has observations {spec.observation_space} and actions {spec.action_space}; the shards before it "
             f"have {like.observation_space} and {like.action_space}: keep the data of one environment in a directory"
         )
-    check_fits_memory(rows * sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in layout))
+    check_memory(file, rows * sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in layout))
     try:
         table = require("pyarrow.parquet", "data.input").read_table(io.BytesIO(content), use_threads=False)
         columns = {path: _from_arrow(table.column(".".join(path)), shape, dtype) for path, shape, dtype in layout}
     except (KeyError, ValueError, TypeError, OSError) as error:  # pyarrow's errors derive from these
         raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
     return Steps(columns, acted_with).check(spec, str(file))
+
+
+def check_memory(file: Path, needed: int) -> None:
+    """Refuse a file that does not fit into the memory, before it is unpacked.
+
+    Args:
+        file: for the message.
+        needed: bytes of its content.
+
+    Raises:
+        ConfigError: names the bytes that it needs and those that are free.
+    """
+    if needed > ENOUGH and needed > (free := available_bytes()):
+        raise ConfigError(
+            f"{file} holds {needed / 2**30:.2f} GiB, and {free / 2**30:.2f} GiB of memory are free: give smaller files"
+        )
 
 
 def _check_digest(file: Path, content: bytes) -> None:

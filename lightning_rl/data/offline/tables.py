@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from lightning_rl.data.offline.shards import ShardError, require
+from lightning_rl.data.offline.shards import ShardError, check_memory, require
 from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes
 from lightning_rl.errors import ConfigError, did_you_mean, first_line, short_repr
-from lightning_rl.replay.storage import check_fits_memory
 
 __all__ = ["NAMES", "TABLES", "hdf5_array", "inferred_space", "read_table", "steps_of_arrays"]
 
@@ -149,7 +148,7 @@ def _read_arrow(file: Path, names: Mapping[str, Any], optional: bool) -> dict[st
         else:
             parquet = require("pyarrow.parquet", "data.input")
             metadata = parquet.read_metadata(file)
-            check_fits_memory(metadata.num_rows * metadata.num_columns * 8)
+            check_memory(file, metadata.num_rows * metadata.num_columns * 8)
             table = parquet.read_table(file, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
@@ -179,7 +178,7 @@ def _read_npz(file: Path, names: Mapping[str, Any], optional: bool) -> dict[str,
     """The arrays of an .npz file."""
     try:
         with zipfile.ZipFile(file) as archive:
-            check_fits_memory(sum(each.file_size for each in archive.infolist()))
+            check_memory(file, sum(each.file_size for each in archive.infolist()))
         with np.load(file, allow_pickle=False) as arrays:
             return _take(names, optional, arrays.files, lambda name: arrays[name], file)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
@@ -219,7 +218,7 @@ def hdf5_array(group: Any, name: str, file: Path) -> np.ndarray:
         raise ConfigError(f"{file}: {name!r} is stored in another file; expected a file that holds its data itself")
     if dataset.dtype.kind not in "biuf":
         raise ConfigError(f"{file}: {name!r} holds {dataset.dtype}; expected numbers")
-    check_fits_memory(math.prod(dataset.shape) * dataset.dtype.itemsize)
+    check_memory(file, math.prod(dataset.shape) * dataset.dtype.itemsize)
     return np.asarray(dataset[()])
 
 

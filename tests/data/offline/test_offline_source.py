@@ -141,6 +141,12 @@ def test_policies_that_the_data_do_not_fit_are_refused(
         source(policy(*env.spaces()), cartpole)
 
 
+def test_a_stop_rule_on_training_episodes_is_refused(tmp_path: Path, cartpole: Path) -> None:
+    keys = [*OFFLINE, f"data.input={cartpole}", "stop.return=100"]
+    with pytest.raises(ConfigError, match=r"no training episode is ever played; set stop\.metric=eval/ep_rew_mean"):
+        fit(tmp_path, *keys)
+
+
 def test_too_few_steps_for_a_batch_are_refused(cartpole: Path) -> None:
     with pytest.raises(ConfigError, match=r"data.batch_size=100000 needs 100000"):
         source(DQN(*CARTPOLE.spaces()), cartpole, batch_size=100_000)

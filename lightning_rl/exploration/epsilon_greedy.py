@@ -32,7 +32,7 @@ BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # their random actions ar
 
 
 class EpsilonGreedy(Exploration):
-    """With probability ε a uniformly random action among the allowed ones, else the best. Sutton and Barto 2018, §2.2.
+    """A uniformly random legal action with probability ε, otherwise the greedy one. Sutton and Barto 2018, §2.2.
 
     An action of several components is random as a whole; with `independent` each component by itself, as for members
     of a group (Rashid et al. 2018, arXiv:1803.11485, section 5). The log-probability is that of this mixture.

@@ -15,7 +15,7 @@ __all__ = ["GaussianNoise"]
 
 
 class GaussianNoise(AdditiveNoise):
-    """The best action plus N(0, (scale · stddev)²). Fujimoto et al. 2018, arXiv:1802.09477, section 5.
+    """The greedy action plus N(0, (scale · stddev)²). Fujimoto et al. 2018, arXiv:1802.09477, section 5.
 
     Args:
         action_space: float Boxes, or a nested space of float Boxes.

@@ -20,7 +20,7 @@ __all__ = ["GroupNoise"]
 
 
 class GroupNoise(ExplorationWrapper):
-    """Noise on the float Boxes of an action, samples of its discrete parts.
+    """Noise on the float Boxes of an action, and sampling of its discrete parts.
 
     A sample of softmax(logits) is the argmax of logits + Gumbel noise: members explore as their relaxed actions do in
     learning. Lowe et al. 2017, arXiv:1706.02275, section 4.

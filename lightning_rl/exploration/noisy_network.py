@@ -16,7 +16,7 @@ __all__ = ["NoisyNetwork", "require_noisy_layers"]
 
 
 class NoisyNetwork(Exploration):
-    """The best action of a network with `NoisyLinear` layers, with new noise for each step.
+    """The greedy action of a network with `NoisyLinear` layers, with new noise at each step.
 
     Fortunato et al. 2018, arXiv:1706.10295. The network learns the amount of noise, so there is no schedule.
 

@@ -17,9 +17,9 @@ __all__ = ["OrnsteinUhlenbeckNoise"]
 
 
 class OrnsteinUhlenbeckNoise(AdditiveNoise):
-    """The best action plus scale · base · (high − low) · x, with x ← x − θ x + σ N(0, 1).
+    """The greedy action plus scale · base · (high − low) · x, with x ← x − θ x + σ N(0, 1).
 
-    Lillicrap et al. 2016, arXiv:1509.02971, section 3; with its θ and σ, x reaches a deviation of 0.38. Every
+    Lillicrap et al. 2016, arXiv:1509.02971, section 3; with its θ and σ, x has a standard deviation of 0.38. Every
     environment has its own x, which is 0 at an episode's start. (high − low) is 2 for bounded actions in the policy's
     space, and 1 for unbounded ones.
 

@@ -12,7 +12,7 @@ __all__ = ["Random"]
 
 
 class Random(Exploration):
-    """Uniformly random actions; the policy's best actions with `explore=False`."""
+    """Uniformly random actions; greedy actions with `explore=False`."""
 
     def choose(self, dist: ActionDistribution, timestep: int, generator: Generator | None, logp: bool) -> Choice:
         """Random actions."""

@@ -35,7 +35,7 @@ MAX_TARGET_RATIO = 2.0  # ρ of IMPACT: the bound of μ(a|s)/π_target(a|s)
 
 
 class APPO(IMPALA):
-    """PPO on asynchronously collected fragments. Luo et al. 2020 (IMPACT), arXiv:1912.00167; as RLlib's APPO.
+    """PPO on asynchronously collected fragments. Luo et al. 2020 (IMPACT), arXiv:1912.00167; like RLlib's APPO.
 
     The ratio is clipped around a slowly updated target network instead of the policy that acted, so fragments of
     several policy versions share one reference. By default the target network is constant within a batch.

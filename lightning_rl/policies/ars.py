@@ -15,9 +15,10 @@ __all__ = ["ARS"]
 
 
 class ARS(EvolutionStrategy):
-    """Steps along the best directions, divided by the deviation of their returns. Mania et al. 2018, arXiv:1803.07055.
+    """Augmented random search: steps along the best directions. Mania et al. 2018, arXiv:1803.07055.
 
-    With `observation_filter=mean_std` it is V2 of the paper, else V1; the config has the paper's linear policy.
+    A step is divided by the standard deviation of the returns. `observation_filter=mean_std` is V2 of the paper, and
+    "none" is V1; the config has the paper's linear policy.
 
     Args:
         observation_space, action_space: the spaces of a single environment.

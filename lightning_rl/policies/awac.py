@@ -31,7 +31,7 @@ __all__ = ["AWAC"]
 
 
 class AWAC(Policy):
-    """Actor-critic whose actor maximizes the likelihood of recorded actions, weighted by exp(β A).
+    """Advantage-weighted actor-critic: maximizes the likelihood of recorded actions, weighted by exp(β A).
 
     Nair et al. 2020, arXiv:2006.09359.
 

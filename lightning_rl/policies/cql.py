@@ -23,7 +23,7 @@ __all__ = ["CQL"]
 
 
 class CQL(SAC):
-    """SAC whose critics lower the Q-values of sampled actions and raise those of recorded ones.
+    """Conservative Q-learning: SAC whose critics lower Q-values of sampled actions and raise those of recorded ones.
 
     Kumar et al. 2020, arXiv:2006.04779, CQL(H).
 

@@ -29,9 +29,9 @@ ADAM = MappingProxyType({"betas": [0.5, 0.999]})
 
 
 class CrossQ(SAC):
-    """SAC whose critics have wide, batch-normalized layers and no targets. Bhatt et al. 2024, arXiv:1902.05605.
+    """SAC without target networks, with wide, batch-normalized critics. Bhatt et al. 2024, arXiv:1902.05605.
 
-    A gradient step normalizes (s, a) and (s', a') by the statistics of both together, on each rank by its own.
+    A gradient step normalizes (s, a) and (s', a') by their joint statistics, separately on each rank.
 
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.

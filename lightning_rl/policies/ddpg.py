@@ -13,7 +13,7 @@ __all__ = ["DDPG"]
 
 
 class DDPG(TD3):
-    """Deterministic policy gradient with one critic. Lillicrap et al. 2016, arXiv:1509.02971.
+    """Deep deterministic policy gradient, with one critic. Lillicrap et al. 2016, arXiv:1509.02971.
 
     Args:
         observation_space, action_space, keywords: as `TD3`.

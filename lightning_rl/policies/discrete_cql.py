@@ -18,7 +18,7 @@ __all__ = ["DiscreteCQL"]
 
 
 class DiscreteCQL(DQN):
-    """DQN that lowers the Q-values of all actions and raises those of recorded ones.
+    """Conservative Q-learning: DQN that lowers the Q-values of all actions and raises those of recorded ones.
 
     Kumar et al. 2020, arXiv:2006.04779, section 3.2 (CQL(H)) with discrete actions.
 

@@ -17,7 +17,7 @@ __all__ = ["ES"]
 
 
 class ES(EvolutionStrategy):
-    """Steps along perturbations weighted by the ranks of their returns. Salimans et al. 2017, arXiv:1703.03864.
+    """Evolution strategies: steps along perturbations, weighted by ranks. Salimans et al. 2017, arXiv:1703.03864.
 
     Args:
         observation_space, action_space: the spaces of a single environment.

@@ -34,7 +34,7 @@ __all__ = ["IMPALA"]
 class IMPALA(Policy):
     """Actor-critic with V-trace, for asynchronously collected experience. Espeholt et al. 2018, arXiv:1802.01561.
 
-    Targets and advantages are computed again before each sweep over a batch, with the current policy and values; each
+    Targets and advantages are recomputed before each pass over a batch, with the current policy and values; each
     gradient step weights the advantages with its current ratio π/μ.
 
     Args:

@@ -12,7 +12,7 @@ __all__ = ["IndependentQ"]
 
 
 class IndependentQ(QMIX):
-    """Q-learners that share a network and know nothing of each other, often called IQL. Tan 1993, ICML.
+    """Independent Q-learning (IQL): agents share a network but learn independently. Tan 1993, ICML.
 
     Args:
         observation_space, action_space, mixer, keywords: as `QMIX`.

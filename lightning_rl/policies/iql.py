@@ -20,7 +20,7 @@ __all__ = ["IQL"]
 
 
 class IQL(AWAC):
-    """Implicit Q-learning: V(s) is a high expectile of Q(s, a) over recorded actions.
+    """Implicit Q-learning: V(s) is a high expectile of Q(s, a) over recorded actions, so no other action is evaluated.
 
     Kostrikov et al. 2021, arXiv:2110.06169.
 

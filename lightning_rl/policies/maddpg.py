@@ -38,7 +38,7 @@ __all__ = ["MADDPG"]
 
 
 class MADDPG(TD3):
-    """A group of agents: each has an actor of its own observation, and a critic of all observations and actions.
+    """Multi-agent DDPG: each agent of a group has an actor, and a critic of all observations and actions.
 
     Lowe et al. 2017, arXiv:1706.02275; the reward is that of the group. Discrete actions are relaxed by Gumbel-softmax,
     with straight-through gradients. Members may have different spaces.

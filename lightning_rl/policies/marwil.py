@@ -24,7 +24,7 @@ __all__ = ["MARWIL"]
 
 
 class MARWIL(Policy):
-    """Imitation of recorded actions, weighted by exp(β A / c) with the advantage A of the recorded return.
+    """Behavior cloning weighted by exp(β A / c), with the advantage A of the recorded return.
 
     Wang et al. 2018, "Exponentially weighted imitation learning for batched historical data", NeurIPS. The scale c is
     a moving root mean square of advantages.

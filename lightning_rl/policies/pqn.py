@@ -23,9 +23,9 @@ __all__ = ["PQN"]
 
 
 class PQN(Policy):
-    """Parallelised Q-network: Q(λ) returns of rollouts of many environments. Gallici et al. 2024, arXiv:2407.04811.
+    """Parallelized Q-network: Q(λ) returns of rollouts from many environments. Gallici et al. 2024, arXiv:2407.04811.
 
-    A normalized network (`model.layer_norm`) takes the place of the target network, many environments that of replay.
+    Layer normalization (`model.layer_norm`) replaces the target network, and many environments replace replay.
 
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be Discrete.

@@ -19,7 +19,7 @@ __all__ = ["PQNVDN"]
 
 
 class PQNVDN(PQN):
-    """PQN whose Q_tot is the sum of the values of the members' actions. Gallici et al. 2024, arXiv:2407.04811.
+    """PQN with value decomposition: Q_tot is the sum of the members' values. Gallici et al. 2024, arXiv:2407.04811.
 
     The members share one network and one reward, as in `VDN`.
 

@@ -17,7 +17,7 @@ __all__ = ["RandomPolicy"]
 
 
 class RandomPolicy(ScratchPolicy):
-    """Draws every action from the action space, discrete parts uniformly among the allowed; it never learns.
+    """Samples random actions from the action space, discrete parts uniformly among the legal ones; it never learns.
 
     Args:
         observation_space, action_space: the spaces of a single environment, of any kind.

@@ -22,7 +22,7 @@ ROW_COLUMNS = ("obs", "actions", "rewards", "terminated", "discounts", "action_m
 
 
 class RecurrentSAC(SAC):
-    """SAC whose actor and critics have a memory each. Ni et al. 2022, arXiv:2110.05038.
+    """SAC with separate recurrent networks for actor and critics. Ni et al. 2022, arXiv:2110.05038.
 
     The actor's memory continues from the state that acted (R2D2, openreview.net/forum?id=r1lyTjAqYX), the critics'
     begins empty with each sequence. The first `data.burn_in` rows of a sequence are not in the losses.

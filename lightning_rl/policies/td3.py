@@ -30,7 +30,7 @@ __all__ = ["TD3"]
 
 
 class TD3(Policy):
-    """Deterministic policy gradient with twin critics, a delayed actor and smoothed targets.
+    """Twin delayed DDPG: two critics, delayed actor updates, and smoothed targets.
 
     Fujimoto et al. 2018, arXiv:1802.09477.
 

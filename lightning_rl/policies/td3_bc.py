@@ -16,7 +16,7 @@ __all__ = ["TD3BC"]
 
 
 class TD3BC(TD3):
-    """TD3 whose actor also pays its squared distance from the recorded actions. Fujimoto and Gu 2021, arXiv:2106.06860.
+    """TD3 with a behavior cloning term in the actor's loss. Fujimoto and Gu 2021, arXiv:2106.06860.
 
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.

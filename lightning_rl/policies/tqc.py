@@ -20,7 +20,7 @@ __all__ = ["TQC"]
 
 
 class TQC(SAC):
-    """SAC whose critics learn quantiles of the return; the targets leave out the highest quantiles.
+    """SAC with truncated quantile critics: targets leave out the highest quantiles of the return.
 
     Kuznetsov et al. 2020, arXiv:2005.04269.
 

@@ -52,7 +52,7 @@ class CQL(SAC):
         num_actions: Count = 10,
         temperature: Positive = 1.0,
         lagrangian: bool = False,
-        lagrangian_thresh: float = 5.0,
+        lagrangian_thresh: NonNegative = 5.0,
         bc_iters: Whole = 0,
         backup_entropy: bool | None = False,
         actor_lr_scale: NonNegative = 0.3,

@@ -30,7 +30,7 @@ class MixedReplayFeed(ReplayFeed):
     Args:
         input: what `OfflineSource` takes → its share of each batch; and "sampler" → the share of the rows that the
             workers collect. The shares sum to 1, and are whole numbers of rows.
-        columns: as of `OfflineSource`.
+        columns: columns of a file, as in `OfflineSource`.
         prioritized: must be false.
         other keywords: as `ReplayFeed`.
 

@@ -23,8 +23,8 @@ class AgentKind:
     """Agents with equal spaces.
 
     Attributes:
-        observation_space, action_space: of each of them.
-        slots: their indices among all agents, ascending; the order of the rows in the kind's arrays.
+        observation_space, action_space: the spaces of each agent.
+        slots: indices of these agents among all agents, ascending; the order of the rows in the kind's arrays.
     """
 
     observation_space: Space[Any]

@@ -17,7 +17,7 @@ from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, NonNegative, Positive, Whole
+from lightning_rl.schema.ranges import Count, Positive, Whole
 
 __all__ = ["CQL"]
 
@@ -36,7 +36,7 @@ class CQL(SAC):
         lagrangian: learn the weight such that the gap approaches `lagrangian_thresh`.
         lagrangian_thresh: target for the gap, in units of the return.
         bc_iters: initial gradient steps in which the actor clones the recorded actions.
-        backup_entropy, actor_lr_scale, alpha_lr_scale, keywords: as `SAC`.
+        backup_entropy, keywords: as `SAC`.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.
@@ -55,12 +55,9 @@ class CQL(SAC):
         lagrangian_thresh: NonNegative = 5.0,
         bc_iters: Whole = 0,
         backup_entropy: bool | None = False,
-        actor_lr_scale: NonNegative = 0.3,
-        alpha_lr_scale: NonNegative = 0.3,
         **keywords: Any,
     ) -> None:
-        scales = {"actor_lr_scale": actor_lr_scale, "alpha_lr_scale": alpha_lr_scale}
-        super().__init__(observation_space, action_space, backup_entropy=backup_entropy, **scales, **keywords)
+        super().__init__(observation_space, action_space, backup_entropy=backup_entropy, **keywords)
         self.num_actions, self.temperature, self.bc_iters = num_actions, temperature, bc_iters
         self.lagrangian_thresh = lagrangian_thresh if lagrangian else None
         log_weight = torch.tensor(float(min_q_weight)).log()

@@ -17,7 +17,7 @@ from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, Positive, Whole
+from lightning_rl.schema.ranges import Count, NonNegative, Positive, Whole
 
 __all__ = ["CQL"]
 

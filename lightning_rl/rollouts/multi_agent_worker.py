@@ -199,7 +199,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             "episode_lengths": [episode[1] for episode in episodes],
             "policy_returns": by_policy,
             "agent_returns": by_agent,
-            "numbers": self._pop_numbers(),
+            **self._pop_numbers(),
         }
 
     # -- weights, gradients -------------------------------------------------------------------------------------------

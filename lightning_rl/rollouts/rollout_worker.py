@@ -313,16 +313,16 @@ class RolloutWorker:
         return {
             "episode_returns": [ret for ret, _ in episodes],
             "episode_lengths": [length for _, length in episodes],
-            "numbers": self._pop_numbers(),
+            **self._pop_numbers(),
         }
 
     def record_number(self, name: str, value: float) -> None:
         """Add a number to the list of that name that `get_metrics` gives as `numbers`, and DataModules as theirs."""
         self._numbers.setdefault(name, []).append(float(value))
 
-    def _pop_numbers(self) -> dict[str, list[float]]:
+    def _pop_numbers(self) -> dict[str, Any]:
         numbers, self._numbers = self._numbers, {}
-        return numbers
+        return {"numbers": numbers} if numbers else {}
 
     def describe_loss(self) -> str:
         """Say what a run that resumes from this worker's state loses; "" if nothing."""

@@ -13,6 +13,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.experiments import Experiment, as_json, read_experiments, results_until
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.trainable import find_checkpoint
+from lightning_rl.schema.trust import FileTrust, trust_names
 
 __all__ = ["main"]
 
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         evaluate.add_argument("--env", help="otherwise that of the run")
         evaluate.add_argument("--config", type=json.loads, default={}, help="keys over those of the run, as JSON")
         evaluate.add_argument("--steps", type=int, default=10_000, help="least number of steps")
+        evaluate.add_argument("--trust", action="append", default=[], help="import prefix that the run's file may name")
         evaluate.add_argument("--episodes", type=int, default=0, help="number of episodes, in place of steps")
     given = vars(parser.parse_args(arguments))
     if given.pop("verb") == "train":
@@ -115,9 +117,19 @@ def train_one(experiment: Experiment, config: Mapping[str, Any], index: int) -> 
 
 
 def play(
-    checkpoint: str, run: str | None, env: str | None, config: Mapping[str, Any], steps: int, episodes: int
+    checkpoint: str,
+    run: str | None,
+    env: str | None,
+    config: Mapping[str, Any],
+    steps: int,
+    episodes: int,
+    trust: Sequence[str] = (),
 ) -> list[float]:
     """Play whole episodes with the policy of a checkpoint, and print their rewards, which are returned.
+
+    Args:
+        checkpoint, run, env, config, steps, episodes: the options.
+        trust: import prefixes of code that the run's file may name.
 
     Raises:
         CheckpointError: there is no checkpoint.
@@ -129,9 +141,18 @@ def play(
     name = run or saved.get("run")
     if name is None:
         raise ConfigError(f"{file} is in no run of lightning-rllib: give --run, --env and --config")
-    keys = merge_configs(saved.get("config", {}), config)
+    of_run = saved.get("config", {})
+    keys = merge_configs(of_run, config)
     keys = {**keys, "num_workers": 0, "evaluation_num_episodes": episodes or 10, "evaluation_interval": None}
-    trainer = trainer_class(name)(config=keys if env is None else {**keys, "env": env})
+    keys = keys if env is None else {**keys, "env": env}
+    trust_names(config)
+    trust_names(env or "")
+    names = FileTrust(f"run {params}", trust)
+    names.check(
+        {"env": {"id": of_run.get("env")}, "model": of_run.get("model", {}), "callbacks": of_run.get("callbacks")}
+    )
+    with names.restrict_imports():
+        trainer = trainer_class(name)(config=keys)
     rewards: list[float] = []
     played = 0
     try:

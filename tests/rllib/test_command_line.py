@@ -39,6 +39,12 @@ def test_training_writes_results_and_checkpoints_that_evaluate_plays(
         ]
     main(["evaluate", str(run), "--run=PPO", "--steps=60", '--config={"horizon": 5}'])
     assert capsys.readouterr().out.count("steps: 5") == 20  # two evaluations of ten episodes
+    params = run / "params.json"
+    content = params.read_text()
+    for harmful in ({"env": "evil_pkg:Env"}, {"model": {"custom_model": "evil_pkg:Net"}}):
+        params.write_text(json.dumps({"run": "PPO", "config": {**json.loads(content)["config"], **harmful}}))
+        with pytest.raises(ConfigError, match="evil_pkg"):  # before it is imported
+            main(["evaluate", str(run)])
     with pytest.raises(ConfigError, match="give --run"):
         (run / "params.json").unlink()
         main(["evaluate", str(run)])

@@ -23,7 +23,8 @@ class AgentKind:
     """Agents with equal spaces.
 
     Attributes:
-        observation_space, action_space: the spaces of each agent.
+        observation_space: that of each agent.
+        action_space: that of each agent.
         slots: indices of these agents among all agents, ascending; the order of the rows in the kind's arrays.
     """
 

@@ -80,6 +80,15 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, cartpo
     assert_equal(everything(whole), everything(parts))
 
 
+@pytest.mark.parametrize("policy", ["sac", "td3"])
+def test_actors_and_critics_learn_from_data(tmp_path: Path, policy: str) -> None:
+    """Their exploration begins with random actions until data.learning_starts, which data=offline does not have."""
+    record(tmp_path / "data", PENDULUM, samples=1)
+    keys = [f"policy={policy}", "env=pendulum", "data=offline", f"data.input={tmp_path / 'data'}"]
+    learned, _ = fit(tmp_path / "run", *keys, "data.batch_size=16", "data.steps_per_iteration=5", "total_env_steps=10")
+    assert learned.gradient_steps == 10
+
+
 def test_a_resume_with_other_data_is_refused(tmp_path: Path, cartpole: Path) -> None:
     run = tmp_path / "run"
     fit(run, *OFFLINE, f"data.input={cartpole}", "total_env_steps=20")

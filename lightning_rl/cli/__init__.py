@@ -19,6 +19,7 @@ from lightning_rl.cli.compare import compare
 from lightning_rl.cli.completion import print_script
 from lightning_rl.cli.data import data, record
 from lightning_rl.cli.doctor import doctor
+from lightning_rl.cli.estimate import estimate
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.explain import explain
 from lightning_rl.cli.export import export
@@ -51,6 +52,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "video": video,
     "record": record,
     "data": data,
+    "estimate": estimate,
     "export": export,
     "resume": resume,
     "report": report,

@@ -323,6 +323,18 @@ def evaluation(result: Mapping[str, Any]) -> str:
     )
 
 
+def estimates(result: Mapping[str, Any]) -> str:
+    """Describe estimated returns: a line for each estimator, and how much the ratios leave of the data."""
+    lines = [f"mean discounted return (gamma {result['gamma']:g}) with {result['confidence']:.0%} intervals"]
+    lines += [
+        f"{name:8} {found['value']:10.4g}  ({found['low']:.4g} … {found['high']:.4g})"
+        for name, found in result["estimates"].items()
+    ]
+    if "effective_episodes" in result:
+        lines.append(f"the ratios leave the worth of {result['effective_episodes']:.1f} episodes")
+    return "\n".join(lines)
+
+
 def recording(result: Mapping[str, Any]) -> str:
     """Describe a video: its file, and the episodes in it."""
     returns, lengths = result["returns"], result["lengths"]

@@ -1,0 +1,37 @@
+"""`lightning-rl estimate`: what a policy would return, from recorded episodes of other policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import TRUST, Parser, whole_number
+from lightning_rl.config import descriptions
+
+__all__ = ["estimate"]
+
+
+def estimate(arguments: Sequence[str]) -> int:
+    """Estimate a policy's return from recorded episodes: estimate RUN_DIR DATA [--estimators wis dr] [--json]."""
+    parser = Parser(prog="lightning-rl estimate", description=estimate.__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
+    parser.add_argument("data", help="as data.input: a directory of shards, or a file")
+    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
+    which = "of is pdis wis dm dr; default: all that the policy and the data allow"
+    parser.add_argument("--estimators", nargs="+", metavar="NAME", help=which)
+    random = "the policy takes its best action, and a random one with this probability; default: it samples"
+    parser.add_argument("--epsilon", type=float, help=random)
+    parser.add_argument("--gamma", type=float, help="discount; default: the policy's")
+    parser.add_argument("--confidence", type=float, default=0.9, help="of the intervals; default 0.9")
+    parser.add_argument("--fqe-steps", type=whole_number, default=5000, help="gradient steps of dm and dr's Q-function")
+    parser.add_argument("--seed", type=whole_number, default=0)
+    parser.add_argument("--trust", **TRUST)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = vars(parser.parse_args(arguments))
+    as_json = options.pop("json")
+    from lightning_rl.runs import estimation  # torch
+
+    result = estimation.estimate(**options)
+    print(json.dumps(result) if as_json else descriptions.estimates(result))
+    return 0

@@ -1,0 +1,77 @@
+"""Estimates what the policy of a checkpoint would return, from recorded episodes of other policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import CheckpointError
+from lightning_rl.runs.evaluation import checkpoint_file, load_policy
+
+__all__ = ["estimate"]
+
+
+def estimate(
+    checkpoint: Path,
+    data: str,
+    *,
+    best: bool = False,
+    estimators: Sequence[str] | None = None,
+    epsilon: float | None = None,
+    gamma: float | None = None,
+    confidence: float = 0.9,
+    fqe_steps: int = 5000,
+    seed: int = 0,
+    trust: str | Sequence[str] = (),
+) -> dict[str, Any]:
+    """Estimate the mean discounted return of a policy from a data set's starts on.
+
+    Args:
+        checkpoint: a .ckpt file, or a run directory for its last one.
+        data: directory of shards, or a file, as `data.input`.
+        best: of the run directory, the checkpoint with the best evaluation.
+        estimators: `None`: all of `policies.off_policy_estimation.ESTIMATORS` that the policy and the data allow.
+        epsilon, gamma, confidence, fqe_steps, seed: as `estimate_value`.
+        trust: packages that the file may name.
+
+    Returns:
+        "checkpoint", "data", "gamma", "confidence"; "estimates", a record of `value`, `low` and `high` for "behavior"
+        and each estimator; and where ratios were computed "effective_episodes".
+
+    Raises:
+        CheckpointError: the file holds no policy of one agent.
+        ConfigError, UnsupportedSpaceError: as `open_data` and `estimate_value`.
+    """
+    from lightning_rl.data.offline.data_set import open_data
+    from lightning_rl.data.offline.steps import actions_for, join
+    from lightning_rl.policies.off_policy_estimation import ESTIMATORS, Estimate, estimate_value
+
+    file = checkpoint_file(checkpoint, best)
+    policy = load_policy(file, trust)
+    if getattr(policy, "policies", None):
+        raise CheckpointError(f"checkpoint {file} holds several policies; expected one agent's")
+    recorded = open_data(data)
+    steps, transform = join(list(recorded.read())).check(recorded.spec, recorded.name), policy.action_transform
+    steps = steps.of_spaces(policy.observation_space, policy.action_space, recorded.name)
+    # As sampled, if the transforms are the same: actions that are clipped have other densities.
+    steps = steps if steps.acted_with == transform.options else actions_for(transform, steps)
+    fragment = steps.fragment()
+    if estimators is None:
+        possible = set(ESTIMATORS) if "action_logp" in fragment else {"dm"}
+        estimators = [name for name in ESTIMATORS if name in possible and not (policy.is_recurrent and name in "dm dr")]
+    found = estimate_value(
+        policy,
+        fragment,
+        estimators=estimators,
+        gamma=gamma,
+        epsilon=epsilon,
+        confidence=confidence,
+        fqe_steps=fqe_steps,
+        seed=seed,
+    )
+    numbers = {name: value for name, value in found.items() if not isinstance(value, Estimate)}
+    estimates = {name: asdict(value) for name, value in found.items() if isinstance(value, Estimate)}
+    about = {"checkpoint": str(file), "data": recorded.name, "confidence": confidence}
+    return {**about, "gamma": policy.gamma if gamma is None else gamma, **numbers, "estimates": estimates}

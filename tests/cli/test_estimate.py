@@ -1,0 +1,36 @@
+"""The verb `estimate`: what a policy would return, from recorded episodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Command
+from tests.trained_runs import TrainedRuns
+
+
+def test_the_policy_that_recorded_is_worth_what_it_got(
+    command: Command, trained_runs: TrainedRuns, tmp_path: Path
+) -> None:
+    """Every ratio is 1, so importance sampling gives the mean of the recorded returns, and each episode counts."""
+    run, data = trained_runs.copy("ppo", tmp_path / "run"), str(tmp_path / "data")
+    command("record", str(run), "--episodes", "12", "--explore", "--out", data)
+    arguments = ["estimate", str(run), data, "--estimators", "is", "wis", "pdis"]
+    found = json.loads(command(*arguments, "--json").out)
+    behavior = found["estimates"].pop("behavior")
+    assert abs(found["effective_episodes"] - 12.0) < 1e-3 and found["gamma"] == 0.99
+    for name, estimate in found["estimates"].items():
+        assert abs(estimate["value"] - behavior["value"]) < 1e-3, name
+    assert "12.0 episodes" in command(*arguments).out
+
+
+def test_other_actions_than_recorded_are_worth_what_the_ratios_say(
+    command: Command, trained_runs: TrainedRuns, tmp_path: Path
+) -> None:
+    """Random play records no probabilities: only the direct method is left, and others are refused by name."""
+    run, data = trained_runs.copy("ppo", tmp_path / "run"), str(tmp_path / "data")
+    command("record", "random", "--env", "cartpole", "--episodes", "5", "--out", data)
+    found = json.loads(command("estimate", str(run), data, "--fqe-steps", "20", "--json").out)
+    assert set(found["estimates"]) == {"behavior", "dm"}
+    refused = command("estimate", str(run), data, "--estimators", "wis")
+    assert refused.code == 2 and "action_logp" in refused.err

@@ -1,4 +1,4 @@
-"""`lightning-rl estimate`: what a policy would return, from recorded episodes of other policies."""
+"""`lightning-rl estimate`: the return of a policy, from recorded episodes of other policies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ def estimate(arguments: Sequence[str]) -> int:
     """Estimate a policy's return from recorded episodes: estimate RUN_DIR DATA [--estimators wis dr] [--json]."""
     parser = Parser(prog="lightning-rl estimate", description=estimate.__doc__)
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
-    parser.add_argument("data", help="as data.input: a directory of shards, or a file")
-    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
-    which = "of is pdis wis dm dr; default: all that the policy and the data allow"
+    parser.add_argument("data", help="a directory of shards or a file, the same as for data.input")
+    parser.add_argument(
+        "--best", action="store_true", help="use the checkpoint with the best evaluation instead of last.ckpt"
+    )
+    which = "is, pdis, wis, dm, dr; default: all that the policy and the data allow"
     parser.add_argument("--estimators", nargs="+", metavar="NAME", help=which)
-    random = "the policy takes its best action, and a random one with this probability; default: it samples"
+    random = "evaluate the greedy policy with this probability of a random action; default: the sampling policy"
     parser.add_argument("--epsilon", type=float, help=random)
     parser.add_argument("--gamma", type=float, help="discount; default: the policy's")
-    parser.add_argument("--confidence", type=float, default=0.9, help="of the intervals; default 0.9")
+    parser.add_argument("--confidence", type=float, default=0.9, help="coverage of the intervals; default 0.9")
     parser.add_argument("--fqe-steps", type=whole_number, default=5000, help="gradient steps of dm and dr's Q-function")
     parser.add_argument("--seed", type=whole_number, default=0)
     parser.add_argument("--trust", **TRUST)

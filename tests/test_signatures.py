@@ -200,7 +200,7 @@ def shipped_constructors() -> list[Any]:
     return [*classes, EnvCreator, Limits, RLCheckpoint, StopCallback]
 
 
-ANY_NUMBER = (".v_min", ".v_max", ".target_return")
+ANY_NUMBER = (".v_min", ".v_max", ".target_return", ".lagrangian_thresh")
 
 
 def shipped_keywords() -> list[tuple[str, Any]]:

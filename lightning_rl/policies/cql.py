@@ -17,7 +17,7 @@ from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, NonNegative, Positive, Whole
+from lightning_rl.schema.ranges import Count, Positive, Whole
 
 __all__ = ["CQL"]
 
@@ -52,7 +52,7 @@ class CQL(SAC):
         num_actions: Count = 10,
         temperature: Positive = 1.0,
         lagrangian: bool = False,
-        lagrangian_thresh: NonNegative = 5.0,
+        lagrangian_thresh: float = 5.0,
         bc_iters: Whole = 0,
         backup_entropy: bool | None = False,
         **keywords: Any,

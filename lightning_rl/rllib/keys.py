@@ -361,8 +361,9 @@ def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys that a composed config has a counterpart of, with its values."""
     found = {key: value_at(composed, path) for key, path in KEYS.items()}
     classic = {key: _classic_value(key, value) for key, value in found.items() if value is not None}
-    if "requests_per_worker" in composed["data"] and "clip" not in composed["policy"] and "grad_clip" in classic:
-        classic["grad_clip"] *= SUMMED_ROWS  # as `write_async_keys`
+    if "requests_per_worker" in composed["data"] and "clip" not in composed["policy"]:
+        for key in {"grad_clip", "grad_norm_clipping"} & classic.keys():
+            classic[key] *= SUMMED_ROWS  # as `write_async_keys`
     return classic
 
 

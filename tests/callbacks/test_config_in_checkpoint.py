@@ -229,4 +229,4 @@ def test_a_trainer_restores_into_its_own_config(tmp_path: Path) -> None:
     result = other.train()
     other.stop()
     assert result["training_iteration"] == 2 and result["episode_reward_max"] == 400.0
-    assert other.config["policy"]["lr"] == 0.125 and other.config["env"]["kwargs"]["hook"] is hundred
+    assert other.run_config["policy"]["lr"] == 0.125 and other.run_config["env"]["kwargs"]["hook"] is hundred

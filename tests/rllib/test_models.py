@@ -243,6 +243,6 @@ def test_a_distribution_of_three_methods_trains_and_acts_greedily() -> None:
 
     config = {"model": {"custom_action_dist": Two}, "train_batch_size": 64, "num_sgd_iter": 1, "kl_coeff": 0.2}
     trainer: Any = PPOTrainer(env=Env, config=config)
-    assert trainer.train()["train/entropy"] > 0 and trainer.evaluate()["eval/ep_len_mean"] > 0
+    assert trainer.train()["train/entropy"] > 0 and trainer.evaluate()["evaluation"]["episode_len_mean"] > 0
     assert trainer.compute_single_action(np.zeros(4, np.float32)) in (0, 1)
     trainer.stop()

@@ -104,6 +104,6 @@ def test_a_trainer_of_its_default_config_is_the_trainer_without_a_config(room: s
     trainer = getattr(module, {"dqn": "DQN", "a3c": "A3C", "impala": "Impala"}.get(room, room.upper()) + "Trainer")
     default, given = trainer(env="CartPole-v1"), trainer(env="CartPole-v1", config=module.DEFAULT_CONFIG.copy())
     for section in ("policy", "workers", "data", "evaluation", "exploration", "env"):
-        found, expected = ({**each.config[section]} for each in (given, default))
+        found, expected = ({**each.run_config[section]} for each in (given, default))
         found.pop("config", None), expected.pop("config", None)
         assert found == expected, section

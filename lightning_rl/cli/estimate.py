@@ -17,6 +17,7 @@ def estimate(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl estimate", description=estimate.__doc__)
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
     parser.add_argument("data", help="a directory of shards or a file, the same as for data.input")
+    parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
     parser.add_argument(
         "--best", action="store_true", help="use the checkpoint with the best evaluation instead of last.ckpt"
     )

@@ -614,7 +614,7 @@ class RolloutWorker:
         """How many rows of the next step count towards the length of the fragment."""
         if self.count_resets or self.same_step:
             return self.num_envs
-        return self.num_envs - np.count_nonzero(self._just_ended)
+        return self.num_envs - int(np.count_nonzero(self._just_ended))
 
     def _check_wait(self, steps: int) -> None:
         """After `steps` steps of waiting for ends of episodes: warn of many, and let a stop of the run end the wait."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ def estimate(
     checkpoint: Path,
     data: str,
     *,
+    columns: Mapping[str, Any] | None = None,
     best: bool = False,
     estimators: Sequence[str] | None = None,
     epsilon: float | None = None,
@@ -31,6 +32,7 @@ def estimate(
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
         data: directory of shards, or a file, as `data.input`.
+        columns: of a file, as `data.columns`.
         best: of the run directory, the checkpoint with the best evaluation.
         estimators: `None`: all of `policies.off_policy_estimation.ESTIMATORS` that the policy and the data allow.
         epsilon, gamma, confidence, fqe_steps, seed: as `estimate_value`.
@@ -52,7 +54,7 @@ def estimate(
     policy = load_policy(file, trust)
     if getattr(policy, "policies", None):
         raise CheckpointError(f"checkpoint {file} holds several policies; expected one agent's")
-    recorded = open_data(data)
+    recorded = open_data(data, columns)
     steps, transform = join(list(recorded.read())).check(recorded.spec, recorded.name), policy.action_transform
     steps = steps.of_spaces(policy.observation_space, policy.action_space, recorded.name)
     # As sampled, if the transforms are the same: actions that are clipped have other densities.

@@ -248,7 +248,7 @@ def checkpoint_file(checkpoint: Path, best: bool) -> Path:
 
 
 def check_same_spaces(file: Path, policy: Any, creator: Any) -> None:
-    """Check that a policy has the spaces of an environment.
+    """Check that a policy has the spaces of an environment; bounds of observations may differ, as data have none.
 
     Raises:
         CheckpointError: it has others.
@@ -256,7 +256,7 @@ def check_same_spaces(file: Path, policy: Any, creator: Any) -> None:
     from lightning_rl.spaces import space_difference
 
     for name, theirs in zip(("observation_space", "action_space"), creator.spaces(), strict=True):
-        if difference := space_difference(getattr(policy, name), theirs):
+        if difference := space_difference(getattr(policy, name), theirs, bounds=name == "action_space"):
             raise CheckpointError(f"{file}: its {name} is not that of {creator.name!r}: {difference}")
 
 

@@ -14,7 +14,7 @@ environments need mujoco, box2d, minigrid and flappy-bird-gymnasium on both side
 
 Each run is a process of its own on one torch thread. Its score is that of the last policy: the mean return of 100
 episodes with the policy's best actions. Seconds are of the CPU, so that other jobs of the machine do not count; ours
-include the start of the process. What is in the JSON file already is not run again.
+include the start of the process. What is in the JSON file already is not run again; docs/scores has the runs so far.
 """
 
 from __future__ import annotations

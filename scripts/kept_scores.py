@@ -5,7 +5,8 @@
     python scripts/kept_scores.py --table --json kept.jsonl            # of what was run so far
 
 A run has solved its task if the mean return of its latest training episodes once reached the task's score; it has lost
-it if the best actions of its last policy are below. MiniGrid needs `pip install minigrid`.
+it if the best actions of its last policy are below. MiniGrid needs `pip install minigrid`. docs/scores has the runs so
+far.
 """
 
 from __future__ import annotations

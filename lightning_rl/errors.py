@@ -82,7 +82,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("buffer_size", "replay_size", "memory_size", "replay_buffer_size"), ("data.capacity",)),
     **dict.fromkeys(
-        ("gradient_steps", "train_freq", "train_frequency", "utd_ratio", "replay_ratio"), ("data.training_intensity",)
+        ("gradient_steps", "train_freq", "train_frequency", "training_intensity", "utd_ratio", "replay_ratio"),
+        ("data.update_to_data_ratio",),
     ),
     **dict.fromkeys(("warmup_steps", "start_steps"), ("data.learning_starts",)),
     **dict.fromkeys(("target_network_update_freq", "target_update_freq"), ("policy.target_update_interval",)),

@@ -41,7 +41,7 @@ BY_VALUE = [
     "model.use_gru=false",
     "policy.last_action=false",
     "data.batch_size=256",
-    "data.training_intensity=0.0625",
+    "data.update_to_data_ratio=0.0625",
     "workers.envs_per_worker=8",
 ]
 ALGORITHMS = {

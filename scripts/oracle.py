@@ -52,7 +52,7 @@ CASES = {
     "a3c": f"policy=a3c env=cartpole data.gradients_per_iteration=2 {ROLLOUTS}",
     "es": """policy=es env=cartpole env.max_episode_steps=20 data.directions=2 data.eval_prob=0.5
         model.fcnet_hiddens=[8]""",
-    "dqn": f"policy=dqn env=cartpole data.training_intensity=0.3 policy.target_update_interval=7 {REPLAY}",
+    "dqn": f"policy=dqn env=cartpole data.update_to_data_ratio=0.3 policy.target_update_interval=7 {REPLAY}",
     "rainbow": f"policy=rainbow env=cartpole policy.num_atoms=5 data.n_step=3 {REPLAY}",
     "sac": f"policy=sac env=pendulum policy.reward_filter=return_std {REPLAY}",
     "td3": f"policy=td3 env=pendulum data.n_step=2 {REPLAY}",

@@ -28,7 +28,7 @@ from tests.families import ONE_PER_PIPELINE, each
 from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class, takes
 
 FOR_ONE_AGENT = [name for name in POLICIES if name not in FOR_GROUPS]  # others: test_group_q_model.py
-SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "training_intensity=0.25")]
+SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "update_to_data_ratio=0.25")]
 
 
 class Corridor(gym.Env[np.ndarray, int]):

@@ -70,7 +70,7 @@ def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, name: str) -> N
 
 
 REPLAY = f"""{UNCUT} workers.fragment_length=8 evaluation.every_env_steps=48 data.capacity=100 data.batch_size=8
-    data.learning_starts=24 data.training_intensity=0.3 model.fcnet_hiddens=[16]"""
+    data.learning_starts=24 data.update_to_data_ratio=0.3 model.fcnet_hiddens=[16]"""
 OFF_POLICY = {
     "dqn": "policy=dqn env=cartpole data.prioritized=true data.n_step=3 policy.target_update_interval=7",
     "rainbow": "policy=rainbow env=cartpole data.priority_ranked=true policy.num_atoms=5",
@@ -164,7 +164,7 @@ PIPELINES = {
     "a3c": f"{TINY} policy=a3c data.gradients_per_iteration=2",
     "es": f"{TINY} policy=es workers.fragment_length=1 data.directions=2 env.max_episode_steps=10",
     "apex": f"""{TINY} policy=apex data.num_shards=2 data.batch_size=16 data.capacity=200 data.learning_starts=32
-        data.training_intensity=0.25 data.fragments_per_iteration=1""",
+        data.update_to_data_ratio=0.25 data.fragments_per_iteration=1""",
 }
 
 

@@ -65,7 +65,7 @@ class ReplayFeed(Source):
         batch_size: rows per gradient step, over all ranks.
         learning_starts: env steps before the first gradient step; a fraction such as "1%" refers to a run's
             `total_env_steps`.
-        training_intensity: gradient steps per env step after that, held exactly.
+        update_to_data_ratio: gradient steps per env step after that, held exactly.
         fragments_per_iteration: fragments of the workers per iteration (= Lightning batch). The gradient steps that
             they make due are taken between them, so the number does not change what is learned; a larger number reduces
             Lightning's overhead. `None`: about 32 env steps.
@@ -95,7 +95,7 @@ class ReplayFeed(Source):
     capacity: Count = 100_000
     batch_size: Count = 256
     learning_starts: WholeEnvSteps = 1000
-    training_intensity: Intensity = 1.0
+    update_to_data_ratio: Intensity = 1.0
     fragments_per_iteration: Count | None = None
     n_step: Count = 1
     prioritized: bool = False
@@ -115,7 +115,7 @@ class ReplayFeed(Source):
         super().__post_init__()
         starts: int = to_env_steps(self.learning_starts)
         check_replay_sizes(self.capacity, self.batch_size, starts, self.n_step)
-        self.ratio = UpdateRatio(self.training_intensity, starts)
+        self.ratio = UpdateRatio(self.update_to_data_ratio, starts)
         self.buffer: Any = None  # a ReplayBuffer, or ReplayShards
         self._counting = False  # whether the ratio has its offset; not before an empty buffer is filled
         self._ratio_just_loaded = False  # from a checkpoint

@@ -51,7 +51,7 @@ class ShardedReplayFeed(ReplayFeed):
             waits for workers that are further behind.
         capacity: env steps stored in all shards together.
         n_step: as `ReplayFeed`; sums stop at the end of a fragment.
-        learning_starts, training_intensity, fragments_per_iteration, prioritized: as `ReplayFeed`.
+        learning_starts, update_to_data_ratio, fragments_per_iteration, prioritized: as `ReplayFeed`.
         plan: `plan(workers, policy, replay)`, which yields sample references and batches in turn; `None`:
             `receive_and_replay`.
         other keywords: as `ReplayFeed`.
@@ -70,7 +70,7 @@ class ShardedReplayFeed(ReplayFeed):
     max_staleness: Count = 400
     capacity: Count = 1_000_000
     learning_starts: WholeEnvSteps = "5%"  # type: ignore[assignment]  # pyright: ignore
-    training_intensity: Intensity = 0.25
+    update_to_data_ratio: Intensity = 0.25
     fragments_per_iteration: Count | None = 10
     n_step: Count = 3
     prioritized: bool = True

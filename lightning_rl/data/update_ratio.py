@@ -10,12 +10,12 @@ __all__ = ["UpdateRatio"]
 
 
 class UpdateRatio:
-    """Keeps gradient steps at `training_intensity` × (environment steps − `learning_starts`), rounded down.
+    """Keeps gradient steps at `update_to_data_ratio` × (environment steps − `learning_starts`), rounded down.
 
     The product is exact: 0.1 means a tenth, and a ratio of 3 to 10 is still exact after a billion steps.
 
     Args:
-        training_intensity: gradient steps for each environment step, > 0.
+        update_to_data_ratio: gradient steps for each environment step, > 0.
         learning_starts: environment steps before the first.
 
     Attributes:
@@ -23,8 +23,8 @@ class UpdateRatio:
         taken: gradient steps since then.
     """
 
-    def __init__(self, training_intensity: float = 1.0, learning_starts: int = 0) -> None:
-        self._steps, self._every = Fraction(str(training_intensity)).as_integer_ratio()
+    def __init__(self, update_to_data_ratio: float = 1.0, learning_starts: int = 0) -> None:
+        self._steps, self._every = Fraction(str(update_to_data_ratio)).as_integer_ratio()
         self.learning_starts, self.offset, self.taken = learning_starts, 0, 0
 
     @property

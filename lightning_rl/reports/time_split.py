@@ -28,7 +28,9 @@ ADVICE = {
     "eval": "Evaluate less (evaluation.episodes, evaluation.max_share), or beside training (evaluation.parallel=true).",
     "other": "Write less often: report_every_env_steps, checkpoint.every_seconds; look at callbacks of your own.",
 }
-REPLAY_ADVICE = "Take fewer gradient steps per env step (data.training_intensity); wide networks and images want a GPU."
+REPLAY_ADVICE = (
+    "Take fewer gradient steps per env step (data.update_to_data_ratio); wide networks and images want a GPU."
+)
 
 
 @dataclass(frozen=True, slots=True)

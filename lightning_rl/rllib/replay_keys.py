@@ -51,7 +51,7 @@ ROW_COUNTS = ("train_batch_size", "training_intensity")  # of a trainer, for all
 LAYERS = ("fcnet_hiddens", "fcnet_activation")
 TOGETHER = "the layers of actor and critic: `model`, `policy.critic_hiddens`"
 REPLAY_SPECIAL: dict[str, str] = {
-    "training_intensity": "rows trained for each row sampled; `data.training_intensity` counts gradient steps",
+    "training_intensity": "rows trained for each row sampled; `data.update_to_data_ratio` counts gradient steps",
     "target_network_update_freq": "env steps: `policy.target_update_interval`, gradient steps",
     **dict.fromkeys(ITERATION, "least env steps of a result; with replay `data.fragments_per_iteration`"),
     **dict.fromkeys(BETA, "`data.priority_beta`, a schedule"),
@@ -122,7 +122,7 @@ def write_replay_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: M
     _counts(data, given, {**defaults, "workers": {**defaults["workers"], **out.get("workers", {})}})
     freq = given.get("target_network_update_freq")
     if freq is not None and "target_update_interval" in defaults["policy"]:
-        intensity = data.get("training_intensity", defaults["data"]["training_intensity"])
+        intensity = data.get("update_to_data_ratio", defaults["data"]["update_to_data_ratio"])
         policy["target_update_interval"] = max(1, round(freq * intensity))
     elif freq:
         raise ConfigError(
@@ -152,9 +152,9 @@ def _counts(data: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[st
         data["batch_size"] = max(1, rows // sequence) if in_sequences else rows
     batch = data.get("batch_size", defaults["data"]["batch_size"]) * (sequence if in_sequences else 1)
     if given.get("training_intensity") is not None:  # rows trained for each row sampled
-        data["training_intensity"] = given["training_intensity"] / batch
+        data["update_to_data_ratio"] = given["training_intensity"] / batch
     elif not asynchronous:
-        data["training_intensity"] = 1.0 / fragment
+        data["update_to_data_ratio"] = 1.0 / fragment
     steps = next((given[key] for key in ITERATION if given.get(key)), None)
     if steps is not None:
         data["fragments_per_iteration"] = math.ceil(steps / fragment)

@@ -18,7 +18,7 @@ __all__ = ["APEX", "EVENTS", "REPLAY", "assert_ratio", "fit", "small_config"]
 SMALL = ["env=cartpole", "experiment=none", "logger=none", "evaluation.every_env_steps=0", "model.fcnet_hiddens=[8]"]
 REPLAY = ["policy=dqn", "data.batch_size=16", "data.learning_starts=32", "data.capacity=200"]
 APEX = ["policy=apex", *REPLAY[1:], "data.num_shards=2", "data.fragments_per_iteration=1", "workers.logical_workers=2"]
-APEX += ["data.training_intensity=0.25", "workers.fragment_length=8"]
+APEX += ["data.update_to_data_ratio=0.25", "workers.fragment_length=8"]
 
 
 def small_config(run_dir: Path, *overrides: str, callbacks: Sequence[Any] = (), check: bool = True) -> dict[str, Any]:

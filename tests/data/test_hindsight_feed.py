@@ -20,7 +20,7 @@ from lightning_rl.rollouts import RolloutWorker
 from tests.data import small_runs
 from tests.data.small_runs import REPLAY
 
-SMALL = [*REPLAY[1:], "data=hindsight", "data.training_intensity=0.25", "workers.fragment_length=10"]
+SMALL = [*REPLAY[1:], "data=hindsight", "data.update_to_data_ratio=0.25", "workers.fragment_length=10"]
 PAIRS = [("dqn", "bit_flipping"), ("sac", "bit_flipping"), ("sac", "point_reach")]
 PAIRS += [(name, "point_reach") for name in ("td3", "ddpg", "tqc")]
 

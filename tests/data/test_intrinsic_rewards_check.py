@@ -19,7 +19,7 @@ PIPELINES = {
     "gradients": ["policy=a3c"],
     "async": ["policy=impala", "policy.minibatches=2", "data.order=fixed"],
     "async_replay": ["policy=impala", "policy.minibatches=2", "data.replay_proportion=1.0", "data.replay_slots=4"],
-    "replay": [*REPLAY, "data.training_intensity=0.25"],
+    "replay": [*REPLAY, "data.update_to_data_ratio=0.25"],
     "apex": APEX,
 }
 

@@ -39,7 +39,7 @@ def test_a_run_that_ends_before_its_first_gradient_step_says_so_before_training(
 ) -> None:
     """The first of 0.25 gradient steps an env step is due 4 env steps after the 32 of the warm-up."""
     for total, messages in ((36, 0), (35, 1)):
-        run.build(small_config(tmp_path, *REPLAY, "data.training_intensity=0.25", f"total_env_steps={total}"))
+        run.build(small_config(tmp_path, *REPLAY, "data.update_to_data_ratio=0.25", f"total_env_steps={total}"))
         assert len(caplog.messages) == messages
     named = r"data\.learning_starts=32: .* after 36 env steps.*total_env_steps=35"
     assert re.match(named, caplog.messages[0])
@@ -49,7 +49,7 @@ def test_a_run_that_ends_before_its_first_gradient_step_says_so_before_training(
 @pytest.mark.parametrize("intensity", [0.25, 1.0, 2.0])
 def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: float, kind: str) -> None:
     kinds = {"replay": [*REPLAY, "workers.fragment_length=4"], "apex": APEX}
-    plan = [f"data.training_intensity={intensity}", f"data.plan=tests.data.small_runs:recorded_{kind}"]
+    plan = [f"data.update_to_data_ratio={intensity}", f"data.plan=tests.data.small_runs:recorded_{kind}"]
     fit(tmp_path, *kinds[kind], *plan, "total_env_steps=100")
     assert_ratio(100, intensity)
     due = 0
@@ -147,7 +147,7 @@ RECURRENT.append("data.sequence_stride=8")
 
 def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
     """32 steps make 5 or so; the gradient steps due meanwhile are made up for."""
-    plan = ["data.training_intensity=1.0", "data.plan=tests.data.small_runs:recorded_replay"]
+    plan = ["data.update_to_data_ratio=1.0", "data.plan=tests.data.small_runs:recorded_replay"]
     fit(tmp_path, *RECURRENT, "env=stateless_cartpole", "total_env_steps=120", *plan)
     drawn = [(env_steps, done) for steps, env_steps, done in EVENTS if steps]
     assert drawn[0][0] > 40 and drawn[0][1] == 0

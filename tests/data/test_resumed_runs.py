@@ -16,7 +16,7 @@ LSTM = ["model=lstm", "model.lstm_cell_size=8"]
 # A stop after 3 gradients: the second worker's turn would be next, but turns begin again where one is cut.
 A3C = ["policy=a3c", *WORKERS, "policy.lr=1e-3", "data.gradients_per_iteration=3"]
 FILTERED = ["policy.observation_filter=mean_std", "policy.reward_filter=clip", "policy.lr=[[0,1e-2],[400,0.0]]"]
-REQUESTS = [*APEX, "data.requests_per_shard=3", "data.training_intensity=0.3"]
+REQUESTS = [*APEX, "data.requests_per_shard=3", "data.update_to_data_ratio=0.3"]
 RUNS: dict[str, tuple[int, int, list[str]]] = {  # env steps until the stop, and in all
     "impala": (200, 400, IMPALA),
     "appo": (200, 400, [*IMPALA, "policy=appo", "policy.kl_coef=0.1", "policy.target_update_interval=3"]),

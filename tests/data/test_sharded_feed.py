@@ -82,7 +82,7 @@ class PaysFive(gym.RewardWrapper):
 
 
 def test_learning_changes_priorities(tmp_path: Path) -> None:
-    _, datamodule = train(tmp_path, "total_env_steps=150", "data.training_intensity=1.0")
+    _, datamodule = train(tmp_path, "total_env_steps=150", "data.update_to_data_ratio=1.0")
     assert all(count_updates(buffer.state_dict()) > 10 for buffer in buffers_of(datamodule))
 
 
@@ -127,7 +127,7 @@ def test_recurrent_models_learn_without_initial_priorities(tmp_path: Path) -> No
 def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int) -> None:
     """A gradient step per env step: unbounded, the second of two fragments of 8 steps is 8 gradient steps behind."""
     policy = ApexDQN(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
-    one: dict[str, Any] = {"num_shards": 1, "batch_size": 1, "learning_starts": 1, "training_intensity": 1.0}
+    one: dict[str, Any] = {"num_shards": 1, "batch_size": 1, "learning_starts": 1, "update_to_data_ratio": 1.0}
     feed, workers = ShardedReplayFeed(capacity=100, max_staleness=limit, **one), Virtual(1.0)
     data = RolloutDataModule(CARTPOLE, None, None, feed)
     data.workers, data.trainer = workers, SimpleNamespace(lightning_module=policy, callbacks=())
@@ -152,7 +152,12 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
 def test_processes_act_and_replay_and_a_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     import ray
 
-    overrides = ["workers.num_workers=2", "data.training_intensity=0.5", "data.capacity=2000", "data.max_staleness=10"]
+    overrides = [
+        "workers.num_workers=2",
+        "data.update_to_data_ratio=0.5",
+        "data.capacity=2000",
+        "data.max_staleness=10",
+    ]
     overrides.append("data.plan=tests.data.small_runs:recorded_apex")
     policy, datamodule = train(tmp_path, "total_env_steps=400", *overrides)
     assert_ratio(400, 0.5)

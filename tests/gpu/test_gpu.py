@@ -32,7 +32,7 @@ SMALL = """experiment=none logger=none trainer.enable_progress_bar=false workers
 VECTORS = "env=cartpole model.fcnet_hiddens=[16]"
 FRAGMENTS = "workers.fragment_length=16 policy.minibatches=2"
 REPLAY = """workers.fragment_length=8 data.capacity=200 data.batch_size=8 data.learning_starts=24
-    data.training_intensity=0.3 model.fcnet_hiddens=[16]"""
+    data.update_to_data_ratio=0.3 model.fcnet_hiddens=[16]"""
 SEQUENCES = "model.lstm_cell_size=8 data.sequence_stride=2"
 LSTM = "model=lstm model.lstm_cell_size=8 model.lstm_use_prev_action=true"
 FILTERS = "policy.observation_filter=mean_std policy.reward_filter=return_std"

@@ -44,7 +44,7 @@ class Hooks(RLCallback):
         trainer.should_stop = self.batches == ITERATIONS
 
 
-SMALL_REPLAY = ("data.learning_starts=32", "data.batch_size=16", "data.training_intensity=2", "exploration=random")
+SMALL_REPLAY = ("data.learning_starts=32", "data.batch_size=16", "data.update_to_data_ratio=2", "exploration=random")
 PIPELINES: dict[str, tuple[type[Policy], tuple[str, ...]]] = {
     "rollouts": (PPO, ("workers.fragment_length=16", "policy.passes=2", "policy.minibatches=2")),
     "replay": (DQN, SMALL_REPLAY),

@@ -499,6 +499,6 @@ def test_the_beam_is_lifted_level(name: str, shared: str, tmp_path: Any) -> None
 @pytest.mark.timeout(1800)
 def test_the_listener_learns_to_follow_the_speaker(tmp_path: Any) -> None:
     """MPE's speaker sees the goal and cannot move, the listener moves and does not see it; random play gives −89."""
-    started = ["data.training_intensity=0.2", "workers.envs_per_worker=4", "data.batch_size=256"]
+    started = ["data.update_to_data_ratio=0.2", "workers.envs_per_worker=4", "data.batch_size=256"]
     learning = ["policy.gamma=0.95", "policy.tau=0.01", "model.fcnet_hiddens=[64,64]", f"run_dir={tmp_path}"]
     assert trained("matd3", "simple_speaker_listener", 40_000, *started, *learning) > -28.0

@@ -119,7 +119,7 @@ def test_short_runs_and_replay_have_advice_of_their_own(tmp_path: Path):
     short = time_split([read_run(write_run(tmp_path / "0", returns=[1.0]))])
     replay = time_split([read_run(write_run(tmp_path / "1", returns=rising(1), metrics=updates))])
     assert short is not None and "too short to tell" in advice_on(short)
-    assert replay is not None and "data.training_intensity" in advice_on(replay)
+    assert replay is not None and "data.update_to_data_ratio" in advice_on(replay)
 
 
 def test_there_is_no_split_without_recorded_times(tmp_path: Path):

@@ -77,7 +77,7 @@ PLACES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         | {"hiddens": [32], "noisy": True, "sigma0": 0.4, "num_atoms": 11, "v_min": -5.0, "v_max": 5.0}
         | {"adam_epsilon": 1e-8, "lr": 5e-4, "grad_clip": 40.0, "timesteps_per_iteration": 1000}
         | {"exploration_config": {"type": "EpsilonGreedy", "final_epsilon": 0.02, "epsilon_timesteps": 10_000}},
-        under("data", capacity=5000, learning_starts=300, batch_size=32, n_step=3, training_intensity=0.25)
+        under("data", capacity=5000, learning_starts=300, batch_size=32, n_step=3, update_to_data_ratio=0.25)
         | under("data", prioritized=True, priority_alpha=0.5, priority_eps=1e-5, fragments_per_iteration=250)
         | {"data.priority_beta": [[0, 0.3], [20_000, 1.0]], "policy.exploration.final_epsilon": 0.02}
         | under("policy", target_update_interval=125, double=False, dueling=True, hiddens=[32], noisy=True, sigma0=0.4)
@@ -95,7 +95,7 @@ PLACES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"data.prioritized": False},
     ),
     *(  # rows trained for each row sampled become gradient steps
-        ("DQN", given, {"data.training_intensity": intensity})
+        ("DQN", given, {"data.update_to_data_ratio": intensity})
         for given, intensity in (
             ({}, 1.0),
             ({"rollout_fragment_length": 4}, 0.25),

@@ -13,7 +13,7 @@ from lightning_rl import Algorithm
 from tests.training.probes import Probe
 
 MODEL = {"conv_filters": [[8, 4, 2], [16, 3, 2]], "post_fcnet_hiddens": [32], "fcnet_hiddens": [32]}
-SMALL = ["data.learning_starts=100", "data.batch_size=64", "data.capacity=1000", "data.training_intensity=1.0"]
+SMALL = ["data.learning_starts=100", "data.batch_size=64", "data.capacity=1000", "data.update_to_data_ratio=1.0"]
 
 
 class LitSide(Probe):

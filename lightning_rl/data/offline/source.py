@@ -46,7 +46,7 @@ class OfflineSource(Source):
 
     Replay algorithms draw rows, as from a replay buffer; policies that imitate (`Policy.imitates`) get fragments of
     whole episodes, each once in every pass over the data. `env_steps` counts as in a run that collects the rows: a
-    replay algorithm takes `training_intensity` gradient steps for each, and one that imitates counts the rows that it
+    replay algorithm takes `update_to_data_ratio` gradient steps for each, and one that imitates counts the rows that it
     has read. So `total_env_steps`, schedules and `evaluation.every_env_steps` mean what they mean in other runs.
 
     Args:
@@ -56,7 +56,7 @@ class OfflineSource(Source):
             columns (`tables.NAMES`); `None`: they have these names.
         skip_damaged: whether damaged shards are skipped with a warning instead of rejected.
         batch_size: for replay algorithms: rows per gradient step, over all ranks.
-        training_intensity: for replay algorithms: gradient steps per env step, held exactly.
+        update_to_data_ratio: for replay algorithms: gradient steps per env step, held exactly.
         steps_per_iteration: for replay algorithms: gradient steps per iteration (= Lightning batch).
         rows_per_iteration: for imitation policies: minimum number of rows per iteration, over all ranks, in whole
             episodes; the policy's `passes` and `minibatches` divide them into gradient steps.
@@ -78,7 +78,7 @@ class OfflineSource(Source):
     columns: Mapping[str, Any] | None = None
     skip_damaged: bool = False
     batch_size: Count = 256
-    training_intensity: Positive = 1.0
+    update_to_data_ratio: Positive = 1.0
     steps_per_iteration: Count = 64
     rows_per_iteration: Count = 4096
     n_step: Count = 1
@@ -95,7 +95,7 @@ class OfflineSource(Source):
         super().__post_init__()
         if self.input is None:
             raise ConfigError("data.input is missing: give the directory or the file with the data")
-        self.ratio = UpdateRatio(self.training_intensity)
+        self.ratio = UpdateRatio(self.update_to_data_ratio)
         self.buffer: Any = None
         self._generator = np.random.default_rng()  # of the draws of an iteration
         self._starts = self._lengths = np.empty(0, np.int64)  # of the episodes in the buffer: first slot, steps

@@ -60,7 +60,7 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_on_data_alone_counts_gradient_steps_by_the_intensity(tmp_path: Path, cartpole: Path) -> None:
     """0.25 gradient steps per env step: 10 in an iteration are 40 env steps."""
-    keys = [*OFFLINE, f"data.input={cartpole}", "data.training_intensity=0.25", "total_env_steps=100"]
+    keys = [*OFFLINE, f"data.input={cartpole}", "data.update_to_data_ratio=0.25", "total_env_steps=100"]
     policy, datamodule = fit(tmp_path, *keys)
     assert (policy.env_steps, policy.gradient_steps, policy.iterations) == (120, 30, 3)
     assert policy.reported["replay/updates"] == 30 and datamodule.source.steps == policy.reported["replay/rows"]

@@ -104,7 +104,7 @@ class A2C(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with the advantage, value error, entropy bonus."""
-        dist, values = self.evaluate(batch)
+        dist, values = self.distribution_and_values(batch)
         policy_loss = policy_gradient(dist.logp(batch.actions), batch.advantages)
         value_loss = F.mse_loss(values, batch.value_targets)
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)

@@ -109,14 +109,14 @@ class APPO(IMPALA):
             rows["target_logp"] = self.dist_class(outputs, self.target_model, mask).logp(rows.actions)
             if self.has_kl_penalty:
                 rows["target_dist_inputs"] = outputs
-            return rows.target_logp, self.evaluate(rows)[1]
+            return rows.target_logp, self.distribution_and_values(rows)[1]
 
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
         """Keep the advantages, as PPO does: the clip holds the policy near the target network."""
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
-        dist, values = self.evaluate(batch)
+        dist, values = self.distribution_and_values(batch)
         logp = dist.logp(batch.actions)
         advantages = self.weight_advantages(batch, batch.target_logp)
 

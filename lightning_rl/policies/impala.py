@@ -104,12 +104,12 @@ class IMPALA(Policy):
     def logp_and_values(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
         """Log π(a|s) and V(s) of the rows, `[N]` each, for the policy that V-trace corrects for."""
         with self.in_eval_mode():
-            dist, values = self.evaluate(rows)
+            dist, values = self.distribution_and_values(rows)
         return dist.logp(rows.actions), values
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with V-trace's advantages, squared error of the values from its targets, entropy bonus."""
-        dist, values = self.evaluate(batch)
+        dist, values = self.distribution_and_values(batch)
         logp = dist.logp(batch.actions)
         policy_loss = policy_gradient(logp, self.weight_advantages(batch, logp.detach()))
         loss, metrics = self.actor_critic_loss(policy_loss, dist, values, batch.value_targets)

@@ -77,7 +77,7 @@ class MARWIL(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """−mean exp(β A / c) log π(a|s) + value_coef · ½ mean A², A = G − V(s)."""
-        dist, values = self.evaluate(batch)
+        dist, values = self.distribution_and_values(batch)
         advantages = batch.value_targets - values
         weights = advantage_weights(advantages, self.beta / self.update_scale(advantages.detach()), self.max_weight)
         policy_loss = policy_gradient(dist.logp(batch.actions), weights)

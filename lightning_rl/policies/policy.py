@@ -428,7 +428,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         return self._generators[device]
 
     # -- a model's outputs on rows ------------------------------------------------------------------------------------
-    def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
+    def distribution_and_values(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
         """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
         outputs, mask, kept = self.outputs_of(batch)
         values = self.model.value_function().float()  # whatever precision the network computes in

@@ -114,7 +114,7 @@ class PPO(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate, value error, entropy bonus (eq. 9), and the KL penalty if there is one (eq. 8)."""
-        dist, values = self.evaluate(batch)
+        dist, values = self.distribution_and_values(batch)
         logp = dist.logp(batch.actions)
         advantages = standardise_over_ranks(self, batch.advantages) if self.standardise_advantages else batch.advantages
         clip = schedule_value(self.clip, self.env_steps)

@@ -114,7 +114,7 @@ class OwnLossAndLearning(OwnLearning):
     """Has a loss, too."""
 
     def loss(self, batch: SampleBatch) -> Any:
-        return self.evaluate(batch)[1].mean(), {}
+        return self.distribution_and_values(batch)[1].mean(), {}
 
 
 @pytest.mark.parametrize(("kind", "has_next"), [(Policy, False), (OwnLearning, True), (OwnLossAndLearning, False)])

@@ -57,7 +57,10 @@ def test_values_depend_on_the_central_observation_and_outputs_do_not(cls: Any, n
     rows = policy.postprocess_trajectory(fragment_of(policy))
     other = rows.copy()
     other["central_obs"] = rows.central_obs + 1.0
-    (dist, values), (other_dist, other_values) = policy.evaluate(rows), policy.evaluate(other)
+    (dist, values), (other_dist, other_values) = (
+        policy.distribution_and_values(rows),
+        policy.distribution_and_values(other),
+    )
     assert torch.equal(dist.inputs, other_dist.inputs)
     assert bool((values != other_values).all())
 
@@ -67,7 +70,7 @@ def test_recorded_logp_and_values_of_the_fragment_are_those_of_the_rows(name: st
     """Rows in padded sequences take their own central observations along."""
     policy = shaken(model=MODELS[name])
     rows = policy.postprocess_trajectory(fragment_of(policy))
-    dist, values = policy.evaluate(rows)
+    dist, values = policy.distribution_and_values(rows)
     assert_close(dist.logp(rows.actions), rows.action_logp, atol=2e-5, rtol=1e-4)
     assert_close(values, rows.vf_preds, atol=2e-5, rtol=1e-4)
 
@@ -76,7 +79,7 @@ def test_recorded_logp_and_values_of_the_fragment_are_those_of_the_rows(name: st
 def test_the_value_loss_has_no_gradient_in_the_actor_and_the_policy_loss_none_in_the_critic(name: str) -> None:
     policy = made(model=MODELS[name])
     rows = policy.postprocess_trajectory(fragment_of(policy))
-    dist, values = policy.evaluate(rows)
+    dist, values = policy.distribution_and_values(rows)
     actor = list(policy.model.wrapped.parameters())
     critic = [*policy.model.value_trunk.parameters(), *policy.model.value_head.parameters()]
     assert len(actor) + len(critic) == len(list(policy.parameters()))

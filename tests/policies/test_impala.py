@@ -73,7 +73,7 @@ def test_impala_s_rows_have_the_v_trace_targets_and_advantages_of_their_fragment
     assert sorted(rows["number"].tolist()) == fragment["number"][fragment.valid].tolist()
 
     with torch.no_grad():
-        dist, again = policy.evaluate(rows)
+        dist, again = policy.distribution_and_values(rows)
         logp = dist.logp(rows.actions)
     assert (logp - rows.action_logp).abs().max() > 0.1
     log_rhos = torch.zeros(fragment.valid.shape)
@@ -140,7 +140,7 @@ def test_impala_computes_targets_without_dropout(algorithm: type[IMPALA]) -> Non
     policy.train()
     first, second = (policy.postprocess_trajectory(fragment) for _ in range(2))
     assert torch.equal(first.value_targets, second.value_targets) and torch.equal(first.advantages, second.advantages)
-    assert not torch.equal(policy.evaluate(first)[1], policy.evaluate(first)[1])
+    assert not torch.equal(policy.distribution_and_values(first)[1], policy.distribution_and_values(first)[1])
 
 
 def test_impala_s_loss_is_the_sum_of_its_terms() -> None:
@@ -151,7 +151,7 @@ def test_impala_s_loss_is_the_sum_of_its_terms() -> None:
     rows = policy.postprocess_trajectory(fragment)
     policy.log_extra = True
     loss, metrics = policy.loss(rows)
-    dist, values = policy.evaluate(rows)
+    dist, values = policy.distribution_and_values(rows)
     logp = dist.logp(rows.actions)
     weights_of_rows = (logp - rows.action_logp).exp().clamp(max=1.0).detach()
     squares = (values - rows.value_targets).square().mean()
@@ -322,7 +322,7 @@ def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> fl
     )
     logp = torch.tensor([math.log(0.25 * ratio)], requires_grad=True)
     dist = SimpleNamespace(logp=lambda actions: logp, entropy=lambda: torch.zeros(1))
-    policy.evaluate = lambda batch: (dist, torch.zeros(1))
+    policy.distribution_and_values = lambda batch: (dist, torch.zeros(1))
     return torch.autograd.grad(policy.loss(rows)[0], logp)[0].item()
 
 

@@ -29,7 +29,7 @@ def term(policy: Any, batch: SampleBatch, name: str, coefficient: Any) -> Tensor
 @pytest.mark.parametrize("policy_class", ON_POLICY)
 def test_entropy_coef_times_entropy_is_subtracted_from_the_loss(policy_class: type[Policy]) -> None:
     policy, batch = policy_and_older_rows(policy_class)
-    entropy = policy.evaluate(batch)[0].entropy().mean().detach()
+    entropy = policy.distribution_and_values(batch)[0].entropy().mean().detach()
     assert entropy.abs() > 0.1
     assert_close(term(policy, batch, "entropy_coef", 0.3), -0.3 * entropy, rtol=1e-3, atol=1e-5)
 
@@ -37,7 +37,7 @@ def test_entropy_coef_times_entropy_is_subtracted_from_the_loss(policy_class: ty
 def test_mean_entropy_has_a_gradient_with_a_coefficient_above_0_only() -> None:
     policy, batch = policy_and_older_rows(PPO)
     for coefficient in (0.0, 0.3):
-        assert mean_entropy(policy.evaluate(batch)[0], coefficient).requires_grad is (coefficient > 0)
+        assert mean_entropy(policy.distribution_and_values(batch)[0], coefficient).requires_grad is (coefficient > 0)
 
 
 @pytest.mark.parametrize("policy_class", [*ON_POLICY, PG])
@@ -99,7 +99,7 @@ def test_kl_coef_times_kl_from_the_old_policy_is_added_to_the_loss(policy_class:
     """KL(π_old‖π), where π_old is the policy that acted (PPO) or the target network (APPO)."""
     policy, batch = policy_and_older_rows(policy_class, kl_coef=0.5)
     with torch.no_grad():
-        dist = policy.evaluate(batch)[0]
+        dist = policy.distribution_and_values(batch)[0]
         old = (
             policy.distribution(batch.action_dist_inputs) if policy_class is PPO else policy.target_distribution(batch)
         )

@@ -32,7 +32,7 @@ class LossOnly(Policy):
     """An algorithm that defines its loss only."""
 
     def loss(self, batch: SampleBatch) -> Any:
-        return self.evaluate(batch)[1].square().mean(), {}
+        return self.distribution_and_values(batch)[1].square().mean(), {}
 
 
 class WithDepth(PPO):

@@ -48,7 +48,7 @@ def test_evaluate_gives_the_recorded_logp_and_values_for_every_memory(memory: st
     policy, fragments = policy_and_fragments(env, MEMORIES[memory], mode)
     for fragment in fragments:
         rows = policy.postprocess_trajectory(fragment)
-        dist, values = policy.evaluate(rows)
+        dist, values = policy.distribution_and_values(rows)
         assert_close(dist.logp(rows.actions), rows.action_logp, atol=2e-5, rtol=1e-4)
         assert_close(values, rows.vf_preds, atol=2e-5, rtol=1e-4)
         assert rows.action_logp.std() > 0.01

@@ -142,7 +142,7 @@ class Transitions(Policy):
     off_policy = True
 
     def loss(self, batch: SampleBatch) -> Any:
-        loss = self.evaluate(batch)[1].square().mean()
+        loss = self.distribution_and_values(batch)[1].square().mean()
         return loss, {"loss": loss}
 
 

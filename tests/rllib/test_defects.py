@@ -83,7 +83,7 @@ def test_a_model_gets_its_states_in_order_though_there_are_more_than_ten() -> No
     rows = policy.postprocess_trajectory(RolloutWorker("CartPole-v1", policy, num_envs=2, fragment_length=8).sample())
     backwards = SampleBatch({name: rows.state_in[name] for name in reversed(rows.state_in.columns)})
     rows["state_in"] = backwards
-    policy.evaluate(rows)
+    policy.distribution_and_values(rows)
     assert policy.model.order == [float(i) for i in range(12)]
 
 

@@ -31,7 +31,7 @@ class OwnLoss(Policy):
     """Overrides `loss`."""
 
     def loss(self, batch: SampleBatch) -> Any:
-        return self.evaluate(batch)[1].square().mean(), {}
+        return self.distribution_and_values(batch)[1].square().mean(), {}
 
 
 def loss_without_values(policy: Any, model: Any, dist_class: Any, train_batch: Any) -> Any:

@@ -31,7 +31,7 @@ class Imitator(PPO):
     imitates = True
 
     def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, Any]]:
-        dist, _ = self.evaluate(batch)
+        dist, _ = self.distribution_and_values(batch)
         return -dist.logp(batch.actions).mean(), {}
 
 

@@ -1,4 +1,4 @@
-"""Policy.evaluate and its parts: the model's inputs, modes, masks and states, and the precision of values."""
+"""Policy.distribution_and_values and its parts: inputs of the model, modes, masks, states, precision of values."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_evaluate_and_values_give_feed_forward_models_the_previous_actions_and_r
     """Observations are 0, so values are the sum of those previous actions and rewards that the model reads."""
     policy = policy_that_reads(actions, rewards)
     rows = SampleBatch(obs=torch.zeros(2, 3), prev_actions=torch.tensor([2, 3]), prev_rewards=torch.tensor([5.0, 7.0]))
-    dist, values = policy.evaluate(rows)
+    dist, values = policy.distribution_and_values(rows)
     assert values.tolist() == expected
     assert_close(policy.distribution_of(rows).logp(torch.zeros(2)), dist.logp(torch.zeros(2)))
     fragment = SampleBatch({name: value.unsqueeze(1) for name, value in rows.items()})
@@ -171,7 +171,7 @@ def test_values_are_float32_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert policy.model(policy.input_dict(rows.obs), (), None)[0].dtype == torch.bfloat16
         assert policy.model.value_function().dtype == torch.bfloat16
-        assert policy.evaluate(rows)[1].dtype == torch.float32
+        assert policy.distribution_and_values(rows)[1].dtype == torch.float32
         assert policy.values(rows.obs.unsqueeze(0)).dtype == torch.float32
 
 

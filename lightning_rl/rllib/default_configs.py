@@ -16,9 +16,9 @@ __all__ = [
     "MODEL_DEFAULTS",
     "applicable_defaults",
     "classic_view",
-    "default_config",
     "option_of",
     "own_defaults",
+    "rllib_defaults",
 ]
 
 MODEL_DEFAULTS: dict[str, Any] = {
@@ -530,7 +530,7 @@ def own_defaults(option: str | None) -> dict[str, Any]:
     return merge_configs({} if base is None else own_defaults(base), own)
 
 
-def default_config(option: str | None) -> Mapping[str, Any]:
+def rllib_defaults(option: str | None) -> Mapping[str, Any]:
     """RLlib's default config of an algorithm.
 
     Args:
@@ -559,7 +559,7 @@ def applicable_defaults(option: str | None, composed: Mapping[str, Any]) -> dict
     skipped = {"num_gpus", *FIXED, *NO_EFFECT, *(OF_EPISODES if evolves else ())}
     found = {
         key: value
-        for key, value in default_config(option).items()
+        for key, value in rllib_defaults(option).items()
         if key not in skipped
         and (value != DEPRECATED or key in MINUS_ONE)
         and (key not in KEYS or _has_section(composed, KEYS[key]))
@@ -579,7 +579,7 @@ def classic_view(option: str | None, composed: Mapping[str, Any]) -> dict[str, A
         composed: the config of a run.
     """
     model = {key: value for key, value in composed["model"].items() if key in MODEL_DEFAULTS}
-    found = {**default_config(option), **classic_keys(composed), "model": {**MODEL_DEFAULTS, **model}}
+    found = {**rllib_defaults(option), **classic_keys(composed), "model": {**MODEL_DEFAULTS, **model}}
     found |= {"multiagent": MULTIAGENT, "simple_optimizer": True}
     workers, data = composed["workers"], composed["data"]
     logical = workers["logical_workers"] or max(1, workers["num_workers"])

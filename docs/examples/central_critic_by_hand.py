@@ -58,7 +58,7 @@ class CentralCriticPPO(PPO):
         fragment["vf_preds"], fragment["value_targets"] = values, fragment.advantages + values
         return self.flatten_fragment(fragment)
 
-    def evaluate(self, batch: SampleBatch) -> tuple[Any, Tensor]:
+    def distribution_and_values(self, batch: SampleBatch) -> tuple[Any, Tensor]:
         """The distribution of the actor, and the central values, with gradients."""
         return self.distribution_of(batch), self.model.central_value(batch.obs, batch["other"])
 

@@ -10,56 +10,16 @@ from typing import Any
 
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, NO_EFFECT, classic_keys
 from lightning_rl.rllib.merge import merge_configs
+from lightning_rl.rllib.models.catalog import MODEL_DEFAULTS
 
 __all__ = [
     "COMMON_CONFIG",
-    "MODEL_DEFAULTS",
     "applicable_defaults",
     "classic_view",
     "option_of",
     "own_defaults",
     "rllib_defaults",
 ]
-
-MODEL_DEFAULTS: dict[str, Any] = {
-    "_use_default_native_models": False,
-    "_disable_preprocessor_api": False,
-    "fcnet_hiddens": [256, 256],
-    "fcnet_activation": "tanh",
-    "conv_filters": None,
-    "conv_activation": "relu",
-    "post_fcnet_hiddens": [],
-    "post_fcnet_activation": "relu",
-    "free_log_std": False,
-    "no_final_linear": False,
-    "vf_share_layers": True,
-    "use_lstm": False,
-    "max_seq_len": 20,
-    "lstm_cell_size": 256,
-    "lstm_use_prev_action": False,
-    "lstm_use_prev_reward": False,
-    "_time_major": False,
-    "use_attention": False,
-    "attention_num_transformer_units": 1,
-    "attention_dim": 64,
-    "attention_num_heads": 1,
-    "attention_head_dim": 32,
-    "attention_memory_inference": 50,
-    "attention_memory_training": 50,
-    "attention_position_wise_mlp_dim": 32,
-    "attention_init_gru_gate_bias": 2.0,
-    "attention_use_n_prev_actions": 0,
-    "attention_use_n_prev_rewards": 0,
-    "framestack": True,
-    "dim": 84,
-    "grayscale": False,
-    "zero_mean": True,
-    "custom_model": None,
-    "custom_model_config": {},
-    "custom_action_dist": None,
-    "custom_preprocessor": None,
-    "lstm_use_prev_action_reward": -1,
-}
 
 COMMON_CONFIG: dict[str, Any] = {
     # workers

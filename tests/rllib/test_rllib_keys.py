@@ -9,8 +9,9 @@ import pytest
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError
-from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, MODEL_DEFAULTS, own_defaults
+from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, own_defaults
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, KNOWN, NO_EFFECT, SPECIAL, model_keys, translate_keys
+from lightning_rl.rllib.models import MODEL_DEFAULTS
 from lightning_rl.rllib.trainers import defaults_of
 from tests.rllib.classic import config, trainer, value_at
 

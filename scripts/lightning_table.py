@@ -1,4 +1,4 @@
-"""The table of docs/lightning_tools.md: what of Lightning works with a policy, found by short runs that try it.
+"""The table of docs/lightning.md: what of Lightning works with a policy, found by short runs that try it.
 
 `python scripts/regenerate.py --all` puts it into the page.
 
@@ -25,7 +25,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lightning_rl import DQN, PPO, EnvCreator, ReplayDataModule, RolloutDataModule
 
-PAGE = Path(__file__).parents[1] / "docs" / "lightning_tools.md"
+PAGE = Path(__file__).parents[1] / "docs" / "lightning.md"
 BEGIN, END = "<!-- table: scripts/lightning_table.py -->\n", "<!-- end of the table -->\n"
 CARTPOLE = EnvCreator("CartPole-v1")
 POLICIES: dict[str, type[Any]] = {"PPO": PPO, "DQN": DQN}
@@ -378,6 +378,6 @@ def table() -> str:
 
 
 def page() -> str:
-    """docs/lightning_tools.md with the table."""
+    """docs/lightning.md with the table."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]

@@ -25,7 +25,7 @@ QUICK = {"docs/rooms.svg": "scripts.draw_rooms:picture", MESSAGES: "tests.golden
 QUICK |= {"docs/rllib_keys.md": "scripts.rllib_keys:page"}
 SLOW = {
     "docs/feature_matrix.md": "tests.feature_matrix:page",
-    "docs/lightning_tools.md": "scripts.lightning_table:page",
+    "docs/lightning.md": "scripts.lightning_table:page",
 }
 """File → the function that gives its text."""
 

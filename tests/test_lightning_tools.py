@@ -1,4 +1,4 @@
-"""What docs/lightning_tools.md says of Lightning's tools, beyond its code blocks, which test_docs.py runs."""
+"""What docs/lightning.md says of Lightning's tools, beyond its code blocks, which test_docs.py runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.run_comparison import checked_config
 from tests.run_processes import import_file
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "lightning_tools.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
 CARTPOLE = EnvCreator("CartPole-v1")
 SHORT = ["policy=ppo", "env=cartpole", "experiment=none", "logger=csv", "workers.fragment_length=32"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
-from lightning_rl.replay.reservoir import ReservoirReplayBuffer
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
 
@@ -14,7 +13,6 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "PrioritizedSequenceReplayBuffer",
     "ReplayBuffer",
-    "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
     "check_fits_memory",
     "estimated_bytes",

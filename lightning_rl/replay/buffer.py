@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
+from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.replay.fragment_arrays import NEEDED, FragmentArrays
 from lightning_rl.replay.ring import SAMPLEABLE, Ring
 from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import OF_STEPS, transitions
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Count, Probability, Whole
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["COLUMNS", "REPLAY_COLUMNS", "ReplayBuffer", "uniform"]
 
@@ -50,23 +52,19 @@ class ReplayBuffer:
         ConfigError: a number is out of range.
     """
 
+    @check_keywords("data")
     def __init__(
         self,
-        capacity: int,
+        capacity: Count,
         *,
-        n_step: int = 1,
-        gamma: float = 0.99,
+        n_step: Count = 1,
+        gamma: Probability = 0.99,
         storage: str = "memory",
         columns: Sequence[str] = COLUMNS,
-        obs_frames: int | str = "auto",
+        obs_frames: Whole | Literal["auto"] = "auto",
         seed: int = 0,
         parts: int = 1,
     ) -> None:
-        check_at_least_one(capacity=capacity, n_step=n_step)
-        if not 0 <= gamma <= 1:
-            raise ConfigError(f"gamma={gamma} of a replay buffer; expected a discount in [0, 1]")
-        if obs_frames != "auto" and (not isinstance(obs_frames, int) or obs_frames < 0):
-            raise ConfigError(f"obs_frames={obs_frames!r}; expected 'auto', 0 (whole images) or the frames in a stack")
         self.capacity, self.n_step, self.gamma, self.obs_frames = capacity, n_step, gamma, obs_frames
         self.columns = tuple(dict.fromkeys((*NEEDED, *columns)))
         of_steps = (*OF_STEPS, "next_actions") if n_step > 1 else ("next_actions",)
@@ -106,7 +104,7 @@ class ReplayBuffer:
         """
         steps = FragmentArrays.from_fragment(fragment, self.columns)
         if self.ring is None:
-            self.ring = self._new_ring(steps)
+            self.ring = Ring.for_fragment(steps, self.capacity, self.allocate, self.obs_frames)
         ring = self.ring
         steps = ring.accept(steps)
         for start in range(0, len(steps.valid), ring.longest):
@@ -121,9 +119,6 @@ class ReplayBuffer:
         """Declare that the next fragment does not continue the last one, even if its observations look like it."""
         if self.ring is not None:
             self.ring.mark_discontinuity()
-
-    def _new_ring(self, steps: FragmentArrays) -> Ring:
-        return Ring.for_fragment(steps, self.capacity, self.allocate, self.obs_frames)
 
     def _drawable_changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hook: slots that can no longer be drawn, and slots that can be from now on, given the rows that changed."""

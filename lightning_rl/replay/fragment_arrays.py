@@ -40,14 +40,11 @@ class FragmentArrays:
         Raises:
             ConfigError: it is no fragment, lacks what every ring needs, or has ends without a final observation.
         """
-        if "valid" not in fragment or not is_fragment(fragment):
+        if any(name not in fragment for name in NEEDED) or not is_fragment(fragment):
             raise ConfigError(
-                f"a replay buffer takes rollout fragments [T, B, …]; this is {fragment}: pass what "
-                "RolloutWorker.sample() gives, before any postprocessing"
+                f"a replay buffer takes rollout fragments [T, B, …] with {', '.join(NEEDED)}; this is {fragment}: "
+                "pass what RolloutWorker.sample() gives, before any postprocessing"
             )
-        missing = [name for name in NEEDED if name not in fragment]
-        if missing:
-            raise ConfigError(f"the fragment lacks {', '.join(missing)}; a replay buffer needs {', '.join(NEEDED)}")
         leaves = leaves_of(fragment, [name for name in names if name not in IN_FLAGS])
         terminated, truncated, valid = (np.asarray(fragment[name]) for name in IN_FLAGS)
         if len(valid) > 1 and ((terminated | truncated)[:-1] & valid[1:]).any():

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from lightning_rl.envs.goals import GOAL_PARTS
-from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.ring import ENDED, SAMPLEABLE, Ring
 from lightning_rl.replay.transitions import discounted_sums, runs
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Probability
+from lightning_rl.schema.signatures import check_keywords
 
-__all__ = ["STRATEGIES", "HindsightReplayBuffer"]
-
-STRATEGIES = ("future", "final", "episode")
+__all__ = ["HindsightReplayBuffer"]
 
 ComputeReward = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
 
@@ -31,7 +29,7 @@ class HindsightReplayBuffer(ReplayBuffer):
     Args:
         capacity: rows.
         compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as in a Gymnasium-Robotics
-            environment; or its import path.
+            environment.
         compute_terminated: function of the same arguments that returns whether reaching the goal ends the episode, bool
             [N]: it alone ends relabelled rows, and so their n-step returns. `None`: ends are as recorded.
         strategy: source of achieved goals: a step of the same episode from the row on ("future"), the episode's last
@@ -43,41 +41,21 @@ class HindsightReplayBuffer(ReplayBuffer):
         ConfigError: a number is out of range, or the strategy is unknown.
     """
 
+    @check_keywords("data")
     def __init__(
         self,
         capacity: int,
         *,
-        compute_reward: ComputeReward | str,
+        compute_reward: ComputeReward,
         compute_terminated: ComputeReward | None = None,
-        strategy: str = "future",
-        relabelled: float = 0.8,
+        strategy: Literal["future", "final", "episode"] = "future",
+        relabelled: Probability = 0.8,
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, **keywords)
-        if strategy not in STRATEGIES:
-            raise ConfigError(f"strategy={strategy!r}; expected {', '.join(map(repr, STRATEGIES))}")
-        if not 0 <= relabelled <= 1:
-            raise ConfigError(f"relabelled={relabelled}; expected a share of the rows, in [0, 1]")
-        self.compute_reward: ComputeReward = (
-            import_object(compute_reward) if isinstance(compute_reward, str) else compute_reward
-        )
-        self.compute_terminated = compute_terminated
+        self.compute_reward, self.compute_terminated = compute_reward, compute_terminated
         self.strategy, self.relabelled = strategy, relabelled
         self._episodes: Episodes | None = None
-
-    def add(self, fragment: SampleBatch) -> None:
-        """Store the steps of a rollout fragment.
-
-        Raises:
-            ConfigError: as `ReplayBuffer.add`, or the observations have no goals.
-        """
-        obs = fragment.get("obs")
-        found = obs.columns if isinstance(obs, SampleBatch) else ["no Dict"]
-        if any(name not in found for name in GOAL_PARTS):
-            raise ConfigError(
-                f"hindsight needs a Dict observation of {', '.join(GOAL_PARTS)}; found {', '.join(found)}"
-            )
-        super().add(fragment)
 
     def _on_drawable(self, slots: np.ndarray) -> None:
         if self._episodes is None:
@@ -128,10 +106,8 @@ class HindsightReplayBuffer(ReplayBuffer):
         reached = achieved.read(ring.after(window.ravel()))
         wanted = np.repeat(goals, self.n_step, axis=0)
         rewards = np.asarray(self.compute_reward(reached, wanted, {}), np.float64)
-        check_each_row("compute_reward", rewards, inside.size, "reward")
         if self.compute_terminated is not None:
             ends = np.asarray(self.compute_terminated(reached, wanted, {}), bool)
-            check_each_row("compute_terminated", ends, inside.size, "flag")
             over = ends.reshape(inside.shape)
             inside[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]  # nothing follows a step that ends it
             batch.terminated[rows] = torch.from_numpy((over & inside).any(1))
@@ -142,16 +118,6 @@ class HindsightReplayBuffer(ReplayBuffer):
         batch.rewards[rows] = discounted_sums(each, self._powers)
         if "step_rewards" in batch:
             batch["step_rewards"][rows] = torch.from_numpy(each.astype(np.float32))
-
-
-def check_each_row(name: str, values: np.ndarray, rows: int, what: str) -> None:
-    """Raise an error if an environment's function did not return one value per row.
-
-    Raises:
-        ConfigError: names the function, the shape and the number of rows.
-    """
-    if values.size != rows:
-        raise ConfigError(f"{name} gave {list(values.shape)} for {rows} rows; expected one {what} for each row")
 
 
 class Episodes:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
+from lightning_rl.errors import CheckpointError, NonFiniteError
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.priorities import Proportional, Ranked
 from lightning_rl.replay.sum_tree import SumTree
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import schedule_value
+from lightning_rl.schema.ranges import Positive, Probability, ProbabilitySchedule
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["PrioritizedReplayBuffer"]
 
@@ -40,22 +42,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         ConfigError: a number is out of range.
     """
 
+    @check_keywords("data")
     def __init__(
         self,
         capacity: int,
         *,
-        alpha: float = 0.6,
-        beta: Schedule = 0.4,
-        eps: float = 1e-6,
+        alpha: Probability = 0.6,
+        beta: ProbabilitySchedule = 0.4,
+        eps: Positive = 1e-6,
         ranked: bool = False,
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, **keywords)
-        if not 0 <= alpha <= 1:
-            raise ConfigError(f"alpha={alpha} of a prioritised replay buffer; expected a number from 0 to 1")
-        if not 0 < eps < float("inf"):
-            raise ConfigError(f"eps={eps} of a prioritised replay buffer; expected a finite number above 0")
-        check_schedule("beta", beta, 0, 1)
         self.alpha, self.beta, self.eps, self.ranked = alpha, beta, eps, ranked
         self.env_steps: int | None = None
         self.late_updates = 0

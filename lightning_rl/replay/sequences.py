@@ -14,6 +14,8 @@ from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE, Ring
 from lightning_rl.replay.transitions import OF_STEPS, add_columns, n_step_returns, run_lengths
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.ranges import Count, Whole
+from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
 
@@ -49,22 +51,21 @@ class SequenceReplayBuffer(ReplayBuffer):
         ConfigError: a number is out of range.
     """
 
+    @check_keywords("data")
     def __init__(
         self,
         capacity: int,
         *,
-        burn_in: int = 40,
-        length: int = 80,
-        stride: int | None = None,
+        burn_in: Whole = 40,
+        length: Count = 80,
+        stride: Count | None = None,
         columns: Sequence[str] = (*SEQUENCE_COLUMNS, *OF_STEPS),
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, columns=(*columns, "t"), **keywords)
-        if burn_in < 0 or length < 1:
-            raise ConfigError(f"burn_in={burn_in}, length={length} of a sequence; expected at least 0 and 1")
         self.burn_in, self.length, self.stride = burn_in, length, length if stride is None else stride
-        if not 1 <= self.stride <= length:
-            raise ConfigError(f"stride={stride} between sequences of length={length}; expected 1 … length")
+        if self.stride > length:
+            raise ConfigError(f"stride={stride} between sequences of length={length}; expected at most the length")
         self._starts = np.zeros(0, np.uint8)  # by slot, whether a complete sequence starts here
         self._count = 0
         self._growing = np.zeros(0, np.int64)  # first slots of sequences that may still grow

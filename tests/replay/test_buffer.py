@@ -13,7 +13,6 @@ from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.replay.buffer import COLUMNS, ReplayBuffer, uniform
-from lightning_rl.replay.reservoir import ReservoirReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts import RolloutWorker
@@ -182,10 +181,9 @@ def test_columns_keep_their_dtypes_and_sizes() -> None:
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("buffer_class", [ReplayBuffer, ReservoirReplayBuffer])
-def test_fragments_without_masks_are_stored_as_if_masks_allowed_everything(buffer_class: type[ReplayBuffer]) -> None:
+def test_fragments_without_masks_are_stored_as_if_masks_allowed_everything() -> None:
     """An environment may give its first mask after the first fragment, and none in later ones."""
-    late, early = (buffer_class(60, n_step=2, seed=1) for _ in range(2))
+    late, early = (ReplayBuffer(60, n_step=2, seed=1) for _ in range(2))
     stream = Stream(2, masked=True)
     for number in range(8):
         fragment, bare = stream.fragment(5), number in (0, 1, 5)

@@ -18,7 +18,6 @@ from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.transitions import OF_STEPS
 from lightning_rl.rollouts import RolloutWorker
 from tests.refusals import not_refused
-from tests.replay.streams import Stream
 
 
 def compute_reward(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
@@ -131,15 +130,9 @@ def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
 
 
 def test_invalid_settings_are_refused() -> None:
-    """The functions can be import paths."""
-    buffer = hindsight_buffer(compute_reward="tests.replay.test_hindsight:compute_reward")
-    assert buffer.compute_reward(np.zeros((1, 2)), np.ones((1, 2)), {}).tolist() == [-1]
-    number = {name: lambda achieved, desired, info: 0.0 for name in ("compute_reward", "compute_terminated")}
     cases = [
         (lambda: hindsight_buffer(strategy="futur"), "strategy='futur'.*'future'"),
         (lambda: hindsight_buffer(relabelled=1.5), "relabelled=1.5"),
-        (lambda: buffer.add(Stream(1).fragment(3)), "achieved_goal, desired_goal"),
-        *((lambda one=one: buffer_of_walks(**{one: number[one]}).sample(10), rf"{one} gave \[\]") for one in number),
     ]
     assert not_refused(lambda call: call(), cases) == []
 

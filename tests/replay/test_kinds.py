@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
 
 from lightning_rl.errors import CheckpointError
 from lightning_rl.replay.buffer import COLUMNS, ReplayBuffer
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
-from lightning_rl.replay.reservoir import ReservoirReplayBuffer
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 from tests.refusals import not_refused
-from tests.replay.contents import everything
 from tests.replay.streams import Stream, counted, saved_and_loaded
+from tests.replay.test_hindsight import compute_reward
 from tests.run_comparison import assert_equal
 
 KINDS: dict[str, Callable[..., Any]] = {
@@ -29,15 +27,14 @@ KINDS: dict[str, Callable[..., Any]] = {
     "ranked": lambda **more: PrioritizedReplayBuffer(60, n_step=2, ranked=True, **more),
     "sequences": lambda **more: SequenceReplayBuffer(200, burn_in=1, length=4, **more),
     "prioritized sequences": lambda **more: PrioritizedSequenceReplayBuffer(200, burn_in=1, length=4, **more),
-    "reservoir": lambda **more: ReservoirReplayBuffer(30, n_step=3, seed=5, **more),
     **{
         f"hindsight, {strategy}": lambda strategy=strategy, **more: HindsightReplayBuffer(
-            150, compute_reward="tests.replay.test_hindsight:compute_reward", strategy=strategy, **more
+            150, compute_reward=compute_reward, strategy=strategy, **more
         )
         for strategy in ("future", "final", "episode")
     },
 }
-DRAWN_UNIFORMLY = ("uniform", "sequences", "reservoir")
+DRAWN_UNIFORMLY = ("uniform", "sequences")
 
 
 def stream_for(kind: str, fragments: int, steps: int = 9) -> Iterator[SampleBatch]:
@@ -109,7 +106,7 @@ def test_draws_are_uniform_over_what_can_be_drawn_and_follow_the_generator(kind:
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "prioritized", "reservoir"])
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_indexes_name_rows_until_these_are_overwritten(kind: str) -> None:
     buffer = filled(kind)
     batch = buffer.sample(8, np.random.default_rng(0))
@@ -127,41 +124,6 @@ def test_priorities_are_those_of_sequences() -> None:
     assert buffer.update_priorities(ids, 1000.0 * (np.arange(len(ids)) == 3)) == 0
     batch = buffer.sample(20, np.random.default_rng(1))
     assert (batch.batch_indexes == ids[3]).sum() > 18 and batch.weights.max() == 1
-
-
-# -- the reservoir -----------------------------------------------------------------------------------------------------
-def test_every_row_of_the_stream_is_kept_with_the_same_probability() -> None:
-    """100 seeds, 20 of some 250 rows: χ² over tenths of the stream, and the mean number kept, at 5 deviations."""
-    kept = []
-    for seed in range(100):
-        stream, buffer = Stream(2, seed=0, longest=9), ReservoirReplayBuffer(20, seed=seed)
-        for _ in range(10):
-            buffer.add(stream.fragment(15))
-        assert len(buffer) == 20
-        kept.append(buffer._numbers.copy())
-    rows = buffer.seen
-    tenths = np.bincount(np.concatenate(kept) * 10 // rows, minlength=10)
-    sizes = np.bincount(np.arange(rows) * 10 // rows) / rows * 2000
-    chi = ((tenths - sizes) ** 2 / sizes).sum()
-    assert rows > 200 and chi < 9 + 5 * np.sqrt(18)
-
-
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_kept_rows_are_the_transitions_that_a_ring_would_give(n_step: int) -> None:
-    """n-step sums are complete when a row is kept, although its episode goes on in the next fragment."""
-    stream = Stream(2, seed=4, longest=30)
-    reservoir, ring = (kind(1000, n_step=n_step, gamma=0.9) for kind in (ReservoirReplayBuffer, ReplayBuffer))
-    for steps in (3, 1, 40, 200, 7):
-        fragment = stream.fragment(steps)
-        reservoir.add(fragment)
-        ring.add(fragment)
-    every = everything(ring)
-    expected = {action: i for i, action in enumerate(every.actions.tolist())}
-    assert len(ring) - len(reservoir) <= 2 * (n_step - 1)  # the newest of each environment may grow
-    kept = reservoir.rows(np.arange(len(reservoir)))
-    order = [expected[action] for action in kept.actions.tolist()]
-    for name in ("obs", "next_obs", "rewards", "discounts", "terminated"):
-        assert_close(kept[name], every[name][order])
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -20,11 +20,6 @@ from lightning_rl.rollouts import RolloutWorker
 from tests.refusals import not_refused
 
 
-def compute_reward(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
-    """0 at the goal, else −1."""
-    return -(np.abs(achieved - desired).max(-1) > 1e-6).astype(np.float32)
-
-
 class Line(gym.Env[Any, int]):
     """Walks along a line towards a goal out of reach; what is achieved is [episode, place].
 

@@ -17,8 +17,7 @@ from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 from tests.refusals import not_refused
-from tests.replay.streams import Stream, counted, saved_and_loaded
-from tests.replay.test_hindsight import compute_reward
+from tests.replay.streams import Stream, compute_reward, counted, saved_and_loaded
 from tests.run_comparison import assert_equal
 
 KINDS: dict[str, Callable[..., Any]] = {

@@ -421,7 +421,7 @@ HOSTILE_CONFIGS: list[Attack] = [
     *at("policy.custom_losses", [{"loss": "stranger:touch"}]),
     *at("data._target_", "stranger:touch", "lightning_rl.policies:PPO"),
     *at("data.dataset", "os:system", "lightning_rl.data.plans:record_times"),
-    *at("data.plan", "stranger:touch", "lightning_rl.data.plans:for_each"),
+    *at("data.plan", "stranger:touch", "lightning_rl.data.plans:async_gradients"),
     *at("data.compute_reward", "stranger:touch"),
     *at("launcher._target_", "stranger:touch"),
     {"launcher._target_": "lightning_rl.runs.run:record_outcome", "launcher.run_dir": "{place}"},

@@ -7,7 +7,7 @@ from lightning_rl.data.datamodule import EpisodeWindow, ReplayDataModule, Rollou
 from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
 from lightning_rl.data.gradient_source import GradientSource
 from lightning_rl.data.hindsight_feed import HindsightFeed
-from lightning_rl.data.plans import concat_batches, concurrently, for_each, parallel_rollouts, take
+from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.data.population_source import PopulationSource
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.data.sharded_feed import ShardedReplayFeed
@@ -27,9 +27,5 @@ __all__ = [
     "ShardedReplayFeed",
     "Source",
     "SyncSource",
-    "concat_batches",
-    "concurrently",
-    "for_each",
     "parallel_rollouts",
-    "take",
 ]

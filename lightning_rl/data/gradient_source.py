@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.kinds_of_data import check_kind_of_data
-from lightning_rl.data.plans import async_gradients, for_each, record_times, take
+from lightning_rl.data.plans import async_gradients, record_times
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.data.source import Source
 from lightning_rl.errors import ConfigError
@@ -87,10 +88,10 @@ class GradientSource(Source):
     def iterations(self, policy: Any) -> Iterator[GradientUpdates]:
         """The next gradients of the plan."""
         results = record_times(self.run_plan(self.workers, policy), self.record_time)
-        contributions = for_each(results, self.check_staleness)
+        contributions = map(self.check_staleness, results)
         while True:
             self._check_kinds()  # others may be trained now
-            yield GradientUpdates(take(contributions, self.gradients_per_iteration))
+            yield GradientUpdates(islice(contributions, self.gradients_per_iteration))
 
     def _check_kinds(self) -> None:
         for each in trained_policies(self.policy):

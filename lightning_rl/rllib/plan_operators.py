@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.data.plans import NOT_READY, async_gradients
+from lightning_rl.data.plans import async_gradients
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.gradients import GradientUpdate
+from lightning_rl.rllib.plan_verbs import NOT_READY
 from lightning_rl.rllib.plans import LocalIterator, TrainOneStep
 from lightning_rl.sample_batch import AnyBatch, env_steps
 

@@ -1,4 +1,4 @@
-"""RLlib's execution plans, `execution_plan(workers, config)`: its operators over the verbs of `data/plans.py`.
+"""RLlib's execution plans, `execution_plan(workers, config)`: its operators over the generators of `plan_verbs.py`.
 
 A plan of this form collects, stores and learns by itself; one Lightning batch is one item of it. The plan's own state
 (a `LocalReplayBuffer` made in it) is no part of checkpoints: a run that goes on fills its buffers again.
@@ -16,16 +16,10 @@ from operator import methodcaller
 from typing import Any
 
 from lightning_rl.data.datasets import PlanDataset
-from lightning_rl.data.plans import (
-    NOT_READY,
-    concurrently,
-    for_each,
-    parallel_rollouts,
-    take,
-)
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY, LocalReplayBuffer
+from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
 
@@ -106,7 +100,7 @@ class LocalIterator:
 
     def take(self, count: int) -> list[Any]:
         """The next `count` items that are there."""
-        return list(take((item for item in self.items if item is not NOT_READY), count))
+        return list(itertools.islice((item for item in self.items if item is not NOT_READY), count))
 
 
 def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "") -> dict[str, dict[str, float]]:
@@ -128,7 +122,7 @@ def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "
 
 # -- operators --------------------------------------------------------------------------------------------------------
 def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 1) -> LocalIterator:  # noqa: N802
-    """Fragments, collected with the newest weights; see `parallel_rollouts`.
+    """Fragments, collected with the newest weights; see `rollouts`.
 
     Where they go into a replay buffer they are counted here, and filters take them in.
 
@@ -138,9 +132,9 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 
         num_async: not read; `data.requests_per_worker` says how many requests a worker has in flight.
     """
     policy = workers.policy
-    rollouts = _raw_rollouts(workers, policy) if mode == "raw" else parallel_rollouts(workers, policy, mode)
+    fragments = _raw_rollouts(workers, policy) if mode == "raw" else rollouts(workers, policy, mode)
     replayed = all(each.off_policy for each in trained_policies(policy))
-    return LocalIterator(for_each(rollouts, policy.learner.take_experience) if replayed else rollouts)
+    return LocalIterator(for_each(fragments, policy.learner.take_experience) if replayed else fragments)
 
 
 def _raw_rollouts(workers: Any, policy: Any) -> Iterator[Any]:

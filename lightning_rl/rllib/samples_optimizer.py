@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
-from lightning_rl.data.plans import async_gradients, concat_batches, parallel_rollouts, record_times, take
+from lightning_rl.data.plans import async_gradients, record_times
 from lightning_rl.errors import check_at_least_one
+from lightning_rl.rllib.plan_verbs import concat_batches, rollouts
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.rollouts.worker_set import WorkerSet
@@ -58,8 +60,8 @@ class SyncSamplesOptimizer(PolicyOptimizer):
         self, local_worker: RolloutWorker, remote_workers: Sequence[Any] = (), train_batch_size: int = 200
     ) -> None:
         super().__init__(local_worker, remote_workers)
-        rollouts = parallel_rollouts(self.workers, local_worker.policy, self.mode)
-        self._batches = concat_batches(rollouts, train_batch_size)
+        fragments = rollouts(self.workers, local_worker.policy, self.mode)
+        self._batches = concat_batches(fragments, train_batch_size)
 
     def step(self) -> dict[str, float]:
         """One batch learned from; what `learn_on_batch` returned."""
@@ -106,7 +108,7 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
     def step(self) -> dict[str, float]:
         """So many gradients stepped with; means of their metrics."""
         policy, self.sample_seconds = self.local_worker.policy, 0.0
-        contributions = ((each.worker_index, each.value, True) for each in take(self._results, self.grads_per_step))
+        contributions = ((each.worker_index, each.value, True) for each in islice(self._results, self.grads_per_step))
         result = policy.learn_on_gradients(contributions)
         self.learn_seconds = policy.learn_seconds
         return result

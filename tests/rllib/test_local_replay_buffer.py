@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.data.plans import concurrently, for_each, take
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rllib.plan_verbs import concurrently, for_each
 from lightning_rl.rllib.plans import Replay, StoreToReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
@@ -262,7 +263,7 @@ def test_a_plan_stores_and_replays_in_turn() -> None:
     store_op = for_each(batches, StoreToReplayBuffer(local_buffer=buffer))
     replay_op = for_each(Replay(local_buffer=buffer), lambda batch: (buffer.num_added, batch.count))
     train_op = concurrently([store_op, replay_op], mode="async", output_indexes=[1])
-    assert list(take(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
+    assert list(islice(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
 
 
 @pytest.mark.ray

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data.plans import NOT_READY
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib import LocalReplayBuffer
 from lightning_rl.rllib.plan_operators import (
@@ -26,6 +25,7 @@ from lightning_rl.rllib.plan_operators import (
     UpdateKL,
     record_steps_trained,
 )
+from lightning_rl.rllib.plan_verbs import NOT_READY
 from lightning_rl.rllib.plans import (
     ConcatBatches,
     Concurrently,

@@ -18,6 +18,7 @@ from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.transitions import OF_STEPS
 from lightning_rl.rollouts import RolloutWorker
 from tests.refusals import not_refused
+from tests.replay.streams import compute_reward
 
 
 class Line(gym.Env[Any, int]):

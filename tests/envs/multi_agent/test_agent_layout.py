@@ -8,8 +8,9 @@ from gymnasium import spaces
 
 from lightning_rl.envs.multi_agent import AgentLayout, PackedEnv
 from lightning_rl.envs.multi_agent.agent_layout import flat_size, flatten
-from lightning_rl.envs.multi_agent.toy_games import ScriptedTurns, TwoStepGame
+from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.errors import EnvError
+from tests.envs.scripted_turns import ScriptedTurns
 
 
 def test_agents_with_equal_spaces_are_one_kind_and_join_puts_observations_in_the_order_of_the_agents() -> None:

@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, GroupedAgents, MultiAgentEnv, SingleAgentEnv
-from lightning_rl.envs.multi_agent.toy_games import ScriptedTurns, TwoStepGame
+from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.errors import ConfigError, EnvError
+from tests.envs.scripted_turns import ScriptedTurns
 from tests.refusals import not_refused
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, GroupedAgents, MultiAgentEnv, PackedEnv, PackedVectorEnv
-from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, ScriptedTurns, TwoStepGame
+from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
 from lightning_rl.errors import EnvApiError, EnvError
+from tests.envs.scripted_turns import ScriptedTurns
 
 FLAGS = ("acts", "terminated", "truncated", "present")
 
@@ -168,7 +169,7 @@ def same_trace(creator: EnvCreator, steps: int) -> int:
         ("mpe2.simple_speaker_listener_v4", "mpe2"),
         ("pettingzoo.classic.connect_four_v3", "pettingzoo"),
         ("lbforaging:Foraging-8x8-2p-2f-coop-v3", "lbforaging"),
-        ("lightning_rl.envs.multi_agent.toy_games:ScriptedTurns", "numpy"),
+        ("tests.envs.scripted_turns:ScriptedTurns", "numpy"),
     ],
 )
 def test_processes_give_the_same_arrays_as_this_process(id: str, package: str) -> None:

@@ -15,9 +15,9 @@ from lightning_rl.envs.multi_agent.toy_games import (
     MultiAgentCartPole,
     PenaltyGame,
     RockPaperScissors,
-    ScriptedTurns,
     TwoStepGame,
 )
+from tests.envs.scripted_turns import ScriptedTurns
 
 GAMES = [TwoStepGame, ClimbingGame, PenaltyGame, RockPaperScissors, ScriptedTurns, MultiAgentCartPole]
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, EpisodeLimit, MultiAgentEnv, PackedEnv
 from lightning_rl.envs.multi_agent.random_play import check_env
-from lightning_rl.envs.multi_agent.toy_games import ScriptedTurns, TwoStepGame
+from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.envs.multi_agent.wrappers import (
     AgentIds,
     BlackDeath,
@@ -24,6 +24,7 @@ from lightning_rl.envs.multi_agent.wrappers import (
     blank,
 )
 from lightning_rl.errors import EnvError
+from tests.envs.scripted_turns import ScriptedTurns
 from tests.refusals import not_refused
 from tests.space_cases import SUPPORTED
 

@@ -18,10 +18,11 @@ from lightning_rl.data.offline.steps import actions_for
 from lightning_rl.data.source import Source
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
-from lightning_rl.replay.ring import ROW, SAMPLEABLE, TERMINATED
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, map_leaves
-from lightning_rl.schema.ranges import Count, Positive
+from lightning_rl.replay.ring import ENDED, ROW, SAMPLEABLE, TERMINATED
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, flatten_fragment, map_leaves
+from lightning_rl.schema.ranges import Count, Portion, Positive
 from lightning_rl.schema.signatures import ImportPath, check_fields
 from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import space_difference
@@ -62,6 +63,8 @@ class OfflineSource(Source):
             episodes; the policy's `passes` and `minibatches` divide them into gradient steps.
         n_step: number of rewards in each n-step return, after which the value of a later observation is multiplied by
             the row's `discounts`.
+        top_fraction: fraction of the episodes, those with the highest returns, that are learned from, of each rank's
+            share; below 1, episodes that recording cut are left out.
         storage: "memory", or a directory for memory-mapped files, for data that do not fit into memory.
         plan: `plan(workers, policy, data)`, which yields the experience of each iteration; `None`: `learn_from_data`.
 
@@ -82,6 +85,7 @@ class OfflineSource(Source):
     steps_per_iteration: Count = 64
     rows_per_iteration: Count = 4096
     n_step: Count = 1
+    top_fraction: Portion = 1.0
     storage: str = "memory"
     plan: ImportPath | None = None
     output: str | None = field(default=None, init=False)  # no worker acts
@@ -146,20 +150,41 @@ class OfflineSource(Source):
             if "returns_to_go" in asked:
                 fragment["returns_to_go"] = returns_to_go(fragment, policy.gamma)
             self.buffer.mark_discontinuity()
-            self.buffer.add(fragment if imitates else learner.stored_form(fragment))
+            if not imitates:
+                fragment = learner.stored_form(fragment)
+            elif isinstance(policy.observation_filter, MeanStdFilter):
+                policy.update_filters(flatten_fragment(fragment))
+            self.buffer.add(fragment)
         ring, needed = self.buffer.ring, 1 if imitates else self.batch_size // self.ranks
+        rows = (ring.flags[: ring.limit] & ROW) != 0
+        edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
+        self._starts, self._lengths = edges[::2], edges[1::2] - edges[::2]
+        left_out = np.zeros(ring.limit, bool)
+        if "next_actions" in asked:  # after a time limit there is none
+            left_out |= rows & ((ring.flags[: ring.limit] & TERMINATED) == 0) & ~np.append(rows[1:], False)
+        if self.top_fraction < 1:
+            left_out |= ~self._keep_best(ring)
+        ring.flags[: ring.limit][left_out] &= ~np.uint8(SAMPLEABLE)
+        ring.rows = int(np.count_nonzero(ring.flags[: ring.limit] >= SAMPLEABLE))
         if len(self.buffer) < needed:
             raise ConfigError(
                 f"data.input={data.name} has {len(self.buffer)} steps for rank {self.datamodule.rank}, and "
                 f"data.batch_size={self.batch_size} needs {needed} on each: lower it, or record more"
             )
-        rows = (ring.flags[: ring.limit] & ROW) != 0
-        edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
-        self._starts, self._lengths = edges[::2], edges[1::2] - edges[::2]
-        if "next_actions" in asked:  # after a time limit there is none
-            cut = np.flatnonzero(rows & ((ring.flags[: ring.limit] & TERMINATED) == 0) & ~np.append(rows[1:], False))
-            ring.flags[cut] &= ~np.uint8(SAMPLEABLE)
-            ring.rows -= len(cut)
+
+    def _keep_best(self, ring: Any) -> np.ndarray:
+        """Keep the episodes of `top_fraction`; returns which slots hold their steps, bool `[ring.limit]`."""
+        starts, lengths = self._starts, self._lengths
+        ended = np.flatnonzero(ring.flags[starts + lengths - 1] & ENDED)
+        rewards = ring.columns.array("rewards")
+        bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        returns = np.array([rewards[start:stop].sum(dtype=np.float64) for start, stop in bounds])
+        best = np.argsort(-returns[ended], kind="stable")[: math.ceil(self.top_fraction * len(ended))]
+        kept = np.sort(ended[best])
+        self._starts, self._lengths = starts[kept], lengths[kept]
+        inside = np.zeros(ring.limit + 1, np.int8)
+        inside[self._starts], inside[self._starts + self._lengths] = 1, -1
+        return inside.cumsum(dtype=np.int8)[:-1].astype(bool)
 
     def pop_metrics(self) -> dict[str, float]:
         """The steps of the data, and the gradient steps on draws of them."""

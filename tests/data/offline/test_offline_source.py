@@ -15,7 +15,7 @@ from lightning_rl.data.offline.source import OfflineSource, returns_to_go
 from lightning_rl.data.offline.steps import DataSpec, Steps, actions_for, close_episodes
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.policies import DQN, PPO, SAC
+from lightning_rl.policies import BC, DQN, PPO, SAC
 from lightning_rl.sample_batch import SampleBatch
 from tests.data.offline.recorded import record
 from tests.data.small_runs import fit
@@ -192,6 +192,32 @@ def test_next_actions_and_returns_to_go_come_on_request(tmp_path: Path) -> None:
     assert drawn <= {(0.1, 0.2, 1.75), (0.2, 0.3, 1.5), (0.3, 0.0, 1.0), (0.4, 0.5, 1.75), (0.5, 0.6, 1.5)}
     without = source(SAC(*PENDULUM.spaces()), tmp_path, batch_size=5).buffer.sample(6, np.random.default_rng(0))
     assert "next_actions" not in without and "returns_to_go" not in without
+
+
+@pytest.mark.parametrize("kind", [BC, SAC])
+def test_the_top_fraction_of_episodes_is_learned_from(tmp_path: Path, kind: Any) -> None:
+    """Returns 3, 6, 9, and 99 of an episode that recording cut, which is left out: the better half of three is two."""
+    columns = {
+        ("obs",): np.arange(12, dtype=np.float32)[:, None].repeat(3, 1) / 100,
+        ("actions",): np.zeros((12, 1), np.float32),
+        ("rewards",): np.repeat(np.array([1, 2, 33, 3], np.float32), 3),
+        ("terminated",): np.zeros(12, bool),
+        ("truncated",): np.arange(12) % 3 == 2,
+    }
+    columns[("truncated",)][8] = False
+    final = {("obs",): np.zeros((4, 3), np.float32)}
+    write_shard(tmp_path, "a", close_episodes(columns, np.array([2, 5, 8, 11]), final), DataSpec(*PENDULUM.spaces()))
+    data = source(kind(*PENDULUM.spaces()), tmp_path, batch_size=6, rows_per_iteration=6, top_fraction=0.5)
+    rows = data.next_episodes() if kind is BC else data.buffer.sample(6, np.random.default_rng(0))
+    assert data.steps == len(data.buffer) == 6
+    assert set(rows.rewards.flatten().tolist()) == {2.0, 3.0}
+
+
+def test_observations_are_normalized_by_the_statistics_of_the_data_from_the_start(cartpole: Path) -> None:
+    policy = BC(*CARTPOLE.spaces(), observation_filter="mean_std")
+    source(policy, cartpole)
+    obs = np.concatenate([steps.columns[("obs",)][steps.columns[("valid",)]] for steps in open_data(cartpole).read()])
+    assert np.allclose(policy.observation_filter.shift, obs.mean(0, dtype=np.float64), atol=1e-6)
 
 
 def test_returns_to_go_start_again_with_each_episode() -> None:

@@ -22,7 +22,7 @@ from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
-from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class
+from tests.shipped_policies import FOR_GROUPS, POLICIES, online, policy_class
 
 __all__ = ["FEATURES", "SLOW", "page", "works"]
 
@@ -100,7 +100,7 @@ def _whole_run(
         alone = ["env.group_agents=all" if policy in FOR_GROUPS else "env.group_agents=null"] if several else alone
         fixed = f"""policy={policy} env={env} experiment=none evaluation=none logger=none model.fcnet_hiddens=[8]
             trainer.enable_progress_bar=false"""
-        config = compose_config([*fixed.split(), *alone, *overrides])
+        config = compose_config([*fixed.split(), *alone, *online(policy), *overrides])
         config["total_env_steps"] = 600
         if "learning_starts" in config["data"]:
             config["data"] |= {"learning_starts": 512, "batch_size": 8, "capacity": 4096}

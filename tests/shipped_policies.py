@@ -10,7 +10,7 @@ import yaml
 from lightning_rl.errors import import_object
 from lightning_rl.policies import Policy
 
-__all__ = ["FOR_GROUPS", "POLICIES", "policy_class", "table", "takes"]
+__all__ = ["FOR_GROUPS", "POLICIES", "online", "policy_class", "table", "takes"]
 
 ROOT = Path(__file__).parents[1]
 POLICIES = [file.stem for file in sorted((ROOT / "conf" / "policy").glob("*.yaml"))]
@@ -23,6 +23,11 @@ def policy_class(name: str) -> type[Policy]:
         yaml.safe_load((ROOT / "conf" / "policy" / f"{name}.yaml").read_text())["_target_"]
     )
     return found
+
+
+def online(name: str) -> list[str]:
+    """The overrides with which a policy learns from its own rollouts, if recorded data are its default."""
+    return ["data=on_policy"] if policy_class(name).imitates else []
 
 
 @cache

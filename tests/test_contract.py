@@ -31,7 +31,7 @@ from lightning_rl.spaces import leaf_values
 from tests.families import ONE_PER_PIPELINE, each
 from tests.models.parameters import trainable_vector
 from tests.policies.group_tasks import stacked
-from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class, takes
+from tests.shipped_policies import FOR_GROUPS, POLICIES, online, policy_class, takes
 
 ENVS = {"cartpole": "Discrete", "pendulum": "Box"}
 REFUSED = [  # because of their actions
@@ -170,7 +170,7 @@ class TestLearning:
         assert torch.equal(trainable_vector(policy), trainable_vector(twin))
 
     def test_a_saved_and_loaded_policy_acts_bit_equally(self, name: str, env: str, tmp_path: Path) -> None:
-        algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=4"])
+        algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=4", *online(name)])
         algorithm.train()
         loaded = Policy.load(str(algorithm.save()))
         obs = stacked([to_nested_batch(algorithm.policy.observation_space.sample()) for _ in range(8)])

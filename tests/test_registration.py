@@ -25,7 +25,7 @@ from lightning_rl.models.q_model import QModel
 from lightning_rl.models.recurrent import RecurrentNetwork
 from lightning_rl.policies import PQN
 from tests.families import ONE_PER_PIPELINE, each
-from tests.shipped_policies import FOR_GROUPS, POLICIES, policy_class, takes
+from tests.shipped_policies import FOR_GROUPS, POLICIES, online, policy_class, takes
 
 FOR_ONE_AGENT = [name for name in POLICIES if name not in FOR_GROUPS]  # others: test_group_q_model.py
 SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "update_to_data_ratio=0.25")]
@@ -125,6 +125,8 @@ def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: A
         small += [*SOON, "data.fragments_per_iteration=10"]
     if getattr(shipped, "evolves", False):
         small += ["workers.fragment_length=1", "data.directions=2", "policy.observation_filter=none"]
+    if shipped:
+        small += online(policy)
     return Algorithm(policy, env, overrides=[f"run_dir={path}", *small, *overrides], config=config)
 
 

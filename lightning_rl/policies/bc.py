@@ -26,6 +26,7 @@ class BC(Policy):
             actions, custom_losses, seed.
     """
 
+    data = "offline"
     imitates = True
     supports_recurrent = True
     free_log_std = True

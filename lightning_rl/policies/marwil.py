@@ -45,6 +45,7 @@ class MARWIL(Policy):
 
     squared_advantage: Tensor
 
+    data = "offline"
     imitates = True
     supports_recurrent = True
     uses_every_parameter = True

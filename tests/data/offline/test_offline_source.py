@@ -80,6 +80,14 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, cartpo
     assert_equal(everything(whole), everything(parts))
 
 
+@pytest.mark.parametrize("policy", ["bc", "marwil"])
+def test_policies_that_imitate_need_nothing_but_the_data(tmp_path: Path, cartpole: Path, policy: str) -> None:
+    learned, datamodule = fit(tmp_path, f"policy={policy}", f"data.input={cartpole}", "total_env_steps=512")
+    assert isinstance(datamodule.source, OfflineSource) and learned.env_steps == datamodule.source.steps
+    with pytest.raises(ConfigError, match="data.input is missing"):
+        fit(tmp_path, f"policy={policy}", "total_env_steps=512")
+
+
 @pytest.mark.parametrize("policy", ["sac", "td3"])
 def test_actors_and_critics_learn_from_data(tmp_path: Path, policy: str) -> None:
     """Their exploration begins with random actions until data.learning_starts, which data=offline does not have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,24 @@ class DataSet:
     damaged: dict[str, str] = field(default_factory=dict)
 
 
-def open_data(source: str | Path, columns: Mapping[str, Any] | None = None, *, skip_damaged: bool = False) -> DataSet:
+def open_data(
+    source: str | Path | Sequence[str], columns: Mapping[str, Any] | None = None, *, skip_damaged: bool = False
+) -> DataSet:
     """Open recorded experience.
 
     Args:
         source: a directory of shards, as `data.output` and `lightning-rl record` write; a file, .csv, .parquet, .npz,
-            .hdf5 or .h5 (`tables.read_table`); a .json file of RLlib's, or a directory of them; or
-            "minari:NAME_OR_DIRECTORY".
+            .hdf5 or .h5 (`tables.read_table`); .json files of RLlib's: one, a directory, a pattern as "DIR/*.json", or a
+            list of these; or "minari:NAME_OR_DIRECTORY".
         columns: of a file; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 
     Raises:
         ConfigError: nothing is there, or nothing that can be read.
     """
+    if not isinstance(source, str | Path):
+        spec, steps = read_json(source)
+        return DataSet(", ".join(source), spec, len(steps), lambda: iter([steps]))
     path, (kind, colon, name) = Path(source), str(source).partition(":")
     if kind == "minari" and colon:
         spec, steps = read_minari(name)

@@ -23,13 +23,14 @@ from lightning_rl.data.offline.steps import DataSpec, Steps
 from lightning_rl.data.offline.tables import steps_of_arrays
 from lightning_rl.errors import ConfigError, first_line
 from lightning_rl.replay.storage import available_bytes
-from lightning_rl.sample_batch import SampleBatch, as_plain
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, as_plain
 
-__all__ = ["JsonReader", "JsonWriter", "read_json"]
+__all__ = ["JsonReader", "JsonWriter", "find_json_files", "parse_line", "read_json"]
 
 NAMES = {"new_obs": "next_obs", "terminateds": "terminated", "dones": "terminated", "truncateds": "truncated"}
 """RLlib's name of a column → its name here."""
-THEIRS = {"next_obs": "new_obs", "terminated": "terminateds", "truncated": "truncateds"}
+THEIRS = {"next_obs": ("new_obs",), "terminated": ("terminateds", "dones"), "truncated": ("truncateds",)}
+"""Name of a column here → RLlib's names; before 2.3 it had only `dones`."""
 ARRAYS = {
     *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
     *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
@@ -40,7 +41,7 @@ ARRAYS = {
 
 
 class JsonWriter:
-    """Appends batches to `DIRECTORY/output-NUMBER.json`, which RLlib reads, too.
+    """Appends batches of rows to `DIRECTORY/output-NUMBER.json`, which RLlib reads, too.
 
     Args:
         directory: made if it is not there; existing files are kept, the numbers go on.
@@ -63,13 +64,25 @@ class JsonWriter:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._number = len(list(self.directory.glob("output-*.json")))
 
-    def write(self, batch: SampleBatch) -> None:
+    def write(self, batch: AnyBatch) -> None:
         """One line."""
-        columns = {THEIRS.get(name, name): self._encode(name, column) for name, column in batch.numpy().items()}
-        file = self.directory / f"output-{self._number:05}.json"
+        if isinstance(batch, MultiAgentBatch):
+            parts = {policy_id: self._encode_columns(part) for policy_id, part in batch.items()}
+            line = {"type": "MultiAgentBatch", "count": batch.count, "policy_batches": parts}
+        else:
+            line = {"type": "SampleBatch", **self._encode_columns(batch)}
+        file = self.directory / self.file_name(self._number)
         with file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"type": "SampleBatch", **columns}) + "\n")
+            out.write(json.dumps(line) + "\n")
         self._number += file.stat().st_size >= self.max_file_size
+
+    def file_name(self, number: int) -> str:
+        """The name of the file with this number; it begins with "output-"."""
+        return f"output-{number:05}.json"
+
+    def _encode_columns(self, batch: SampleBatch) -> dict[str, Any]:
+        encoded = {name: self._encode(name, column) for name, column in batch.numpy().items()}
+        return {theirs: value for name, value in encoded.items() for theirs in THEIRS.get(name, (name,))}
 
     def _encode(self, name: str, column: Any) -> Any:
         nested = isinstance(column, SampleBatch)
@@ -91,7 +104,7 @@ class JsonReader:
     """
 
     def __init__(self, inputs: str | Path | Sequence[str | Path], seed: int = 0) -> None:
-        self.files = _files([inputs] if isinstance(inputs, str | Path) else inputs)
+        self.files = find_json_files([inputs] if isinstance(inputs, str | Path) else inputs)
         # Where each line starts, so that only the needed lines are read.
         self._lines = [(file, start) for file in self.files for start in _starts(file)]
         if not self._lines:
@@ -113,19 +126,19 @@ class JsonReader:
             return SampleBatch(_columns(lines.readline(), f"{file}, byte {start}")).torch()
 
 
-def read_json(path: Path) -> tuple[DataSpec, Steps]:
+def read_json(inputs: Path | Sequence[str | Path]) -> tuple[DataSpec, Steps]:
     """The steps in RLlib's files, and spaces that are inferred from them.
 
     "dones" are terminations, as RLlib reads them; observations are vectors or images, as its preprocessors give them.
 
     Args:
-        path: a file, or the directory of *.json.
+        inputs: a file, a pattern, or the directory of *.json; or a list of these.
 
     Raises:
         ConfigError: a line is no batch, or has no observations, actions and rewards.
     """
     parts: list[dict[str, Any]] = []
-    for number, file in enumerate(_files([path])):
+    for number, file in enumerate(find_json_files([inputs] if isinstance(inputs, Path) else inputs)):
         with file.open("rb") as lines:
             for count, line in enumerate(lines):
                 if line.strip():
@@ -136,14 +149,15 @@ def read_json(path: Path) -> tuple[DataSpec, Steps]:
                     parts.append(columns)
     used = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "episode", "t")
     names = [name for name in (*used, "action_logp", "action_prob") if parts and all(name in part for part in parts)]
-    return steps_of_arrays({name: np.concatenate([part[name] for part in parts]) for name in names}, str(path))
+    return steps_of_arrays({name: np.concatenate([part[name] for part in parts]) for name in names}, str(inputs))
 
 
-def _files(inputs: Sequence[str | Path]) -> list[Path]:
+def find_json_files(inputs: Sequence[str | Path]) -> list[Path]:
+    """The files that these directories, files and patterns stand for, in order."""
     found: list[Path] = []
     for entry in inputs:
-        path = Path(entry)
-        found += sorted(path.glob("*.json")) if path.is_dir() else sorted(map(Path, glob.glob(str(entry))))
+        path = Path(entry).expanduser()
+        found += sorted(path.glob("*.json")) if path.is_dir() else sorted(map(Path, glob.glob(str(path))))
     return found
 
 
@@ -158,19 +172,43 @@ def _starts(file: Path) -> Iterator[int]:
 
 def _columns(line: bytes, where: str) -> dict[str, Any]:
     """The columns of a line under their names here; of several policies those of the only one."""
+    batch = parse_line(line, where)
+    if isinstance(batch, MultiAgentBatch):
+        if len(batch.policy_batches) != 1:
+            raise ShardError(f"{where}: this line has the policies {', '.join(batch.policy_batches)}; expected one")
+        (batch,) = batch.policy_batches.values()
+    return dict(batch.items())
+
+
+def parse_line(line: str | bytes, where: str) -> AnyBatch:
+    """The batch in a line: arrays under their names here, without "infos".
+
+    Args:
+        line: a JSON object with "type".
+        where: the file and the place in it, for the message.
+
+    Raises:
+        ConfigError: the line is no batch.
+    """
     try:
         written: dict[str, Any] = json.loads(line)
-        if written.get("type") == "MultiAgentBatch":
-            (written,) = ({"type": "SampleBatch", **columns} for columns in written["policy_batches"].values())
-        if written.pop("type") != "SampleBatch":
+        kind = written.pop("type")
+        if kind == "MultiAgentBatch":
+            parts = {str(name): _batch(columns) for name, columns in written["policy_batches"].items()}
+            return MultiAgentBatch(parts, int(written["count"]))
+        if kind != "SampleBatch":
             raise KeyError("type")
-        columns = {NAMES.get(name, name): value for name, value in written.items() if name != "infos"}
-        return {name: _column(value) for name, value in columns.items()}
+        return _batch(written)
     except (
         *(KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError, EOFError, MemoryError),
         *(binascii.Error, pickle.UnpicklingError, ImportError, IndexError),
     ) as error:
         raise ShardError(f"{where}: this line is no batch ({type(error).__name__}: {first_line(error)})") from error
+
+
+def _batch(written: dict[str, Any]) -> SampleBatch:
+    named = {NAMES.get(name, name): value for name, value in written.items() if name != "infos"}
+    return SampleBatch({name: _column(value) for name, value in named.items()})
 
 
 def _column(value: Any) -> Any:

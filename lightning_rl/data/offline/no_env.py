@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +23,7 @@ class NoEnv(gym.Env[Any, Any]):
         ConfigError: there are no data, or they cannot be read.
     """
 
-    def __init__(self, input: str | None = None, columns: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, input: str | Sequence[str] | None = None, columns: Mapping[str, Any] | None = None) -> None:
         if input is None:
             raise ConfigError("env=none takes its spaces from the data of data=offline: give data.input")
         spec = open_data(input, columns).spec

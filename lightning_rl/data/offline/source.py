@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,11 @@ class OfflineSource(Source):
 
     Args:
         input: directory of shards (`data.output`, `lightning-rl record`), a file (.csv, .parquet, .npz, .hdf5, .h5, or
-            RLlib's .json), or "minari:NAME_OR_DIRECTORY".
+            RLlib's .json), a list of .json files, or "minari:NAME_OR_DIRECTORY".
         columns: columns of a file: obs, actions, rewards, episode, terminated, truncated, … → the column, or a list of
             columns (`tables.NAMES`); `None`: they have these names.
+        actions_normalized: whether the actions of a file are in the space of the policy that learns (in [−1, 1] if
+            `normalize_actions`) instead of the environment's; data of a run know it themselves.
         skip_damaged: whether damaged shards are skipped with a warning instead of rejected.
         batch_size: for replay algorithms: rows per gradient step, over all ranks.
         update_to_data_ratio: for replay algorithms: gradient steps per env step, held exactly.
@@ -77,8 +79,9 @@ class OfflineSource(Source):
     acts = False
     default_plan = staticmethod(learn_from_data)
 
-    input: str | None = None
+    input: str | Sequence[str] | None = None
     columns: Mapping[str, Any] | None = None
+    actions_normalized: bool = False
     skip_damaged: bool = False
     batch_size: Count = 256
     update_to_data_ratio: Positive = 1.0
@@ -123,7 +126,8 @@ class OfflineSource(Source):
             )
         if self.batch_size % self.ranks:
             raise ConfigError(f"data.batch_size={self.batch_size} for {self.ranks} ranks: give a multiple of them")
-        data = open_data(str(self.input), self.columns, skip_damaged=self.skip_damaged)
+        assert self.input is not None  # `__post_init__`
+        data = open_data(self.input, self.columns, skip_damaged=self.skip_damaged)
         for name in () if data.spec.inferred else ("observation_space", "action_space"):
             if difference := space_difference(getattr(data.spec, name), getattr(policy, name), bounds=False):
                 raise ConfigError(
@@ -144,6 +148,8 @@ class OfflineSource(Source):
         for part in data.read():
             if data.spec.inferred:
                 part = part.of_spaces(policy.observation_space, policy.action_space, data.name)
+            if self.actions_normalized and part.acted_with is None:
+                part = replace(part, acted_with=policy.action_transform.options)
             steps = part if self.ranks == 1 else part.share(episodes, self.datamodule.rank, self.ranks)
             episodes += len(part.closing_rows)
             fragment = actions_for(policy.action_transform, steps).fragment()

@@ -15,7 +15,7 @@ import torch
 from lightning_rl.data.offline import JsonReader, JsonWriter
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 
 
 def batch(number: int) -> SampleBatch:
@@ -97,3 +97,27 @@ def test_a_line_that_is_no_batch_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(ConfigError, match="no batch"):
         JsonReader(tmp_path).next()
+
+
+def test_several_policies_are_written_as_rllib_s_multi_agent_batch(tmp_path: Path) -> None:
+    several = MultiAgentBatch({"left": batch(1), "right": batch(2)}, 3)
+    JsonWriter(tmp_path).write(several)
+    (line,) = next(tmp_path.glob("*.json")).read_text().splitlines()
+    assert json.loads(line)["count"] == 3 and set(json.loads(line)["policy_batches"]) == {"left", "right"}
+    with pytest.raises(ConfigError, match="left, right"):
+        JsonReader(tmp_path).next()
+
+
+def test_before_rllib_2_3_an_end_was_called_done(tmp_path: Path) -> None:
+    JsonWriter(tmp_path).write(batch(1))
+    written = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert written["dones"] == written["terminateds"] == [True, False, True]
+
+
+def test_a_list_of_files_and_patterns_is_one_data_set(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        line = {"type": "SampleBatch", "obs": [[0.5]], "actions": [1], "rewards": [1.0], "dones": [True]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(line) + "\n")
+    found = open_data([str(tmp_path / "a.json"), str(tmp_path / "[bc].json")])
+    (steps,) = found.read()
+    assert steps.closing_rows.tolist() == [1, 3, 5]

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.callbacks.hooks import RLCallback
+from lightning_rl.rllib.env_api import agent_number
 from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rllib.trajectories import change_trajectories, trajectories
 from lightning_rl.rollouts.episodes import episode_ends
 from lightning_rl.rollouts.rollout_worker import info_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, map_leaves
@@ -66,10 +68,11 @@ class DefaultCallbacks:
         original_batches: Any,
         **keywords: Any,
     ) -> None:
-        """A fragment has become the rows to learn from.
+        """A trajectory has become the rows to learn from, numpy arrays that may be changed in place.
 
-        It is called where they are learned from, once for a fragment of several episodes: `worker` and `episode` are
-        `None`, and `original_batches` has agent → (policy, fragment).
+        It is called where they are learned from: `worker` is `None`, and `episode` has only `custom_metrics` and
+        `user_data` of its own, kept until the episode ends. `original_batches` has agent → (policy, trajectory) of all
+        agents in the episode.
         """
         self._call(
             "on_postprocess_traj", episode=episode, agent_id=agent_id, post_batch=postprocessed_batch,
@@ -77,7 +80,7 @@ class DefaultCallbacks:
         )  # fmt: skip
 
     def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: dict[str, Any], **keywords: Any) -> None:
-        """The policy has learned from these rows; numbers added to `result` are logged."""
+        """The policy has learned from these rows, numpy arrays; numbers added to `result` are logged."""
         self._call("on_learn_on_batch", policy=policy, samples=train_batch)
 
     def on_train_result(self, *, trainer: Any, result: dict[str, Any], **keywords: Any) -> None:
@@ -155,7 +158,7 @@ class Episode:
         worker: that plays it.
     """
 
-    def __init__(self, worker: Any, env_id: int, episode_id: int) -> None:
+    def __init__(self, worker: Any, env_id: int, episode_id: int, policy_map: Mapping[str, Any]) -> None:
         self.worker, self.env_id, self.episode_id = worker, env_id, episode_id
         self.user_data: dict[str, Any] = {}
         self.custom_metrics: dict[str, float] = {}
@@ -163,7 +166,7 @@ class Episode:
         self.media: dict[str, Any] = {}
         self.length, self.total_reward = 0, 0.0
         self.agent_rewards: dict[tuple[Any, str], float] = {}
-        self.policy_map = policies_of(worker)
+        self.policy_map = policy_map
         self._observations: dict[Any, Any] = {}
         self._infos: dict[Any, dict[str, Any]] = {}
         self._rewards: dict[Any, float] = {}
@@ -209,6 +212,10 @@ class EpisodeCallbacks(RLCallback):
 
     Args:
         callbacks: a class of them, an object, or a dict of functions.
+
+    Attributes:
+        numbered: whether the environment calls its agents 0, 1, … and not "agent_0", "agent_1", …
+        learned: policy id → the numbers that `on_learn_on_batch` added to its last result.
     """
 
     def __init__(self, callbacks: Any) -> None:
@@ -217,6 +224,10 @@ class EpisodeCallbacks(RLCallback):
         else:
             self.callbacks = callbacks if isinstance(callbacks, DefaultCallbacks) else callbacks()
         self._workers: dict[tuple[str, int], WorkerEpisodes] = {}
+        self.numbered = False
+        self.learned: dict[str, dict[str, Any]] = {}
+        self._numbers: dict[str, list[float]] = {}
+        self._learning: dict[tuple[str, int], Episode] = {}  # by (policy, lane)
 
     @staticmethod
     def adapt(callbacks: Any) -> Any:
@@ -230,7 +241,7 @@ class EpisodeCallbacks(RLCallback):
         """Every environment starts an episode."""
         key = worker.stream, worker.worker_index
         started = self._workers[key].started if key in self._workers else 0
-        episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started)
+        episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started, self.numbered)
         for env in range(worker.num_envs):
             episodes.start(env, obs, info)
 
@@ -248,21 +259,64 @@ class EpisodeCallbacks(RLCallback):
         call_method(self.callbacks, "on_sample_end", {"worker": worker, "samples": samples})
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
-        """As RLlib's, for a whole fragment."""
+        """As RLlib's, for each trajectory of the fragment."""
+        if not self._defines("on_postprocess_trajectory"):
+            return
         policy_id = policy.policy_id or DEFAULT_POLICY
-        arguments: dict[str, Any] = {"worker": None, "episode": None, "agent_id": AGENT, "policy_id": policy_id}
-        arguments |= {"policies": {policy_id: policy}, "postprocessed_batch": SampleBatch.of(postprocessed_batch)}
-        original = {AGENT: (policy, SampleBatch.of(original_batch))}
-        call_method(self.callbacks, "on_postprocess_trajectory", {**arguments, "original_batches": original})
+        others = policy.learner.other_agent_batches or {}
+        beside = [(other, self._agents(policy, name), trajectories(part)) for name, (other, part) in others.items()]
+        agents = self._agents(policy, policy_id)
+        policies = {policy_id: policy, **{name: other for name, (other, _) in others.items()}}
+
+        def call(rows: SampleBatch, trajectory: SampleBatch) -> None:
+            one = "agent_index" in trajectory  # or the whole fragment
+            lane = int(trajectory["agent_index"][0]) if one else 0
+            agent = agents[lane % len(agents)]
+            episode = self._learning.setdefault((policy_id, lane), Episode(None, lane, len(self._learning), policies))
+            original = {
+                names[int(part["agent_index"][0]) % len(names)]: (other, part)
+                for other, names, parts in beside
+                for part in parts
+                if one and part["eps_id"][0] == trajectory["eps_id"][0]
+            }
+            arguments = {"worker": None, "episode": episode, "agent_id": agent, "policy_id": policy_id}
+            arguments |= {"policies": policies, "postprocessed_batch": rows}
+            arguments |= {"original_batches": {**original, agent: (policy, trajectory)}}
+            call_method(self.callbacks, "on_postprocess_trajectory", arguments)
+            if (trajectory.terminated | trajectory.truncated).any():
+                for name, value in self._learning.pop((policy_id, lane)).custom_metrics.items():
+                    self._numbers.setdefault(f"custom_metrics/{name}", []).append(float(value))
+
+        change_trajectories(policy, postprocessed_batch, original_batch, call)
 
     def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: dict[str, float]) -> None:
         """As RLlib's."""
-        arguments = {"policy": policy, "train_batch": SampleBatch.of(train_batch), "result": result}
+        if not self._defines("on_learn_on_batch"):
+            return
+        before = set(result)
+        arguments = {"policy": policy, "train_batch": SampleBatch.of(train_batch.numpy()), "result": result}
         call_method(self.callbacks, "on_learn_on_batch", arguments)
+        self.learned[policy.policy_id or DEFAULT_POLICY] = {name: result[name] for name in result if name not in before}
+
+    def pop_numbers(self) -> dict[str, list[float]]:
+        """The custom metrics of `on_postprocess_trajectory` since the last call."""
+        numbers, self._numbers = self._numbers, {}
+        return numbers
+
+    def _defines(self, name: str) -> bool:
+        own = getattr(type(self.callbacks), name) is not getattr(DefaultCallbacks, name)
+        return own or bool(self.callbacks.legacy_callbacks)
+
+    def _agents(self, policy: Any, policy_id: str) -> list[Any]:
+        """The agents of the lanes of a policy's fragments, in order."""
+        several: Any = getattr(policy._trainer, "lightning_module", None)
+        if not hasattr(several, "agents_of"):
+            return [AGENT]
+        return [agent_number(agent) if self.numbered else agent for agent in several.agents_of(policy_id)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the running episodes, which belong to this process."""
-        return {**super().__getstate__(), "_workers": {}}
+        return {**super().__getstate__(), "_workers": {}, "_learning": {}}
 
 
 class WorkerEpisodes:
@@ -272,12 +326,15 @@ class WorkerEpisodes:
         worker: plays them.
         callbacks: in RLlib's form.
         started: episodes of this worker that started before.
+        numbered: as `EpisodeCallbacks`.
     """
 
-    def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int) -> None:
+    def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int, numbered: bool) -> None:
         self.worker, self.callbacks, self.started = worker, callbacks, started
         self.base_env, self.policies = BaseEnv(worker.env), policies_of(worker)
         self.layout = getattr(worker, "layout", None)
+        agents = () if self.layout is None else self.layout.agents
+        self.agents = [agent_number(agent) if numbered else agent for agent in agents]
         self.running: list[Episode | None] = [None] * worker.num_envs
         self.resets = np.zeros(worker.num_envs, dtype=bool)  # environments whose next row is a reset
         self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
@@ -285,7 +342,7 @@ class WorkerEpisodes:
 
     def start(self, env: int, obs: Any, info: Mapping[str, Any]) -> None:
         """An episode starts in an environment."""
-        episode = self.running[env] = Episode(self.worker, env, self.started)
+        episode = self.running[env] = Episode(self.worker, env, self.started, self.policies)
         self.started += 1
         episode.observe(self._observations(obs, env), info_of(info, env))
         self._call("on_episode_start", episode)
@@ -340,14 +397,14 @@ class WorkerEpisodes:
         for slot in np.flatnonzero(obs["present"][env]).tolist():
             kind, row = self.layout.places[slot]
             seen = map_leaves(lambda leaf, row=row: np.array(leaf[env][row]), obs["obs"][str(kind)])
-            found[self.layout.agents[slot]] = seen
+            found[self.agents[slot]] = seen
         return found
 
     def _rewards(self, obs: Any, rewards: Any, env: int) -> dict[tuple[Any, str], float]:
         if self.layout is None:
             return {(AGENT, DEFAULT_POLICY): float(rewards[env])}
         owners = self.worker.policy_ids(env)
-        by_agent = zip(self.layout.agents, owners, obs["rewards"][env].tolist(), strict=True)
+        by_agent = zip(self.agents, owners, obs["rewards"][env].tolist(), strict=True)
         return {(agent, policy): reward for agent, policy, reward in by_agent}
 
 

@@ -17,7 +17,15 @@ from lightning_rl.envs.registry import EnvContext, call_creator, find_registered
 from lightning_rl.errors import EnvError
 from lightning_rl.schema.signatures import call_with_accepted_args
 
-__all__ = ["ClassicEnv", "ClassicMultiAgentEnv", "current_api", "gymnasium_space", "make_current", "map_number"]
+__all__ = [
+    "ClassicEnv",
+    "ClassicMultiAgentEnv",
+    "agent_number",
+    "current_api",
+    "gymnasium_space",
+    "make_current",
+    "map_number",
+]
 
 TIME_LIMIT = "TimeLimit.truncated"  # of an info: `done` is a time limit
 STEPS = 20  # of random play, in which agents that come late are found
@@ -25,7 +33,7 @@ STEPS = 20  # of random play, in which agents that come late are found
 
 def current_api(
     env: Any, env_config: Mapping[str, Any], multiagent: Mapping[str, Any]
-) -> tuple[Any, Mapping[str, Any]]:
+) -> tuple[Any, Mapping[str, Any], bool]:
     """The environment of a config, with Gymnasium's API if it has that of RLlib 1.x.
 
     Args:
@@ -34,12 +42,12 @@ def current_api(
         multiagent: that of the config; its policies may hold the spaces of agents.
 
     Returns:
-        `env`, or a function that makes and adapts its environments; and `multiagent`, in which a `policy_mapping_fn` of
-        agents that are numbers goes on getting numbers.
+        `env`, or a function that makes and adapts its environments; `multiagent`, in which a `policy_mapping_fn` of
+        agents that are numbers goes on getting numbers; and whether they are.
     """
     creator = find_registered_env(env) or env
     if creator is None or isinstance(creator, str):
-        return env, multiagent
+        return env, multiagent, False
     context = EnvContext(env_config)
     found: Any = creator
     if not isinstance(creator, type) or not hasattr(creator, "reset"):
@@ -47,7 +55,7 @@ def current_api(
         found = type(made)
         made.close()
     if not _is_classic(found):
-        return env, multiagent
+        return env, multiagent, False
     warnings.warn(
         f"environment {found.__name__} has the API of Gym before 0.26 and RLlib 1.x: it is adapted. Its reset takes no "
         "seed, so runs repeat only as far as it draws from what `seed()` sets; write reset(*, seed, options) -> (obs, "
@@ -57,14 +65,20 @@ def current_api(
     policies, mapping = multiagent.get("policies") or {}, multiagent.get("policy_mapping_fn")
     adapted = partial(make_current, creator=creator, policies=policies, mapping=mapping)
     agents = getattr(adapted(context), "possible_agents", ())
-    if mapping is not None and any(isinstance(agent, int | np.integer) for agent in agents):
+    numbered = any(isinstance(agent, int | np.integer) for agent in agents)
+    if mapping is not None and numbered:
         multiagent = {**multiagent, "policy_mapping_fn": partial(map_number, fn=mapping)}
-    return adapted, multiagent
+    return adapted, multiagent, numbered
+
+
+def agent_number(agent_id: str) -> int:
+    """3 of "agent_3"."""
+    return int(agent_id.removeprefix("agent_"))
 
 
 def map_number(agent_id: str, episode: Any = None, worker: Any = None, *, fn: Callable[..., str]) -> str:
     """The policy of "agent_3" by a function of 3."""
-    return call_with_accepted_args(fn, int(agent_id.removeprefix("agent_")), episode, worker)
+    return call_with_accepted_args(fn, agent_number(agent_id), episode, worker)
 
 
 def make_current(context: EnvContext, *, creator: Callable[..., Any], policies: Any, mapping: Any) -> Any:

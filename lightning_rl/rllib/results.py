@@ -113,13 +113,20 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float]) -> dict
 
 
 def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Policy id → its metrics of learning by both names, and the same under "learner_stats"."""
+    """Policy id → its metrics of learning by both names, the same under "learner_stats", and its model's "model"."""
     found = metrics_by_policy(policy, metrics, "train/")
     named = {
         policy_id: own | {name: own[key] for key, names in LEARNER_STATS.items() if key in own for name in names}
         for policy_id, own in found.items()
     }
-    return {policy_id: {**own, "learner_stats": own} for policy_id, own in named.items()}
+    return {
+        policy_id: {
+            **own,
+            "learner_stats": own,
+            "model": {name.removeprefix("model/"): own[name] for name in own if name.startswith("model/")},
+        }
+        for policy_id, own in named.items()
+    }
 
 
 def _episodes(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:

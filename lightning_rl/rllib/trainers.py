@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -83,7 +83,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self.raw_user_config = config
         given = self.merge_trainer_configs(self.default_config, config)
         env, limit = current_env(given.get("env"))
-        env, several = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
+        env, several, numbered = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
         if several:
             given["multiagent"] = several
         if self.validate_config is not None:
@@ -103,6 +103,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         classic = self._translated({**given, "env": env}, policy, defaults)
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
+        for each in episode_callbacks(classic.get("callbacks", ())):
+            each.numbered = numbered
         if self._logger is not None:
             classic["run_dir"] = str(self.logdir)
         self.config = given
@@ -142,7 +144,13 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         del metrics["training_iteration"]  # how many there were; `Trainable` counts results
         result = training_result(self, metrics, since)
         self._statistics.add(self.datamodule.numbers)
-        result["custom_metrics"] = self._statistics.custom_metrics()
+        learned: dict[str, dict[str, Any]] = {}
+        for each in episode_callbacks(self.trainer.callbacks):
+            self._statistics.add(each.pop_numbers())
+            learned = {name: numbers for name, numbers in each.learned.items() if numbers}
+        for policy_id, numbers in learned.items():
+            result["info"]["learner"][policy_id]["custom_metrics"] = numbers
+        result["custom_metrics"] = {**self._statistics.custom_metrics(), **learned}
         result["hist_stats"] |= self._statistics.hist_stats()
         if (every := self.config.get("evaluation_interval")) and (self.iteration + 1) % every == 0:
             result |= self.evaluate()
@@ -505,6 +513,11 @@ UPDATES += ("before_init", "after_init", "before_evaluate_fn", "mixins")
 def build_trainer(name: str, **changes: Any) -> type[Trainer]:
     """A trainer class; keywords as `Trainer.with_updates`."""
     return Trainer.with_updates(name, **changes)
+
+
+def episode_callbacks(callbacks: Iterable[Any]) -> list[EpisodeCallbacks]:
+    """Those in RLlib's form."""
+    return [each for each in callbacks if isinstance(each, EpisodeCallbacks)]
 
 
 def takes_whole_config(policy: type) -> bool:

@@ -13,9 +13,15 @@ import torch
 from lightning_rl import sample_batch
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.rllib.sample_batch import SampleBatch
-from lightning_rl.sample_batch import concat_samples, transition_rows
+from lightning_rl.sample_batch import PER_SEQUENCE, concat_samples, is_fragment, transition_rows
 
-__all__ = ["fragment_of_trajectory", "postprocess_trajectories", "takes_episode", "trajectories"]
+__all__ = [
+    "change_trajectories",
+    "fragment_of_trajectory",
+    "postprocess_trajectories",
+    "takes_episode",
+    "trajectories",
+]
 
 
 def takes_episode(function: Callable[..., Any], before: int) -> bool:
@@ -103,6 +109,45 @@ def postprocess_trajectories(
     return concat_samples(done)
 
 
+def change_trajectories(
+    policy: Any, rows: sample_batch.SampleBatch, fragment: sample_batch.SampleBatch, change: Callable[..., Any]
+) -> None:
+    """Let a function change the rows to learn from, one trajectory at a time.
+
+    Args:
+        policy: whose fragment it is.
+        rows: `[N, …]` in the order of `policy.flatten_fragment`, or a fragment as a replay buffer stores it; columns
+            that the function changes or adds are replaced. If the policy made other rows of the fragment, they cannot
+            be told apart, and the function is called once with all of them and the whole fragment.
+        fragment: `[T, B, …]` that they were made of.
+        change: called with the rows `[n, …]` of a trajectory, of numpy arrays, and that trajectory of the fragment.
+    """
+    steps, lanes = fragment.valid.shape
+    placed = fragment.copy()
+    placed["place"] = torch.arange(steps * lanes).view(steps, lanes)
+    stored = is_fragment(rows)
+    order = placed["place"].flatten() if stored else policy.flatten_fragment(placed)["place"]
+    if not stored and len(order) != rows.count:
+        change(SampleBatch.of(rows), SampleBatch.of(fragment))
+        return
+    row_of = torch.zeros(steps * lanes, dtype=torch.long).index_copy_(0, order, torch.arange(len(order)))
+    seen = SampleBatch.of(rows.without(*PER_SEQUENCE))
+    changed: dict[str, Any] = {}
+    for trajectory in trajectories(placed):
+        row = row_of[torch.from_numpy(trajectory["place"])]
+        index = (row // lanes, row % lanes) if stored else (row,)
+        before = seen.map(lambda column, index=index: column[index].numpy(force=True))
+        part = before.map(np.copy)
+        change(part, trajectory.without("place"))
+        for name, column in part.items():
+            if name not in before or _differ(before[name], column):
+                if name not in changed:
+                    changed[name] = _clone(rows[name]) if name in before else _zeros(column, rows)
+                _assign(changed[name], index, column)
+    for name, column in changed.items():
+        rows[name] = column
+
+
 def _same_episode(
     trajectory: SampleBatch, policy: Any, others: Mapping[str, tuple[Any, list[SampleBatch]]]
 ) -> dict[str, Any]:
@@ -112,6 +157,30 @@ def _same_episode(
         same = [each for each in parts if each.eps_id[0] == trajectory.eps_id[0] and each["agent_index"][0] != own]
         found |= {name if number == 0 else f"{name}_{number}": (other, each) for number, each in enumerate(same)}
     return found
+
+
+def _zeros(column: Any, rows: sample_batch.SampleBatch) -> torch.Tensor:
+    """A new column of all rows, of the width and kind of a trajectory's."""
+    some = _tensor(column, rows.rewards.device)
+    return some.new_zeros((*rows.rewards.shape, *some.shape[1:]))
+
+
+def _clone(column: Any) -> Any:
+    return column.map(torch.clone) if isinstance(column, sample_batch.SampleBatch) else column.clone()
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, sample_batch.SampleBatch):
+        return any(_differ(one[name], other[name]) for name in one)
+    return not np.array_equal(one, other)
+
+
+def _assign(column: Any, index: Any, value: Any) -> None:
+    if isinstance(column, sample_batch.SampleBatch):
+        for name in column:
+            _assign(column[name], index, value[name])
+    else:
+        column[index] = torch.as_tensor(value, device=column.device).to(column.dtype)
 
 
 def _tensor(column: Any, device: torch.device) -> torch.Tensor:

@@ -64,10 +64,14 @@ class Watching(DefaultCallbacks):
         self, *, worker, episode, agent_id, policy_id, policies, postprocessed_batch, original_batches, **kwargs
     ):
         _, batch = original_batches[agent_id]
-        assert (batch["rewards"][batch["valid"]] == 2.0).all() and "advantages" in postprocessed_batch
+        assert (batch["rewards"] == 2.0).all() and len(batch["rewards"]) <= 3 and "advantages" in postprocessed_batch
+        assert (batch["obs"] == postprocessed_batch["obs"]).all() and isinstance(batch["obs"], np.ndarray)
         postprocessed_batch["seen"] = postprocessed_batch["dones"]
+        postprocessed_batch["advantages"][:] = 7.0
+        episode.custom_metrics["parts"] = episode.custom_metrics.get("parts", 0) + 1
 
     def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
+        assert (train_batch["advantages"] == 7.0).all()
         result["seen_dones"] = float(train_batch["seen"].sum())
 
     def on_train_result(self, *, trainer, result, **kwargs):
@@ -87,7 +91,10 @@ def test_episodes_have_user_data_and_results_have_custom_metrics(more: dict[str,
         assert result["callback_ok"] == iteration and result["train/seen_dones"] > 0
     trainer.stop()
     numbers, episodes = result["custom_metrics"], result["episodes_total"]
-    assert set(numbers) == {"count_mean", "count_min", "count_max"} and numbers["count_min"] == 0
+    named = {f"{name}_{kind}" for name in ("count", "parts") for kind in ("mean", "min", "max")}
+    assert set(numbers) == {*named, "default_policy"} and numbers["count_min"] == 0
+    assert 1 == numbers["parts_min"] <= numbers["parts_max"] <= 2  # an episode of 3 steps in fragments of 8 rows
+    assert numbers["default_policy"] == {"seen_dones": result["train/seen_dones"]}
     counts = result["hist_stats"]["counts"]
     assert sorted(set(counts)) == [1.0, 2.0, 3.0] and len(counts) == min(3 * episodes, 100)
     assert numbers["count_max"] >= episodes - 1

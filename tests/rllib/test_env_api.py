@@ -133,7 +133,7 @@ def test_environments_with_today_s_api_and_ids_stay_as_they_are() -> None:
             return 0, {}
 
     for env in (Modern, "CartPole-v1", None):
-        assert current_api(env, {}, {}) == (env, {})
+        assert current_api(env, {}, {}) == (env, {}, False)
 
 
 def test_agents_that_are_numbers_without_spaces_get_those_of_their_policies() -> None:

@@ -1,7 +1,17 @@
 """RLlib's rollout workers and their batches."""
 
+from lightning_rl.rllib.callbacks import Episode
+from lightning_rl.rllib.callbacks import Episode as MultiAgentEpisode
 from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.rollouts import RolloutWorker as PolicyEvaluator
 
-__all__ = ["MultiAgentBatch", "PolicyEvaluator", "RolloutWorker", "SampleBatch", "WorkerSet"]
+__all__ = [
+    "Episode",
+    "MultiAgentBatch",
+    "MultiAgentEpisode",
+    "PolicyEvaluator",
+    "RolloutWorker",
+    "SampleBatch",
+    "WorkerSet",
+]

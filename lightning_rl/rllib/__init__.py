@@ -19,7 +19,8 @@ from lightning_rl.rllib import plan_operators, plans
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.by_name import policy_class, trainer_class
-from lightning_rl.rllib.callbacks import BaseEnv, DefaultCallbacks, Episode, MultiCallbacks
+from lightning_rl.rllib.callbacks import DefaultCallbacks, Episode, MultiCallbacks
+from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.mixins import EntropyCoeffSchedule, KLCoeffMixin, LearningRateSchedule, ValueNetworkMixin
@@ -50,7 +51,8 @@ from lightning_rl.rllib.samples_optimizer import (
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_policy
 from lightning_rl.rllib.trainable import register_by_name
 from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy
-from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from lightning_rl.rllib.workers import BaseEnv
+from lightning_rl.rollouts import RolloutWorker
 
 __all__ = [
     *plan_operators.__all__,

@@ -13,11 +13,12 @@ from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.rllib.env_api import agent_number
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
+from lightning_rl.rllib.workers import BaseEnv, ClassicWorker
 from lightning_rl.rollouts.episodes import episode_ends
 from lightning_rl.rollouts.rollout_worker import info_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, map_leaves
 
-__all__ = ["BaseEnv", "DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
+__all__ = ["DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
 
 AGENT = "agent0"  # RLlib's name of a single agent
 SMOOTHED = 100  # episodes that statistics of a result are of
@@ -125,24 +126,6 @@ def call_method(callbacks: DefaultCallbacks, name: str, arguments: Mapping[str, 
     takes = inspect.signature(method).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     method(**{key: value for key, value in arguments.items() if takes_all or key in takes})
-
-
-class BaseEnv:
-    """The environments of a worker.
-
-    Args:
-        vector_env: Gymnasium's vector environment.
-    """
-
-    def __init__(self, vector_env: Any) -> None:
-        self.vector_env = vector_env
-
-    def get_sub_environments(self) -> list[Any]:
-        """The environments, unwrapped; the vector environment where they are in other processes, or are one object."""
-        envs = getattr(self.vector_env.unwrapped, "envs", [self.vector_env])
-        return [env.unwrapped for env in envs]
-
-    get_unwrapped = get_sub_environments
 
 
 class Episode:
@@ -256,7 +239,7 @@ class EpisodeCallbacks(RLCallback):
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
         """As RLlib's."""
-        call_method(self.callbacks, "on_sample_end", {"worker": worker, "samples": samples})
+        call_method(self.callbacks, "on_sample_end", {"worker": ClassicWorker(worker), "samples": samples})
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
         """As RLlib's, for each trajectory of the fragment."""
@@ -330,8 +313,8 @@ class WorkerEpisodes:
     """
 
     def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int, numbered: bool) -> None:
-        self.worker, self.callbacks, self.started = worker, callbacks, started
-        self.base_env, self.policies = BaseEnv(worker.env), policies_of(worker)
+        self.worker, self.callbacks, self.started = ClassicWorker(worker), callbacks, started
+        self.base_env, self.policies = BaseEnv(worker.env), self.worker.policy_map
         self.layout = getattr(worker, "layout", None)
         agents = () if self.layout is None else self.layout.agents
         self.agents = [agent_number(agent) if numbered else agent for agent in agents]
@@ -433,8 +416,3 @@ class EpisodeStatistics:
     def _of(self, prefix: str) -> list[tuple[str, deque[float]]]:
         latest = self._latest.items()
         return [(name.removeprefix(prefix), values) for name, values in latest if name.startswith(prefix)]
-
-
-def policies_of(worker: Any) -> dict[str, Any]:
-    """Policies of a worker by id."""
-    return dict(getattr(worker.policy, "policies", None) or {DEFAULT_POLICY: worker.policy})

@@ -10,7 +10,6 @@ import functools
 import inspect
 import itertools
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import Any
@@ -20,7 +19,7 @@ from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY, LocalReplayBuffer
 from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
-from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.rllib.workers import PlanWorkers
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "LocalIterator",
     "MultiGPUTrainOneStep",
     "ParallelRollouts",
-    "PlanWorkers",
     "PlannedDataset",
     "Replay",
     "SelectExperiences",
@@ -448,49 +446,6 @@ class ClassicPlan:
             prioritized_replay_beta=self.config.get("prioritized_replay_beta", 0.4),
             prioritized_replay_eps=self.config.get("prioritized_replay_eps", 1e-6),
         )
-
-
-class LearningWorker(RolloutWorker):
-    """The worker whose policy learns; it has no environments, so it does not sample.
-
-    Args:
-        policy: that learns.
-    """
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-
-
-class PlanWorkers:
-    """The workers of a plan, with the policy that learns: what a `WorkerSet` does, and the time that it takes noted.
-
-    Args:
-        workers: the worker set.
-        policy: that learns.
-        datamodule: its `record_time` gets the seconds of sampling.
-    """
-
-    def __init__(self, workers: Any, policy: Any, datamodule: Any) -> None:
-        self.workers, self.policy, self.datamodule = workers, policy, datamodule
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.workers, name)
-
-    def local_worker(self) -> RolloutWorker:
-        """The worker whose policy learns; it samples, too, if no others do."""
-        local = self.workers.local_worker()
-        return local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
-
-    def trainable_policies(self) -> list[str]:
-        """Ids of the policies in training."""
-        return [*getattr(self.policy, "policies_to_train", (DEFAULT_POLICY,))]
-
-    def sample(self) -> SampleBatch:
-        """One fragment of every worker."""
-        started = time.perf_counter()
-        fragment = self.workers.sample()
-        self.datamodule.record_time(fragment, time.perf_counter() - started)
-        return fragment
 
 
 class PlannedDataset(PlanDataset):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,22 +16,22 @@ from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import is_path
 from lightning_rl.data.datamodule import EpisodeWindow
-from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks, EpisodeStatistics, call_method
-from lightning_rl.rllib.default_configs import applicable_defaults, classic_view, option_of
+from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
-from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, put, translate_keys
+from lightning_rl.rllib.evaluation.worker_set import WorkerSet
+from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, put, translate_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
-from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, PlanWorkers
+from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
-from lightning_rl.rllib.torch_policy import RLlibMethods, TorchPolicy
+from lightning_rl.rllib.torch_policy import Policy, RLlibMethods, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
-from lightning_rl.rollouts.worker_set import make_worker_set
+from lightning_rl.rllib.workers import PlanWorkers, Workers
 from lightning_rl.runs import algorithm
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
@@ -58,14 +58,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         ConfigError: a key or value that means nothing here.
     """
 
-    default_policy: ClassVar[Any] = None
-    default_config: ClassVar[Mapping[str, Any]] = {}
+    _name: ClassVar[str | None] = None
+    _policy_class: ClassVar[Any] = None
+    _default_config: ClassVar[Mapping[str, Any]] = {}
     execution_plan: ClassVar[Any] = None
     validate_config: ClassVar[Any] = None
     validate_env: ClassVar[Any] = None
     before_init: ClassVar[Any] = None
     after_init: ClassVar[Any] = None
     before_evaluate_fn: ClassVar[Any] = None
+    _own_workers: Any = None
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, storage: Any = None) -> None:
         if not isinstance(config, Mapping | None) or isinstance(env, Mapping):
@@ -81,14 +83,15 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             ConfigError: a key or value that means nothing here.
         """
         self.raw_user_config = config
-        given = self.merge_trainer_configs(self.default_config, config)
+        given = self.merge_trainer_configs(self._default_config, config)
         env, limit = current_env(given.get("env"))
         env, several, numbered = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
         if several:
             given["multiagent"] = several
-        if self.validate_config is not None:
-            call_with_accepted_args(type(self).validate_config, given)
+        self._validate_config(given, trainer_obj_or_none=self)
         policy = self.get_default_policy_class(given)
+        if policy is None and self._trains_itself:
+            policy = Untrained
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
         policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
@@ -126,8 +129,22 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             env = self.env_creator(context)
             call_with_accepted_args(type(self).validate_env, env, context)
             env.close()
+        self._init(self.config, self.env_creator)
         if self.after_init is not None:
             type(self).after_init(self)
+
+    @property
+    def _trains_itself(self) -> bool:
+        """Whether the class defines `_init`."""
+        return type(self)._init is not Trainer._init
+
+    def _init(self, config: dict[str, Any], env_creator: Any) -> None:
+        """Called when all is built; a trainer that defines this and `step` needs no policy.
+
+        Args:
+            config: RLlib's keys, as the attribute.
+            env_creator: makes an environment of an `EnvContext`.
+        """
 
     def step(self) -> dict[str, Any]:
         """One result of training; every `evaluation_interval` with one of an evaluation.
@@ -196,7 +213,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> Any:
         """As `Trainable`, with the defaults of this class."""
-        return super().default_resource_request(cls.merge_trainer_configs(cls.default_config, config))
+        return super().default_resource_request(cls.merge_trainer_configs(cls._default_config, config))
 
     # -- of a Trainer -------------------------------------------------------------------------------------------------
     @property
@@ -205,18 +222,38 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return self._config
 
     @property
-    def workers(self) -> PlanWorkers:
-        """The workers that sample for training; its `local_worker` has the policy that learns."""
+    def workers(self) -> Any:
+        """The workers that sample for training; its `local_worker` has the policy that learns.
+
+        A trainer that trains by itself may set others.
+        """
+        if self._own_workers is not None:
+            return self._own_workers
         if self.datamodule.workers is None:
             self._fit(iterations=0)
         return PlanWorkers(self.datamodule.workers, self.policy, self.datamodule)
+
+    @workers.setter
+    def workers(self, workers: Any) -> None:
+        self._own_workers = workers
 
     @property
     def evaluation_workers(self) -> Any:
         """The workers that play evaluations."""
         if self.datamodule.evaluation_workers is None:
             self._fit(iterations=0)
-        return self.datamodule.evaluation_workers
+        return Workers(self.datamodule.evaluation_workers, self.policy)
+
+    @property
+    def train_exec_impl(self) -> Iterator[dict[str, Any]]:
+        """The results of training, one at each `next`."""
+        while True:
+            yield Trainer.step(self)
+
+    @property
+    def _env_id(self) -> Any:
+        """The environment of the config."""
+        return self.raw_user_config.get("env", self.config.get("env"))
 
     @property
     def env_creator(self) -> Any:
@@ -225,14 +262,14 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
     @property
     def callbacks(self) -> Any:
-        """The callbacks of the config, or `None`."""
+        """The callbacks of the config; without any, an object whose methods do nothing."""
         held: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
         found = next((each for each in held if isinstance(each, RLCallback)), None)
-        return found.callbacks if isinstance(found, EpisodeCallbacks) else found
+        return found.callbacks if isinstance(found, EpisodeCallbacks) else found or DefaultCallbacks()
 
     def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
         """The policy, a name or a class, that such a config trains."""
-        return type(self).default_policy
+        return type(self)._policy_class
 
     def evaluate(self) -> dict[str, Any]:  # type: ignore[override]
         """Play `evaluation_num_episodes` episodes: {"evaluation": {"episode_reward_mean": …}}."""
@@ -355,8 +392,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     @classmethod
     def get_default_config(cls) -> dict[str, Any]:
         """RLlib's keys with the values that a trainer of this class has without a config."""
-        defaults = {} if cls.default_policy is None else classic_keys(defaults_of(cls.default_policy))
-        return {**defaults, **cls.default_config}
+        defaults = {} if cls._policy_class is None else classic_keys(defaults_of(cls._policy_class))
+        return {**defaults, **cls._default_config}
 
     @classmethod
     def merge_trainer_configs(cls, config1: Mapping[str, Any], config2: Mapping[str, Any]) -> dict[str, Any]:
@@ -365,13 +402,21 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
     @classmethod
     def _validate_config(cls, config: Mapping[str, Any], trainer_obj_or_none: Any = None) -> None:
-        """Check a config without building anything.
+        """Check a config without building anything: by `validate_config`, and every key and value.
+
+        Args:
+            config: RLlib's keys.
+            trainer_obj_or_none: a trainer in its `setup`, which checks keys and values itself, or `None`.
 
         Raises:
             ConfigError: a key or value that means nothing here.
         """
-        given = cls.merge_trainer_configs(cls.default_config, config)
-        policy = cls.default_policy if trainer_obj_or_none is None else trainer_obj_or_none.policy.__class__
+        if cls.validate_config is not None:
+            call_with_accepted_args(cls.validate_config, config)
+        if trainer_obj_or_none is not None:
+            return
+        given = cls.merge_trainer_configs(cls._default_config, config)
+        policy = cls._policy_class
         policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
         translate_keys(given, defaults_of(policy), {}, defaults_of=defaults_of, own_class=policy)
 
@@ -390,25 +435,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             env_creator: of their environments; `None`: this trainer's.
             validate_env: called with an environment.
             policy_class: built from the environment's spaces; `None`: this trainer's policy acts.
-            config: num_envs_per_worker, rollout_fragment_length, batch_mode.
+            config: as `trainer_config` of `WorkerSet`.
             num_workers: Ray processes; 0: one worker in this one.
         """
-        env = self.datamodule.env if env_creator is None else EnvCreator.from_spec(env_creator)
-        if validate_env is not None:
-            made = env.make_single()
-            call_with_accepted_args(validate_env, made, EnvContext(env.kwargs))
-            made.close()
-        policy = self.policy if policy_class is None else policy_class(*env.spaces())
-        names = {"num_envs_per_worker": "num_envs", "rollout_fragment_length": "fragment_length", "batch_mode": None}
-        given = {key: config[key] for key in names if config and key in config}
-        return make_worker_set(
-            env,
-            policy,
+        return WorkerSet(
+            env_creator=env_creator or self.datamodule.env,
+            validate_env=validate_env,
+            policy_class=policy_class or self.policy,
+            trainer_config={"seed": self.run_config["seed"], **(config or {})},
             num_workers=num_workers,
-            worker_indices=range(max(1, num_workers)),
-            logical_workers=max(1, num_workers),
-            seed=self.run_config["seed"],
-            **{names[key] or key: value for key, value in given.items()},
+            logdir=self.logdir,
         )
 
     def _sync_weights_to_workers(self, *, worker_set: Any = None, workers: Any = None) -> None:
@@ -426,9 +462,15 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         whole_config = isinstance(policy, type) and takes_whole_config(policy)
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
-        asked = set(self.raw_user_config) - set(self.default_config)
-        # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
-        kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
+        asked = set(self.raw_user_config) - set(self._default_config)
+        # Other keys of the trainer's default_config, or that validate_config adds, are for its plan or its step.
+        takes_more = self._planned or self._trains_itself
+        kept = {
+            key: value
+            for key, value in given.items()
+            if (key in KNOWN or key in asked or not takes_more)
+            and not (key in NO_EFFECT and key not in self.raw_user_config and value == COMMON_CONFIG.get(key))
+        }
         if whole_config:  # which gets keys of its own, too
             kept = {key: kept[key] for key in kept if key in KNOWN}
         classic = translate_keys(
@@ -493,17 +535,37 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         unknown = [key for key in changes if key not in UPDATES]
         if unknown:
             raise ConfigError(f"no {unknown[0]!r} here.{did_you_mean(unknown[0], UPDATES)} Known: {', '.join(UPDATES)}")
-        namespace = dict(changes)
+        renamed = {"default_policy": "_policy_class", "default_config": "_default_config"}
+        namespace = {renamed.get(key, key): value for key, value in changes.items()}
         bases = (*(namespace.pop("mixins", None) or ()), cls)
-        if namespace.get("default_config", {}) is None:
-            namespace["default_config"] = {}
+        if namespace.get("_default_config", {}) is None:
+            namespace["_default_config"] = {}
         if "get_policy_class" in namespace:
-            choose, fallback = namespace.pop("get_policy_class"), changes.get("default_policy", cls.default_policy)
+            choose, fallback = namespace.pop("get_policy_class"), changes.get("default_policy", cls._policy_class)
             namespace["get_default_policy_class"] = (
                 Trainer.get_default_policy_class if choose is None else lambda self, config: choose(config) or fallback
             )
         namespace["__module__"] = sys._getframe(1).f_globals["__name__"]
+        namespace["_name"] = name or cls._name
         return type(name or cls.__name__, bases, namespace)
+
+
+class Untrained(Policy):
+    """The policy of a trainer that trains something of its own: it acts at random and never changes.
+
+    Args: as `Policy`.
+    """
+
+    def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
+        super().__init__(observation_space, action_space, config)
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **keywords: Any) -> Any:  # type: ignore[override]
+        """Samples of the action space."""
+        return [self.action_space.sample() for _ in obs_batch], [], {}
+
+    def learn_on_batch(self, batch: Any) -> dict[str, float]:
+        """Nothing."""
+        return {}
 
 
 UPDATES = ("default_policy", "get_policy_class", "default_config", "validate_config", "validate_env", "execution_plan")

@@ -182,7 +182,7 @@ def test_configs_are_merged_as_in_rllib() -> None:
     assert merge_configs(base, {"exploration_config": {"type": "Random"}})["exploration_config"] == {"type": "Random"}
     assert base["model"]["dim"] == 84
     made = rllib.build_trainer("Base", default_policy="pg", default_config={"model": {"fcnet_hiddens": [4]}})
-    assert made.merge_trainer_configs(made.default_config, {"model": {"dim": 1}})["model"]["fcnet_hiddens"] == [4]
+    assert made.merge_trainer_configs(made._default_config, {"model": {"dim": 1}})["model"]["fcnet_hiddens"] == [4]
     made._validate_config({"lr": 0.1})
     with pytest.raises(ConfigError, match="'lrr'"):
         made._validate_config({"lrr": 0.1})

@@ -302,8 +302,8 @@ def test_rllib_has_a_trainer_and_a_policy_for_every_algorithm_and_no_other() -> 
     for name in names.split():
         made = getattr(rllib, f"{name}Trainer")
         assert issubclass(made, Algorithm) and made.__name__ == f"{name}Trainer"
-        assert made is getattr(rllib, f"{name}Trainer") and made.default_policy.replace("_", "") == name.lower()
-        assert issubclass(getattr(rllib, f"{name}TorchPolicy"), policy_class(made.default_policy))
+        assert made is getattr(rllib, f"{name}Trainer") and made._policy_class.replace("_", "") == name.lower()
+        assert issubclass(getattr(rllib, f"{name}TorchPolicy"), policy_class(made._policy_class))
     with pytest.raises(ConfigError, match=r"PPPO.*'pppo'.*'ppo'"):
         _ = rllib.PPPOTrainer
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
@@ -385,7 +385,7 @@ def test_trainers_are_built_and_updated() -> None:
 
     base = rllib.build_trainer("Base", default_policy="pg", default_config={**SMALL, "framework": "torch"})
     derived = base.with_updates("Derived", default_policy=PPO, get_policy_class=get_policy_class)
-    assert issubclass(derived, base) and derived.__name__ == "Derived" and base.default_policy == "pg"
+    assert issubclass(derived, base) and derived.__name__ == "Derived" and base._policy_class == "pg"
     assert isinstance(derived(env="CartPole-v1").policy, A2C) and chosen == ["torch"]
     with pytest.raises(ConfigError, match=r"'default_polcy'.*'default_policy'"):
         base.with_updates("Wrong", default_polcy=PPO)

@@ -1,5 +1,5 @@
 """The environments of a worker."""
 
-from lightning_rl.rllib.callbacks import BaseEnv
+from lightning_rl.rllib.workers import BaseEnv
 
 __all__ = ["BaseEnv"]

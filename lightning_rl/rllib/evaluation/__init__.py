@@ -2,8 +2,9 @@
 
 from lightning_rl.rllib.callbacks import Episode
 from lightning_rl.rllib.callbacks import Episode as MultiAgentEpisode
+from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch
-from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts import RolloutWorker as PolicyEvaluator
 
 __all__ = [

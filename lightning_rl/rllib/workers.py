@@ -1,0 +1,170 @@
+"""Rollout workers and sets of them under RLlib's names; what has no such name is that of the worker or set itself."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch
+
+__all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "Workers", "policies_of"]
+
+
+def policies_of(worker: Any) -> dict[str, Any]:
+    """Policies by id of a worker, or of anything else with an attribute `policy`."""
+    return dict(getattr(worker.policy, "policies", None) or {DEFAULT_POLICY: worker.policy})
+
+
+class BaseEnv:
+    """The environments of a worker.
+
+    Args:
+        vector_env: Gymnasium's vector environment.
+    """
+
+    def __init__(self, vector_env: Any) -> None:
+        self.vector_env = vector_env
+
+    def get_sub_environments(self) -> list[Any]:
+        """The environments, unwrapped; the vector environment where they are in other processes, or are one object."""
+        envs = getattr(self.vector_env.unwrapped, "envs", [self.vector_env])
+        return [env.unwrapped for env in envs]
+
+    get_unwrapped = get_sub_environments
+
+
+class ClassicWorker:
+    """A rollout worker.
+
+    Args:
+        worker: that of this package.
+
+    Attributes:
+        policy_map: policies by id.
+        preprocessors, filters: of the policies that have a model, by policy id.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+        self.policy_map = policies_of(worker)
+        modeled = {name: policy for name, policy in self.policy_map.items() if policy.has_model}
+        self.preprocessors = {name: policy.preprocessor for name, policy in modeled.items()}
+        self.filters = {name: policy.observation_filter for name, policy in modeled.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.worker, name)
+
+    @property
+    def policies_to_train(self) -> list[str]:
+        """Ids of the policies in training."""
+        return [*getattr(self.worker.policy, "policies_to_train", self.policy_map)]
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
+        """The policy of that id; `None`, as there, if there is none."""
+        return self.policy_map.get(policy_id)
+
+    def for_policy(self, func: Callable[..., Any], policy_id: str = DEFAULT_POLICY, **keywords: Any) -> Any:
+        """`func(policy)` of one policy."""
+        return func(self.policy_map[policy_id], **keywords)
+
+    def foreach_policy(self, func: Callable[..., Any], **keywords: Any) -> list[Any]:
+        """`func(policy, policy_id)` of every policy."""
+        return [func(policy, name, **keywords) for name, policy in self.policy_map.items()]
+
+    def foreach_trainable_policy(self, func: Callable[..., Any], **keywords: Any) -> list[Any]:
+        """`func(policy, policy_id)` of every policy in training."""
+        return [func(self.policy_map[name], name, **keywords) for name in self.policies_to_train]
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """`func(env)` of every environment, unwrapped."""
+        return list(map(func, BaseEnv(self.worker.env).get_sub_environments()))
+
+    def save(self) -> dict[str, Any]:
+        """The state of every policy: weights, running statistics, optimizer, counters."""
+        return {name: policy.get_state() for name, policy in self.policy_map.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with the policies that `save` of another worker returned."""
+        for name, own in state.items():
+            self.policy_map[name].set_state(own)
+
+
+class LearningWorker(RolloutWorker):
+    """The worker whose policy learns; it has no environments, so it does not sample.
+
+    Args:
+        policy: that learns.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+
+class Workers:
+    """A set of rollout workers.
+
+    Args:
+        workers: that of this package.
+        policy: that learns.
+    """
+
+    def __init__(self, workers: Any, policy: Any) -> None:
+        self.workers, self.policy = workers, policy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workers, name)
+
+    def local_worker(self) -> Any:
+        """The worker whose policy learns; it samples, too, if no others do."""
+        local = self.workers.local_worker()
+        return ClassicWorker(
+            local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
+        )
+
+    def sync_weights(self, policy: Any = None) -> None:
+        """Let all workers act with the newest weights of the policy, `None`: of the one that learns."""
+        self.workers.sync_weights(self.policy if policy is None else policy)
+
+    def foreach_worker(self, func: Callable[[Any], Any]) -> list[Any]:
+        """`func(worker)` of every worker that samples, in its process; results in worker order."""
+        return self.workers.foreach_worker(functools.partial(_call_with_classic, func))
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+        """`func(env)` of every environment, by worker."""
+        return self.foreach_worker(functools.partial(ClassicWorker.foreach_env, func=func))
+
+    def foreach_policy(self, func: Callable[..., Any]) -> list[Any]:
+        """`func(policy, policy_id)` of every policy of every worker."""
+        found = self.foreach_worker(functools.partial(ClassicWorker.foreach_policy, func=func))
+        return [each for own in found for each in own]
+
+    def trainable_policies(self) -> list[str]:
+        """Ids of the policies in training."""
+        return self.local_worker().policies_to_train
+
+
+def _call_with_classic(func: Callable[[Any], Any], worker: Any) -> Any:
+    return func(ClassicWorker(worker))
+
+
+class PlanWorkers(Workers):
+    """The workers of a Trainer, which note the time that sampling takes.
+
+    Args:
+        workers, policy: as `Workers`.
+        datamodule: its `record_time` gets the seconds of sampling.
+    """
+
+    def __init__(self, workers: Any, policy: Any, datamodule: Any) -> None:
+        super().__init__(workers, policy)
+        self.datamodule = datamodule
+
+    def sample(self) -> SampleBatch:
+        """One fragment of every worker."""
+        started = time.perf_counter()
+        fragment = self.workers.sample()
+        self.datamodule.record_time(fragment, time.perf_counter() - started)
+        return fragment

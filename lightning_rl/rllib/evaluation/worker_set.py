@@ -56,7 +56,7 @@ class WorkerSet(Workers):
         if isinstance(env_creator, EnvCreator):
             env = env_creator
         else:
-            adapted, _ = current_api(env_creator, config.get("env_config") or {}, {})
+            adapted, *_ = current_api(env_creator, config.get("env_config") or {}, {})
             env = EnvCreator(adapted, kwargs=dict(config.get("env_config") or {}))
         if validate_env is not None:
             made = env.make_single()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lightning_rl.cli import VERBS
 from lightning_rl.config.groups import GROUPS, group_options
 from lightning_rl.version import __version__
 from tests.golden_messages import COMMANDS
@@ -86,11 +85,6 @@ def test_the_walk_of_a_batch_names_files_and_functions_that_are_there() -> None:
 
 def test_every_algorithm_has_a_page() -> None:
     assert set(POLICIES) == {file.stem for file in (ROOT / "docs" / "algorithms").glob("*.md")}
-
-
-def test_the_page_on_the_command_line_has_every_verb() -> None:
-    page = TEXTS[ROOT / "docs" / "command_line.md"]
-    assert set(re.findall(r"^\| `([\w-]+)", page, re.MULTILINE)) == set(VERBS)
 
 
 def test_the_citation_names_the_version_of_the_package() -> None:

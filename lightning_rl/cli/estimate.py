@@ -28,7 +28,9 @@ def estimate(arguments: Sequence[str]) -> int:
     parser.add_argument("--gamma", type=float, help="discount; default: the policy's")
     parser.add_argument("--confidence", type=float, default=0.9, help="coverage of the intervals; default 0.9")
     parser.add_argument("--fqe-steps", type=whole_number, default=5000, help="gradient steps of dm and dr's Q-function")
-    parser.add_argument("--seed", type=whole_number, default=0)
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, help="seed of the Q-function and of the resampling; default 0"
+    )
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))

@@ -76,7 +76,7 @@ WITHOUT_REFERENCE = {
 def test_every_shipped_experiment_has_a_reference_but_those_that_the_docs_name() -> None:
     without = set.union(*WITHOUT_REFERENCE.values())
     assert set(group_options("experiment")) - {"none"} == set(reference_names()) | without
-    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in without)
 
 

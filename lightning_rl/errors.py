@@ -36,7 +36,6 @@ __all__ = [
     "names_attribute",
     "no_such_key",
     "note_name",
-    "number_in_file",
     "object_at",
     "place_of",
     "printable",
@@ -162,21 +161,6 @@ def check_at_least_one(prefix: str = "", **numbers: int) -> None:
     for name, number in numbers.items():
         if number < 1:
             raise ConfigError(f"{prefix}{name}={number}; expected at least 1", key=f"{prefix}{name}", value=number)
-
-
-def number_in_file(entry: str, value: Any) -> float:
-    """Check that an entry of a checkpoint is a number, and return it: the file may have been edited.
-
-    A whole number stays one, so that a resumed run holds what the run held that was saved.
-
-    Raises:
-        CheckpointError: it is no number, or a whole one beyond 2⁶³; names the entry.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or (type(value) is int and abs(value) >= 2**63):
-        raise CheckpointError(
-            f"{entry}={short_repr(value)} cannot be restored; expected a number: the file was changed"
-        )
-    return value
 
 
 def count_in_file(entry: str, value: Any) -> int:

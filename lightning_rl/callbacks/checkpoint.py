@@ -37,7 +37,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics, recall_best_evaluation
 from lightning_rl.callbacks.signals import HardStop
-from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError, number_in_file
+from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
 from lightning_rl.run_directory.checkpoint_files import newest_checkpoint
 from lightning_rl.run_directory.checkpoints import BEST_FILE
@@ -341,10 +341,8 @@ class RLCheckpoint(Checkpoint):
         """Restore the values of the best files.
 
         Raises:
-            CheckpointError: a name is not one that this callback writes (files of that name would be deleted), or a
-                value is no number.
+            CheckpointError: a name is not one that this callback writes: files of that name would be deleted.
         """
-        best = dict(state_dict["best"])
-        if odd := [name for name in best if not (isinstance(name, str) and BEST_FILE.fullmatch(name))]:
-            raise CheckpointError(f"the best files have names that no run gives them: {odd[:3]}; the file was changed")
-        self.best = {name: number_in_file(f"RLCheckpoint.best[{name!r}]", value) for name, value in best.items()}
+        self.best = {name: float(value) for name, value in state_dict["best"].items()}
+        if odd := [name for name in self.best if not BEST_FILE.fullmatch(name)]:
+            raise CheckpointError(f"no run gives the best files such names: {odd[:3]}; the checkpoint was changed")

@@ -52,10 +52,7 @@ class WandbLogger(LightningWandbLogger):
         self._id_file = Path(directory) / "wandb.id"
         keywords = {"version": read_id(self._id_file), **keywords}
         name = name or Path(directory).name
-        try:
-            super().__init__(project=project, name=name, save_dir=directory, offline=offline, **keywords)
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"wandb: pip install 'lightning_rl[wandb]' ({error})") from error
+        super().__init__(project=project, name=name, save_dir=directory, offline=offline, **keywords)
 
     @property
     @rank_zero_experiment
@@ -102,19 +99,15 @@ class MLFlowLogger(LightningMLFlowLogger):
         directory = Path(directory).absolute()
         self._id_file = directory / "mlflow.id"
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        own = (
-            {} if uri else {"artifact_location": (directory / "mlartifacts").as_uri()}
-        )  # else in the current directory
+        # Without a location MLflow writes artifacts into the current directory.
+        own = {} if uri else {"artifact_location": (directory / "mlartifacts").as_uri()}
         directory.mkdir(parents=True, exist_ok=True)  # the client creates its file at once
-        try:
-            super().__init__(
-                experiment_name=experiment_name,
-                run_name=run_name or directory.name,
-                tracking_uri=uri or f"sqlite:///{directory / 'mlflow.db'}",
-                **{"run_id": read_id(self._id_file), **own, **keywords},
-            )
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"mlflow: pip install 'lightning_rl[mlflow]' ({error})") from error
+        super().__init__(
+            experiment_name=experiment_name,
+            run_name=run_name or directory.name,
+            tracking_uri=uri or f"sqlite:///{directory / 'mlflow.db'}",
+            **{"run_id": read_id(self._id_file), **own, **keywords},
+        )
 
     @property
     @rank_zero_experiment

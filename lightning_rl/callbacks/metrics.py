@@ -16,7 +16,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
-from lightning_rl.errors import count_in_file, number_in_file
 from lightning_rl.process_memory import resident_mb
 
 __all__ = [
@@ -164,23 +163,12 @@ class MetricsCallback(Callback):
         return {"seconds": self.seconds, **numbers, **row, "row_began": list(self._row_began)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the totals.
-
-        Raises:
-            CheckpointError: an entry is no number; names it.
-        """
-        self._seconds_before = number_in_file("MetricsCallback.seconds", state_dict["seconds"])
-        self._best, self.latest = _numbers("best", state_dict["best"]), _numbers("latest", state_dict["latest"])
-        at = state_dict.get("evaluated_at")
-        self.evaluated_at = None if at is None else count_in_file("MetricsCallback.evaluated_at", at)
-        self._row = _numbers("row", state_dict.get("row", {}))
-        self._sums = {}
-        for name, (total, times) in state_dict.get("sums", {}).items():
-            entry = f"MetricsCallback.sums[{name!r}]"
-            self._sums[name] = [number_in_file(entry, total), max(number_in_file(entry, times), 1.0)]
-        steps, seconds = state_dict.get("row_began", (0, 0.0))
-        entry = "MetricsCallback.row_began"
-        self._row_began = (count_in_file(entry, steps), number_in_file(entry, seconds))
+        """Continue the totals."""
+        self._seconds_before, self.evaluated_at = float(state_dict["seconds"]), state_dict["evaluated_at"]
+        self._best, self.latest, self._row = (_numbers(state_dict[name]) for name in ("best", "latest", "row"))
+        self._sums = {name: [float(total), float(count)] for name, (total, count) in state_dict["sums"].items()}
+        steps, seconds = state_dict["row_began"]
+        self._row_began = (int(steps), float(seconds))
 
     def _take(self, result: dict[str, float], seconds: float) -> None:
         """Add an iteration's numbers to the next row."""
@@ -227,9 +215,9 @@ class MetricsCallback(Callback):
                 logger.save()
 
 
-def _numbers(entry: str, given: Mapping[Any, Any]) -> dict[str, float]:
-    """Check metrics from a checkpoint, and return them as floats."""
-    return {str(name): number_in_file(f"MetricsCallback.{entry}[{name!r}]", value) for name, value in given.items()}
+def _numbers(saved: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics from a checkpoint."""
+    return {name: float(value) for name, value in saved.items()}
 
 
 def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:

@@ -52,8 +52,8 @@ Dumper.add_multi_representer(object, represent_object)
 class RunDescription(Callback):
     """Writes the config, the command line and versions once per process, and a layout for the Custom Scalars tab.
 
-    A resumed run adds its own texts at the env steps where it goes on. The layout has the charts whose metrics the run
-    has written so far; it is written again when there are more.
+    A resumed run adds its own texts at the env steps where it continues. The layout has the charts whose metrics the
+    run has written so far; it is written after the first evaluation, and again when there are more.
 
     Args:
         config: of the run.
@@ -80,23 +80,15 @@ class RunDescription(Callback):
         for tag, content in texts.items():
             log_summary(trainer, text(tag, content), int(pl_module.env_steps))
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Write the layout after the first iteration."""
-        if not self._charts:
-            self._write_layout(trainer, pl_module)
-
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Add the charts of metrics that have come since."""
-        self._write_layout(trainer, pl_module)
-
-    def _write_layout(self, trainer: Trainer, policy: Any) -> None:
+        """Write the layout if there are new charts."""
         charts = charts_of(latest_metrics(trainer))
         if charts == self._charts or not has_tensorboard(trainer):
             return
         from torch.utils.tensorboard.summary import custom_scalars
 
         self._charts = charts
-        log_summary(trainer, custom_scalars(charts), int(policy.env_steps))
+        log_summary(trainer, custom_scalars(charts), int(pl_module.env_steps))
 
 
 def charts_of(metrics: Iterable[str]) -> dict[str, dict[str, list[Any]]]:

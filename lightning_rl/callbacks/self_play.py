@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.multi_agent.wrappers import find_members
-from lightning_rl.errors import CheckpointError, ConfigError, count_in_file, did_you_mean, number_in_file, short_repr
+from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Count, CountEnvSteps, Portion, Range
 from lightning_rl.schema.signatures import check_keywords
@@ -186,15 +186,11 @@ class SelfPlay(RLCallback):
             raise ConfigError(f"SelfPlay.teams={self.teams} makes one side of all agents; expected at least two")
 
     def _check_policies(self, trainer: Trainer, policy: Any) -> None:
-        known = policy.policies
-        for key, named in (
-            ("policy", self.policy),
-            *(("evaluate_against", each) for each in self.evaluate_against or ()),
-        ):
-            if named not in known:
+        for named in (self.policy, *(self.evaluate_against or ())):
+            if named not in policy.policies:
                 raise ConfigError(
-                    f"SelfPlay.{key}={named!r} is no policy of this run.{did_you_mean(named, known)} Policies: "
-                    f"{', '.join(map(repr, known))}"
+                    f"SelfPlay: {named!r} is no policy of this run.{did_you_mean(named, policy.policies)} Policies: "
+                    f"{', '.join(map(repr, policy.policies))}"
                 )
         if self.policy not in policy.policies_to_train:
             raise ConfigError(
@@ -204,44 +200,23 @@ class SelfPlay(RLCallback):
         evaluation = getattr(getattr(trainer, "datamodule", None), "evaluation", {})
         if self.evaluate_against is not None and (not self.evaluate_against or evaluation.get("parallel")):
             raise ConfigError(
-                f"SelfPlay.evaluate_against={self.evaluate_against}; expected ids of policies, and "
-                "evaluation.parallel=false: evaluations have other opponents than the training beside them"
+                f"SelfPlay.evaluate_against={self.evaluate_against}; expected at least one id of a policy, and "
+                "evaluation.parallel=false, because evaluations and training have different opponents"
             )
 
     def _seats(self, policy: Any) -> list[str]:
         """The agents that take part: those that have the policy by the run's mapping."""
         seats = policy.mapping.agents_of(self.policy)
-        others = [agent for agent in policy.agents if agent not in seats]
         if len(seats) < 2:
-            reason = "it is the only agent"
-            if others:
-                spaces = {
-                    agent: (policy.observation_space[agent], policy.action_space[agent]) for agent in (*seats, *others)
-                }
-                alike = [agent for agent in others if seats and spaces[agent] == spaces[seats[0]]]
-                reason = f"the spaces of {others[0]!r} are others, so that no copy can act for it"
-                if alike:
-                    reason = (
-                        f"policy_mapping gives {alike[0]!r} another policy: give it this one, and copies replace it"
-                    )
             raise ConfigError(
-                f"SelfPlay.policy={self.policy!r} acts for {seats[0] if seats else 'no agent'!r} alone, and self-play "
-                f"needs two agents with equal spaces; {reason}"
+                f"SelfPlay.policy={self.policy!r} acts for {', '.join(seats) or 'no agent'}; self-play needs two of "
+                f"the agents {', '.join(policy.agents)} with equal spaces: let policy_mapping give it both sides"
             )
-        self._others = {agent: policy.mapping.policy_of(agent) for agent in others}
+        self._others = {agent: policy.mapping.policy_of(agent) for agent in policy.agents if agent not in seats}
         return seats
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Begin the league with a copy of the initial weights; in a resumed run, go on with it.
-
-        Raises:
-            CheckpointError: a copy of the league is missing.
-        """
-        missing = [each.policy_id for each in self.members if each.policy_id not in pl_module.policies]
-        if missing:
-            raise CheckpointError(
-                f"SelfPlay.members names {missing[0]!r}, which the checkpoint does not hold: it was changed"
-            )
+        """Begin the league with a copy of the initial weights; in a resumed run, continue it."""
         self._env_steps = int(pl_module.env_steps)
         if not self.members:
             self._add_copy(trainer, pl_module)
@@ -351,33 +326,14 @@ class SelfPlay(RLCallback):
         return {"members": members, "scores": list(self._scores), **numbers}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the league.
-
-        Raises:
-            CheckpointError: an entry is no number or no name; names it.
-        """
-        self.elo = number_in_file("SelfPlay.elo", state_dict["elo"])
-        self.copies = count_in_file("SelfPlay.copies", state_dict["copies"])
-        self._since_copy = count_in_file("SelfPlay.since_copy", state_dict["since_copy"])
-        self._scores = self._scores_in_file("scores", state_dict["scores"])
-        self.members = []
-        for index, each in enumerate(state_dict["members"]):
-            entry = f"members[{index}]"
-            if not isinstance(each["policy_id"], str):
-                raise CheckpointError(
-                    f"SelfPlay.{entry}.policy_id={short_repr(each['policy_id'])} is no name: the file was changed"
-                )
-            copied_at = count_in_file(f"SelfPlay.{entry}.copied_at", each["copied_at"])
-            elo = number_in_file(f"SelfPlay.{entry}.elo", each["elo"])
-            scores = self._scores_in_file(f"{entry}.scores", each["scores"])
-            self.members.append(Member(each["policy_id"], copied_at, elo, scores))
-
-    def _scores_in_file(self, entry: str, values: Sequence[Any]) -> deque[float]:
-        scores = deque((number_in_file(f"SelfPlay.{entry}", value) for value in values), maxlen=self.games)
-        odd = next((score for score in scores if score not in (WIN, DRAW, LOSS)), None)
-        if odd is not None:
-            raise CheckpointError(f"SelfPlay.{entry} has {odd}; expected 1, 0.5 and 0: the file was changed")
-        return scores
+        """Continue the league."""
+        self.elo, self.copies = float(state_dict["elo"]), int(state_dict["copies"])
+        self._since_copy = int(state_dict["since_copy"])
+        self._scores = deque(state_dict["scores"], maxlen=self.games)
+        self.members = [
+            Member(each["policy_id"], int(each["copied_at"]), float(each["elo"]), deque(each["scores"], self.games))
+            for each in state_dict["members"]
+        ]
 
 
 def _rates(scores: Sequence[float]) -> dict[str, float]:

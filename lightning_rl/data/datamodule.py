@@ -33,7 +33,7 @@ from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.data.source import Source, SyncSource
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.errors import ConfigError, count_in_file, number_in_file
+from lightning_rl.errors import ConfigError
 from lightning_rl.learning.lightning_limits import check_callbacks
 from lightning_rl.models.filters import ReturnNormaliser
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
@@ -94,19 +94,12 @@ class EpisodeWindow:
         return {**episodes, "episodes_total": self.episodes_total}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`.
-
-        Raises:
-            CheckpointError: an entry is no number; names it.
-        """
-        self.returns.extend(number_in_file("episode_window.returns", value) for value in state["returns"])
-        self.lengths.extend(int(number_in_file("episode_window.lengths", value)) for value in state["lengths"])
-        for name, returns in state.get("by_policy", {}).items():
-            entry = f"episode_window.by_policy[{name!r}]"
-            self.by_policy[name] = deque(
-                (number_in_file(entry, value) for value in returns), maxlen=self.returns.maxlen
-            )
-        self.episodes_total = count_in_file("episode_window.episodes_total", state["episodes_total"])
+        """Continue from `state`."""
+        self.returns.extend(map(float, state["returns"]))
+        self.lengths.extend(map(int, state["lengths"]))
+        for name, returns in state["by_policy"].items():
+            self.by_policy[name] = deque(map(float, returns), maxlen=self.returns.maxlen)
+        self.episodes_total = int(state["episodes_total"])
 
 
 class RolloutDataModule(LightningDataModule):

@@ -18,7 +18,6 @@ from lightning_rl.callbacks.metric_names import check_metric
 from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, prioritised_weight
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import CheckpointError
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.runs import run
@@ -274,20 +273,6 @@ def test_a_copy_can_be_loaded_alone(whole: Path) -> None:
     assert alone.compute_single_action(np.zeros(6, np.float32)) in (0, 1, 2)
 
 
-def test_a_changed_state_is_refused() -> None:
-    cases = [
-        ({"elo": "much"}, r"SelfPlay.elo='much'"),
-        ({"copies": -1}, r"SelfPlay.copies=-1"),
-        ({"scores": [1.0, 0.7]}, "SelfPlay.scores has 0.7; expected 1, 0.5 and 0"),
-        ({"members": [{"policy_id": 3, "copied_at": 0, "elo": 1.0, "scores": []}]}, "policy_id=3"),
-    ]
-
-    def load(change: dict[str, Any]) -> None:
-        SelfPlay().load_state_dict({**SelfPlay().state_dict(), **change})
-
-    assert not_refused(load, cases, CheckpointError) == []
-
-
 def test_the_league_goes_on_when_an_algorithm_trains_again(tmp_path: Path) -> None:
     entry = {"callback": "lightning_rl.callbacks.SelfPlay", "every_env_steps": 100}
     overrides = [*SMALL[2:-1], f"run_dir={tmp_path}"]
@@ -301,11 +286,11 @@ def test_the_league_goes_on_when_an_algorithm_trains_again(tmp_path: Path) -> No
 def test_self_play_that_cannot_work_is_refused_before_training(tmp_path: Path) -> None:
     idle = "policies={a:{},b:{spaces_of:player_0}}"
     cases = [
-        ([], {"policy": "sharde"}, r"SelfPlay.policy='sharde'.*'shared'"),
-        ([], {"evaluate_against": ["rock"]}, r"SelfPlay.evaluate_against='rock'"),
+        ([], {"policy": "sharde"}, r"'sharde'.*'shared'"),
+        ([], {"evaluate_against": ["rock"]}, "'rock'"),
         (["env=cartpole"], {}, "SelfPlay"),
-        (["env=simple_speaker_listener"], {"policy": "speaker_0"}, r"'speaker_0'.*'listener_0'"),
-        (["policies={a:{},b:{}}", "policy_mapping={player_0:a,player_1:b}"], {"policy": "a"}, "'player_1' another"),
+        (["env=simple_speaker_listener"], {"policy": "speaker_0"}, "'speaker_0'.*listener_0"),
+        (["policies={a:{},b:{}}", "policy_mapping={player_0:a,player_1:b}"], {"policy": "a"}, "player_0, .*player_1"),
         ([idle, "policy_mapping={player_*:a}", "policies_to_train=[b]"], {"policy": "a"}, r"SelfPlay.policy='a'"),
         ([], {"teams": {"all": ["player_*"]}}, "all agents"),
     ]

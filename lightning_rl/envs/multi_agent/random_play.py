@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -33,12 +33,60 @@ log = logging.getLogger(__name__)
 ONE = ""  # the name of the agent of a single-agent environment
 SEEDS = (1, 2)  # of the resets of a check; some environments take 0 for no seed
 STEP_PARTS = ("obs", "rewards", "terminated", "truncated", "infos")
+SINGLE_PARTS = ("obs", "reward", "terminated", "truncated", "info")
 OLD_API = (
     "An environment of the old API (gym) is converted by GymV21CompatibilityV0 or GymV26CompatibilityV0 of shimmy: "
     "env.id=my_module:make, where make() returns GymV21CompatibilityV0(env=…)"
 )
 # Attribute of a wrapper with running statistics → what does its work in a policy.
 STATISTICS = {"obs_rms": "policy.observation_filter=mean_std", "return_rms": "policy.reward_filter=return_std"}
+
+
+class OneAgent(MultiAgentEnv):
+    """A single-agent environment as one whose only agent is `ONE`.
+
+    Args:
+        env: the environment.
+        name: for messages.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
+        self.env, self.name, self.possible_agents = env, name, [ONE]
+        self.observation_spaces = {ONE: getattr(env, "observation_space", None)}  # type: ignore[dict-item]  # pyright: ignore
+        self.action_spaces = {ONE: getattr(env, "action_space", None)}  # type: ignore[dict-item]  # pyright: ignore
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
+        """Begin an episode."""
+        obs, info = parts_of(self.env.reset(seed=seed), self.name, "reset", ("obs", "info"))
+        return {ONE: obs}, {ONE: {} if info is None else info}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Step the environment.
+
+        Raises:
+            EnvError: a flag is not a bool.
+        """
+        result = parts_of(self.env.step(actions[ONE]), self.name, "step", SINGLE_PARTS)
+        obs, reward, terminated, truncated, info = result
+        for field, value in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(value, bool | np.bool_):
+                raise EnvError(f"environment {self.name!r}: {field} of step is {value!r}; expected a bool ({SKIP})")
+        return {ONE: obs}, {ONE: reward}, {ALL: terminated}, {ALL: truncated}, {ONE: {} if info is None else info}
+
+
+def parts_of(result: Any, name: str, call: str, parts: Sequence[str]) -> tuple[Any, ...]:
+    """Return what `reset` or `step` returned.
+
+    Raises:
+        EnvError: it is not a tuple with these parts.
+    """
+    if not isinstance(result, tuple) or len(result) != len(parts):
+        found = len(result) if isinstance(result, tuple) else type(result).__name__
+        raise EnvError(
+            f"environment {name!r}: {call} returned {found}; expected {len(parts)} values, {', '.join(parts)}. "
+            f"{OLD_API}"
+        )
+    return result
 
 
 class RandomPlayer:
@@ -50,6 +98,7 @@ class RandomPlayer:
         seed: of the actions.
 
     Attributes:
+        several: whether the environment has several agents.
         spaces: agent → (observation space, action space); the only agent of a single-agent environment is `ONE`.
         obs, infos: of the latest reset or step, by agent.
         ended: agents whose episode has ended.
@@ -62,9 +111,10 @@ class RandomPlayer:
     """
 
     def __init__(self, env: gym.Env[Any, Any] | MultiAgentEnv, name: str, seed: int = 0) -> None:
-        self.env: Any = env
-        self.name, self.several, self.spaces = name, not isinstance(env, gym.Env), spaces_by_agent(env, name)
-        # Copies: some environments seed their own action space in each reset, and actions shall not depend on it.
+        self.name, self.several = name, not isinstance(env, gym.Env)
+        self.env: Any = OneAgent(env, name) if isinstance(env, gym.Env) else env
+        self.spaces = spaces_by_agent(self.env, name)
+        # Copies: some environments seed their own action space in each reset, and actions must not depend on it.
         self._action_spaces = {agent: copy.deepcopy(space) for agent, (_, space) in self.spaces.items()}
         for number, space in enumerate(self._action_spaces.values()):
             space.seed(seed + number)
@@ -87,7 +137,7 @@ class RandomPlayer:
         obs, infos = self.call_reset(seed)
         self.ended = set()
         for part, values in (("obs", obs), ("infos", infos)):
-            self._check_keys(f"{part} of reset", values)
+            self._check_keys(part, "reset", values)
         self._take("reset", obs, infos)
         return self.obs
 
@@ -100,6 +150,8 @@ class RandomPlayer:
         start = time.perf_counter()
         try:
             result = self.env.reset(seed=seed)
+        except EnvError:
+            raise
         except TypeError as error:
             raise EnvError(
                 f"environment {self.name!r}: reset(seed={seed}) raised {error}; expected reset(self, *, seed=None, "
@@ -110,12 +162,8 @@ class RandomPlayer:
                 f"environment {self.name!r} raised {type(error).__name__} in reset: {error}{place_of(error)}"
             ) from error
         self.seconds = time.perf_counter() - start
-        types = (Mapping, Mapping) if self.several else (object, Mapping | None)
-        if not isinstance(result, tuple) or len(result) != 2 or not all(map(isinstance, result, types)):
-            expected = "two dicts keyed by agent: (obs, infos)" if self.several else f"the tuple (obs, info). {OLD_API}"
-            raise EnvError(f"environment {self.name!r}: reset returned {type(result).__name__}; expected {expected}")
-        obs, infos = result
-        return (obs, infos) if self.several else ({ONE: obs}, {ONE: infos or {}})
+        obs, infos = parts_of(result, self.name, "reset", ("obs", "infos"))
+        return obs, infos
 
     def step(self) -> tuple[dict[str, float], bool, bool]:
         """Take a random allowed action of each agent that acts.
@@ -128,18 +176,21 @@ class RandomPlayer:
         """
         where = f"step {self.steps}"
         actions: Any = {agent: self._sample(agent) for agent in self.acting}
-        actions = actions if self.several else actions[ONE]
         start = time.perf_counter()
         try:
             result = self.env.step(actions)
+        except EnvError:
+            raise
         except Exception as error:
-            after = f"actions {short_repr(actions)}" if self.several else f"action {actions!r}"
             raise EnvError(
-                f"environment {self.name!r} raised {type(error).__name__} in {where} after {after}: {error}"
-                f"{place_of(error)}"
+                f"environment {self.name!r} raised {type(error).__name__} in {where} after the actions "
+                f"{short_repr(actions if self.several else actions[ONE])}: {error}{place_of(error)}"
             ) from error
         self.seconds = time.perf_counter() - start
-        obs, rewards, terminated, truncated, infos = self._parts_by_agent(result, where)
+        parts = parts_of(result, self.name, "step", STEP_PARTS)
+        for part, values in zip(STEP_PARTS, parts, strict=True):
+            self._check_keys(part, where, values)
+        obs, rewards, terminated, truncated, infos = parts
         for agent, reward in rewards.items():
             check_reward(self.name, reward, f"{where}, agent {agent!r}" if agent else where)
         self.ended |= {agent for flags in (terminated, truncated) for agent, value in flags.items() if value}
@@ -172,54 +223,20 @@ class RandomPlayer:
         allowed = ActionMasks(space, self.name).find(obs, info)
         return space.sample() if allowed is None else sample_allowed(space, allowed, space.np_random)
 
-    def _parts_by_agent(self, result: Any, where: str) -> tuple[Any, ...]:
-        """The five parts of a step's result, as dicts by agent."""
-        if not isinstance(result, tuple) or len(result) != 5:
-            size = len(result) if isinstance(result, tuple) else type(result).__name__
-            expected = (
-                f"5 dicts keyed by agent ({', '.join(STEP_PARTS)})"
-                if self.several
-                else (
-                    "5 values (obs, reward, terminated, truncated, info); the old `done` is now `terminated` (the task "
-                    f"ended) or `truncated` (a time limit). {OLD_API}"
-                )
-            )
-            raise EnvError(f"environment {self.name!r}: step returned {size}; expected {expected}")
-        if self.several:
-            for part, values in zip(STEP_PARTS, result, strict=True):
-                self._check_keys(f"{part} of {where}", values, flags=part in ("terminated", "truncated"))
-            return result
-        obs, reward, terminated, truncated, info = result
-        for field, value in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(value, bool | np.bool_):
-                raise EnvError(f"environment {self.name!r}: {field} of {where} is {value!r}; expected a bool ({SKIP})")
-        if not isinstance(info, Mapping | None):
-            raise EnvError(f"environment {self.name!r}: info of {where} is {type(info).__name__}; expected a dict")
-        return {ONE: obs}, {ONE: reward}, {ALL: terminated}, {ALL: truncated}, {ONE: info or {}}
-
-    def _check_keys(self, what: str, values: Any, flags: bool = False) -> None:
-        """Check that a dict is keyed by agents that have not ended; flags have the key "__all__", too."""
-        if not isinstance(values, Mapping):
-            raise EnvError(
-                f"environment {self.name!r}: {what} is {type(values).__name__}; expected a dict keyed by agent"
-            )
-        if flags and ALL not in values:
-            raise EnvError(
-                f'environment {self.name!r}: {what} has no "{ALL}"; add {{"{ALL}": whether the episode of all agents '
-                "is over}"
-            )
+    def _check_keys(self, part: str, where: str, values: Any) -> None:
+        """Check that a part is a dict keyed by agents that have not ended; flags have the key "__all__", too."""
+        what, is_flag = f"environment {self.name!r}: {part} of {where}", part in ("terminated", "truncated")
+        if not isinstance(values, Mapping) or (is_flag and ALL not in values):
+            more = f', and "{ALL}": whether the episode of all agents is over' if is_flag else ""
+            raise EnvError(f"{what} is {short_repr(values)}; expected a dict with a value for each agent{more}")
         for agent, value in values.items():
             if agent not in self.spaces and agent not in (ALL, "__common__"):
                 raise EnvError(
-                    f"environment {self.name!r}: {what} has the agent {short_repr(agent)}, which is not in "
+                    f"{what} has the agent {short_repr(agent)}, which is not in "
                     f"possible_agents={short_repr([*self.spaces])}"
                 )
-            is_news = bool(value) if flags else what.startswith("obs")
-            if agent in self.ended and is_news:
-                raise EnvError(
-                    f"environment {self.name!r}: {what} has {agent!r}, whose episode has ended; it may come back after "
-                    "the next reset"
-                )
+            if agent in self.ended and (value if is_flag else part == "obs"):
+                raise EnvError(f"{what} has {agent!r}, whose episode has ended; it may come back after the next reset")
 
     def _take(self, where: str, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         """Check and keep observations and infos, and check the state and that the spaces are still the same."""
@@ -229,8 +246,6 @@ class RandomPlayer:
         for agent, value in obs.items():
             what = f"observation of {where}, agent {agent!r}" if agent else f"observation of {where}"
             check_value(self.spaces[agent][0], self.name, value, what)
-        if not self.several:
-            return
         if self.env.state_space is not None:
             check_value(self.env.state_space, self.name, self.env.state(), f"state() after {where}", "state_space")
         for agent, pair in self.spaces.items():
@@ -238,48 +253,33 @@ class RandomPlayer:
                 raise EnvError(f"environment {self.name!r} changed the spaces of {agent!r}; they are fixed in __init__")
 
 
-def spaces_by_agent(env: gym.Env[Any, Any] | MultiAgentEnv, name: str) -> dict[str, tuple[Any, Any]]:
-    """Agent → (observation space, action space); the only agent of a single-agent environment is `ONE`.
+def spaces_by_agent(env: MultiAgentEnv, name: str) -> dict[str, tuple[Any, Any]]:
+    """Agent → (observation space, action space).
 
     Raises:
-        EnvError: names the agent, its space, or the attribute that is missing.
+        EnvError: there are no agents, an agent has no name, or lacks a space.
     """
-    single = isinstance(env, gym.Env)
-    agents, found = [ONE] if single else agents_of(env, name), []
+    agents = getattr(env, "possible_agents", None)
+    if not isinstance(agents, list | tuple) or not agents or not all(isinstance(agent, str) for agent in agents):
+        raise EnvError(
+            f"environment {name!r} has possible_agents={short_repr(agents)}; expected a list of names, set in __init__ "
+            "beside observation_spaces and action_spaces (dicts, agent → space)"
+        )
+    found = []
     for attribute in ("observation_space", "action_space"):
-        held = {ONE: getattr(env, attribute, None)} if single else getattr(env, f"{attribute}s", None)
+        held = getattr(env, f"{attribute}s", None)
         if not isinstance(held, Mapping):
             raise EnvError(
                 f"environment {name!r} has {attribute}s={short_repr(held)}; expected a dict with a space for each agent"
             )
         for agent in agents:
             if not isinstance(held.get(agent), gym.Space):
-                where = attribute if single else f"{attribute}s[{agent!r}]"
                 raise EnvError(
-                    f"environment {name!r} has {where}={short_repr(held.get(agent))}; expected a "
-                    f"gymnasium.spaces.Space{'' if single else ' for each of possible_agents'}, set in __init__"
+                    f"environment {name!r} has {f'{attribute}s[{agent!r}]' if agent else attribute}="
+                    f"{short_repr(held.get(agent))}; expected a gymnasium.spaces.Space, set in __init__"
                 )
         found.append(held)
     return {agent: (found[0][agent], found[1][agent]) for agent in agents}
-
-
-def agents_of(env: MultiAgentEnv, name: str) -> list[str]:
-    """The names of all agents.
-
-    Raises:
-        EnvError: there are none, or they are no names.
-    """
-    agents = getattr(env, "possible_agents", None)
-    if not isinstance(agents, list | tuple) or not agents:
-        raise EnvError(
-            f"environment {name!r} has possible_agents={agents!r}; expected a list of names, set in __init__ beside "
-            "observation_spaces and action_spaces (dicts, agent → space)"
-        )
-    if wrong := [agent for agent in agents if not isinstance(agent, str) or agent == ALL]:
-        raise EnvError(f"environment {name!r} has the agent {wrong[0]!r} in possible_agents; expected names (str)")
-    if len(set(agents)) < len(agents):
-        raise EnvError(f"environment {name!r} has an agent twice in possible_agents={short_repr(agents)}")
-    return [*agents]
 
 
 def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20) -> None:
@@ -296,7 +296,20 @@ def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20
         EnvError: names the environment, what it returned, what is expected and what to change.
     """
     player = RandomPlayer(env, name)
-    _check_seeding(player)
+    if normaliser := _running_statistics(env):
+        log.warning("environment %r: %s (%s)", name, normaliser, SKIP)
+    for seed in SEEDS:
+        first = copy.deepcopy(player.reset(seed))  # environments may write all observations into one array
+        if not data_equivalence(first, player.reset(seed), exact=True) and not normaliser:
+            log.warning(
+                "environment %r gives different observations for reset(seed=%s) twice: its runs cannot be repeated "
+                "or resumed exactly; draw from the generator that reset(seed) makes (self.np_random) only, and keep no "
+                "state from before a reset (%s)",
+                name,
+                seed,
+                SKIP,
+            )
+            break
     acted = bool(player.acting)
     for _ in player.walk(steps):
         acted = acted or bool(player.acting)
@@ -305,24 +318,6 @@ def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20
             f"environment {name!r} gives no agent an observation to act on, neither at its reset nor in {steps} steps: "
             "return those of the agents that act next, or set env.check=false if they come later"
         )
-
-
-def _check_seeding(player: RandomPlayer) -> None:
-    """Reset twice with each of two seeds; warn if equal seeds give different observations."""
-    if normaliser := _running_statistics(player.env):
-        log.warning("environment %r: %s (%s)", player.name, normaliser, SKIP)
-    for seed in SEEDS:
-        first = copy.deepcopy(player.reset(seed))  # environments may write all observations into one array
-        if not data_equivalence(first, player.reset(seed), exact=True) and not normaliser:
-            log.warning(
-                "environment %r gives different observations for reset(seed=%s) twice: its runs cannot be repeated "
-                "or resumed exactly; draw from the generator that reset(seed) makes (self.np_random) only, and keep no "
-                "state from before a reset (%s)",
-                player.name,
-                seed,
-                SKIP,
-            )
-            break
 
 
 def _running_statistics(env: Any) -> str:
@@ -365,19 +360,20 @@ def gives_masks(env: MultiAgentEnv, name: str, check: bool = True, steps: int = 
     """
     player, unseen = RandomPlayer(env, name), agents_without_mask(env)
     maskable = {agent for agent, space in env.action_spaces.items() if choice_sizes(space)}
-    if not check:
-        _, infos = player.call_reset(SEEDS[0])
+
+    def masks_found(infos: Mapping[str, Any]) -> bool:
         return any(_has_mask(infos.get(agent)) for agent in maskable)
+
+    if not check:
+        return masks_found(player.call_reset(SEEDS[0])[1])
     player.reset(SEEDS[0])
-    if any(_has_mask(player.infos.get(agent)) for agent in maskable):
+    if masks_found(player.infos):
         return True
     for _ in player.walk(steps if unseen else 0):
-        if any(_has_mask(player.infos.get(agent)) for agent in maskable):
-            return True
         unseen -= {*player.acting}
-        if not unseen:
+        if masks_found(player.infos) or not unseen:
             break
-    return False
+    return masks_found(player.infos)
 
 
 def agents_without_mask(env: MultiAgentEnv) -> set[str]:

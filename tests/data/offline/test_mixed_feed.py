@@ -34,6 +34,20 @@ def test_each_gradient_step_has_its_shares_of_both(tmp_path: Path, data: Path) -
     assert is_recorded.tolist() == [[False] * 12 + [True] * 4] * 3
 
 
+def test_the_share_of_the_sampler_follows_its_schedule(tmp_path: Path, data: Path) -> None:
+    """From 0 to 1 in 64 env steps: of 16 rows, 4 are collected after 16 steps, and 15.5 ≈ 16 after 62."""
+    given = [f"data.input={{{data}: 1.0}}", "data.sampler_share=[[0, 0.0], [100%, 1.0]]"]
+    policy, datamodule = fit(tmp_path, *REPLAY, "data=mixed", *given, "total_env_steps=64")
+    feed = datamodule.source
+    recorded = feed._data[str(data)].buffer.ring.columns.array("obs")
+    counts = {}
+    for env_steps in (0, 16, 62, 80):
+        policy.env_steps = env_steps
+        rows = feed.draw(steps=2).obs.reshape(2, 16, 4)
+        counts[env_steps] = (rows[:, :, None] != torch.from_numpy(recorded)).any(-1).all(-1).sum(1).tolist()
+    assert counts == {0: [0, 0], 16: [4, 4], 62: [16, 16], 80: [16, 16]}
+
+
 def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, data: Path) -> None:
     keys = [*REPLAY, "data=mixed", f"data.input={{{data}: 0.5, sampler: 0.5}}", "policy.lr=1e-3"]
     keys += ["exploration.epsilon_timesteps=100"]
@@ -48,6 +62,12 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, data: 
 def test_shares_that_do_not_fit_are_refused(shares: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"expected shares that sum to 1, such as"):
         MixedReplayFeed(input=shares)
+
+
+@pytest.mark.parametrize("shares", [{}, {"a": 0.5}, {"a": 0.5, "sampler": 0.5}])
+def test_a_scheduled_share_leaves_the_rest_to_the_data(shares: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"or \{DIR: 1\.0\} with data\.sampler_share"):
+        MixedReplayFeed(input=shares, sampler_share=0.5)
 
 
 def test_a_share_of_a_batch_is_whole_rows(tmp_path: Path, data: Path) -> None:

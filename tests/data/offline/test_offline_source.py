@@ -82,7 +82,8 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, cartpo
 
 @pytest.mark.parametrize("policy", ["bc", "marwil"])
 def test_policies_that_imitate_need_nothing_but_the_data(tmp_path: Path, cartpole: Path, policy: str) -> None:
-    learned, datamodule = fit(tmp_path, f"policy={policy}", f"data.input={cartpole}", "total_env_steps=512")  # two passes
+    keys = [f"policy={policy}", f"data.input={cartpole}", "total_env_steps=512"]  # two passes
+    learned, datamodule = fit(tmp_path, *keys)
     assert isinstance(datamodule.source, OfflineSource) and learned.env_steps == 2 * datamodule.source.steps
     with pytest.raises(ConfigError, match=r"data\.input is missing"):
         fit(tmp_path, f"policy={policy}", "total_env_steps=512")

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.callbacks.loggers import check_tensorboard, log_summary
-from lightning_rl.errors import ConfigError
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import CountEnvSteps
 from lightning_rl.schema.signatures import check_keywords
@@ -36,7 +35,7 @@ class LogHistograms(RLCallback):
         actions: of the rows that the policy has learned from, in its own action space; those of a box by component.
 
     Raises:
-        ConfigError: a value is out of range, all three are turned off, or there is no TensorBoard logger.
+        ConfigError: a value is out of range, or there is no TensorBoard logger.
     """
 
     @check_keywords("LogHistograms")
@@ -48,8 +47,6 @@ class LogHistograms(RLCallback):
         gradients: bool = True,
         actions: bool = True,
     ) -> None:
-        if not (weights or gradients or actions):
-            raise ConfigError("LogHistograms: weights, gradients and actions are all false; leave the callback out")
         self.every_env_steps = to_env_steps(every_env_steps)
         self.weights, self.gradients, self.actions = weights, gradients, actions
         self._env_steps = 0

@@ -18,13 +18,13 @@ from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.policy_feeds import policies_in
 from lightning_rl.data.source import Source
 from lightning_rl.distributed import all_gather_objects
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import EnvError
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_results import SampleReference, as_writable
 from lightning_rl.sample_batch import SampleBatch, env_steps
-from lightning_rl.schema.ranges import Count, NonNegative, Positive, Whole
+from lightning_rl.schema.ranges import Count, NonNegative, Positive
 from lightning_rl.schema.signatures import ImportPath, check_fields
 from lightning_rl.seeding import derive_seed
 
@@ -94,18 +94,13 @@ class AsyncSource(Source):
     max_policy_lag: Count = 1000
     order: Literal["ready", "fixed"] = "ready"
     replay_proportion: NonNegative = 0.0
-    replay_slots: Whole = 100
+    replay_slots: Count = 100
     num_aggregators: Processes = 0
     plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
         """Begin without a fragment."""
         super().__post_init__()
-        if self.replay_proportion > 0 and self.replay_slots < 1:
-            raise ConfigError(
-                f"data.replay_slots={self.replay_slots} with data.replay_proportion={self.replay_proportion}: keep at "
-                "least 1 fragment, or set the proportion to 0"
-            )
         self.dropped = 0  # env steps of fragments that were too old
         self.inflight = InflightRequests(self.requests_per_worker)
         self.joiners: list[Any] = []

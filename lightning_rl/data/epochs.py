@@ -16,7 +16,6 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.data.datasets import ENDLESS
-from lightning_rl.errors import ConfigError
 
 __all__ = ["UNEVALUATED_EPOCH", "Epochs"]
 
@@ -44,9 +43,6 @@ class Epochs(Callback):
     Attributes:
         done, put_off: numbers of evaluations so far, also before a resume.
         seconds: that the done ones took.
-
-    Raises:
-        ConfigError: a number is out of range.
     """
 
     def __init__(
@@ -55,12 +51,6 @@ class Epochs(Callback):
         max_share: float | None = None,
         expected_seconds: Callable[[], float | None] = lambda: 0.0,
     ) -> None:
-        if every_env_steps < 1:
-            raise ConfigError(f"evaluation.every_env_steps={every_env_steps}; expected at least 1, or 0 for never")
-        if max_share is not None and not 0 < max_share <= 1:
-            raise ConfigError(
-                f"evaluation.max_share={max_share}; expected above 0 and at most 1, or null for any share"
-            )
         self.every_env_steps, self.max_share, self.expected_seconds = every_env_steps, max_share, expected_seconds
         self.done = self.put_off = 0
         self.seconds = 0.0

@@ -28,7 +28,7 @@ from lightning_rl.rollouts.worker_options import (
 )
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.schedules import EnvSteps
-from lightning_rl.schema.ranges import Count, Probability, Range
+from lightning_rl.schema.ranges import Count, Portion, Range
 from lightning_rl.schema.signatures import Section
 
 __all__ = [
@@ -52,7 +52,7 @@ class EvaluationKeys:
     """The keys of the config section `evaluation`, with defaults; `RolloutDataModule` explains them."""
 
     every_env_steps: Annotated[EnvSteps, Range(0)] = "5%"  # type: ignore[assignment]  # pyright: ignore
-    max_share: Probability | None = None
+    max_share: Portion | None = None
     episodes: Annotated[int, Range(1, 10_000)] = 10
     explore: bool = False
     max_episode_steps: Count | Literal["auto"] | None = "auto"

@@ -55,11 +55,6 @@ class PolicyFeeds(dict[str, ReplayFeed]):
             ConfigError: a policy in training learns from replayed transitions, and has no buffer.
         """
         if not isinstance(batch, MultiAgentBatch) or not hasattr(self._policy, "policies_to_train"):
-            if _needs_replay(self._policy, batch):
-                raise ConfigError(
-                    f"{type(self._policy).__name__} learns from replayed transitions, and got a rollout: use a "
-                    "ReplayDataModule (data=replay)"
-                )
             return batch
         replaying = self._replaying()
         for name in replaying:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -55,7 +55,8 @@ class Source:
             ConfigError: the plan is no function.
         """
         self._own_plan = self.plan is not None
-        self.run_plan = plan_at(self.default_plan if self.plan is None else self.plan)
+        plan = self.default_plan if self.plan is None else self.plan
+        self.run_plan = callable_at("data.plan", plan, "a generator function plan(workers, policy)")
         self.datamodule: Any = None
         self.policy: Any = None
         self.seed = self.staleness = 0
@@ -142,7 +143,7 @@ class SyncSource(Source):
     def __post_init__(self) -> None:
         """Find dataset and plan."""
         super().__post_init__()
-        self.dataset = dataset_at(self.dataset)
+        self.dataset = callable_at("data.dataset", self.dataset, "a class, called with (datamodule, policy)")
         if self.fragments_per_batch > 1:
             if self._own_plan:
                 raise ConfigError(
@@ -161,30 +162,13 @@ class SyncSource(Source):
         return record_times(self.run_plan(self.workers, policy), self.record_time)
 
 
-def dataset_at(named: Any) -> Callable[..., Any]:
-    """The class of the training dataset, from itself or its import path.
+def callable_at(key: str, named: Any, expected: str) -> Callable[..., Any]:
+    """A class or function, from itself or its import path.
 
     Raises:
         ConfigError: it is something else.
     """
     found = import_object(named) if isinstance(named, str) else named
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, Iterable)):
-        raise ConfigError(
-            f"data.dataset={short_repr(named)}; expected the import path of a subclass of torch's IterableDataset, "
-            "called with (datamodule, policy)"
-        )
-    return found
-
-
-def plan_at(named: Any) -> Callable[..., Any]:
-    """The generator function of an execution plan, from itself or its import path.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    found = import_object(named) if isinstance(named, str) else named
-    if not callable(found) or isinstance(found, type):
-        raise ConfigError(
-            f"data.plan={short_repr(named)}; expected the import path of a generator function plan(workers, policy)"
-        )
+    if not callable(found):
+        raise ConfigError(f"{key}={short_repr(named)}; expected the import path of {expected}")
     return found

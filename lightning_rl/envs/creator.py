@@ -54,8 +54,6 @@ from lightning_rl.schema.signatures import ImportPath, check_fields, coerce, wit
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "check_installed", "declared_time_limit", "suggest_id"]
 
-VECTORIZATIONS = ("auto", "sync", "async", "native")
-
 
 class WrapperEntry:
     """Hint for an entry of `wrappers`: an import path, a callable, or `{wrapper: path, **keywords}`."""
@@ -195,18 +193,13 @@ class EnvCreator:
             EnvError: parts of a Tuple action may be those of one agent.
         """
         acts, sees = env.action_space, env.observation_space
-        if self.group_agents == "all" and isinstance(acts, gym.spaces.Tuple):
-            if isinstance(sees, gym.spaces.Dict) and "agents" in sees.spaces:
-                return
+        is_group = isinstance(acts, gym.spaces.Tuple) and isinstance(sees, gym.spaces.Dict) and "agents" in sees.spaces
+        if self.group_agents != "all" or not is_group:
             raise EnvError(
-                f"group_agents='all': {self.name!r} has one agent with Tuple actions; if their parts are agents, "
-                "observe a Dict with a Tuple 'agents', or set the attribute n_agents beside a Tuple of observations; "
-                "else set group_agents=null, and use ppo"
+                f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use dqn, "
+                "ppo or another algorithm for one agent. A group observes a Dict with a Tuple 'agents', and acts by a "
+                "Tuple; an environment with the attribute n_agents and two Tuple spaces has several agents"
             )
-        raise EnvError(
-            f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use dqn, ppo "
-            "or another algorithm for one agent"
-        )
 
     def _make_bare(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
         """The environment as a user of it alone would make it, with its limit."""
@@ -252,10 +245,7 @@ class EnvCreator:
         Raises:
             EnvError: as `make_single`; or `native` is chosen and the environment has none, or several agents have
                 another mode than NEXT_STEP.
-            ValueError: `vectorization` is unknown.
         """
-        if vectorization not in VECTORIZATIONS:
-            raise ValueError(f"vectorization={vectorization!r} is unknown; choose one of {', '.join(VECTORIZATIONS)}")
         native = self._has_native()
         if vectorization == "native" and not native:
             raise EnvError(

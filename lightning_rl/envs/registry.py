@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.schema.signatures import with_tuples
 
 __all__ = ["EnvContext", "call_creator", "find_registered_env", "register_env", "registered_envs"]
@@ -44,12 +43,7 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     Args:
         name: any text; it takes precedence over a Gymnasium id of the same name.
         creator: function or class; called with an `EnvContext` if it takes an argument, else with nothing.
-
-    Raises:
-        ConfigError: the creator cannot be called.
     """
-    if not callable(creator):
-        raise ConfigError(f"register_env({name!r}, {creator!r}): expected a function that returns an environment")
     _CREATORS[name] = creator
 
 

@@ -43,13 +43,11 @@ class SyncEnv(SyncVectorEnv):
         """Step all environments, and reset those whose episode ended in the last step.
 
         Raises:
-            ValueError: an observation does not have the shape of its space, or the number of actions is wrong.
+            ValueError: an observation does not have the shape of its space.
         """
         if not self._plain:
             obs, rewards, terminated, truncated, found = super().step(actions)
             return obs, rewards, terminated, truncated, join_infos(found, self.num_envs)
-        if len(actions) != self.num_envs:
-            raise ValueError(f"{len(actions)} actions for {self.num_envs} environments")
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
         infos: dict[int, Any] = {}

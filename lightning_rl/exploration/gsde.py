@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Generator, Tensor
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.exploration import Actor, Choice, Exploration, require_box_actions
 from lightning_rl.models.distributions import ActionDistribution, DiagGaussian
 from lightning_rl.models.gsde_head import StateDependentHead
@@ -58,11 +58,6 @@ class GSDE(Exploration):
     ) -> None:
         super().__init__(action_space)
         require_box_actions(type(self).__name__, action_space)
-        if not isinstance(action_space, spaces.Box):
-            raise UnsupportedSpaceError(
-                f"{type(self).__name__} explores with one Gaussian; {action_space} has several parts: use "
-                "stochastic_sampling or gaussian_noise"
-            )
         self.sample_freq, self.random_timesteps = sample_freq, to_env_steps(random_timesteps)
         self.log_std_init, self.full_std, self.use_expln = log_std_init, full_std, use_expln
         self.learn_features = learn_features

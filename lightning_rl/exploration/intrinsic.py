@@ -9,7 +9,6 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.features import Features
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormaliser
@@ -92,16 +91,7 @@ class IntrinsicReward(ExplorationWrapper):
         return batch
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """`own_loss` of the rows, plus the loss of the wrapped strategy.
-
-        Raises:
-            ConfigError: the rows lack the columns of `postprocess_trajectory`.
-        """
-        if "next_obs" not in batch:
-            raise ConfigError(
-                f"{type(self).__name__} learns from rows with 'next_obs', and these have {', '.join(batch.columns)}: "
-                "learn from fragments, or from rows that this policy postprocessed"
-            )
+        """`own_loss` of rows that `postprocess_trajectory` made, plus the loss of the wrapped strategy."""
         following = batch.get("step_next_obs", batch.next_obs)  # not the observation n steps later
         loss, metrics = self.own_loss(self._inputs(batch.obs), batch.actions, self._inputs(following))
         other = super().loss(policy, batch)

@@ -10,9 +10,7 @@ from gymnasium import Space
 from torch import Generator, Tensor, nn
 
 from lightning_rl.distributed import mean_over_ranks
-from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.exploration import Actor, is_continuous
-from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.batch_norm import BatchNorm
 from lightning_rl.models.distributions import ActionDistribution
@@ -68,19 +66,6 @@ class ParameterNoise(ExplorationWrapper):
         self._real = is_continuous(action_space)
         # For each actor and environment: standard normal numbers for every weight; `None`: the next step draws them.
         self._noise: dict[Actor, list[dict[str, Tensor] | None]] = {}
-
-    def prepare_policy(self, policy: Any) -> None:
-        """Prepare the policy for the wrapped strategy.
-
-        Raises:
-            ConfigError: the wrapped strategy is gSDE, which reads the features of all rows at once.
-        """
-        if any(isinstance(part, GSDE) for part in self.modules()):
-            raise ConfigError(
-                "exploration.sub_exploration.type=gsde under parameter_noise: both draw the policy's noise for an "
-                "episode; choose one of them"
-            )
-        super().prepare_policy(policy)
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def begin_fragment(self, actor: Actor) -> None:

@@ -96,18 +96,13 @@ class CentralCritic(ModelWrapper):
         """Values `[N]` of the last forward.
 
         Raises:
-            ConfigError: its inputs had no "central_obs", as in acting, or those of another environment.
+            ConfigError: its inputs had no "central_obs", as in acting.
         """
         own, central = self._last.get()
         if central is None:
             raise ConfigError(
                 f"a central critic reads the column central_obs [N, {self.central_obs_size}], and these rows have "
                 "none: rollouts of environments with several agents record it"
-            )
-        if central.shape[1] != self.central_obs_size:
-            raise ConfigError(
-                f"central_obs has {central.shape[1]} numbers per row, and policy.central_obs_size is "
-                f"{self.central_obs_size}: build the policy for this environment"
             )
         joined = torch.cat([self.filter(central.to(torch.float32)), own["obs_flat"]], dim=1)
         return self.value_head(self.value_trunk(joined))

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.models.layers import initialise
 from lightning_rl.models.model import LastForward, Model
 
@@ -30,9 +29,6 @@ class ConnectFourNetwork(Model):
         num_outputs: number of columns.
         channels: features of each cell; half of them are the other half's mirror images.
         hidden: units of the value's hidden layer.
-
-    Raises:
-        ConfigError: the spaces are not those of a board; or `channels` is odd.
     """
 
     values_are_cheap = True
@@ -49,15 +45,6 @@ class ConnectFourNetwork(Model):
         **keywords: Any,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, **keywords)
-        board = obs_space.get("observation") if isinstance(obs_space, spaces.Dict) else None
-        if board is None or board.shape is None or len(board.shape) != 3 or board.shape[1:] != (num_outputs, 2):
-            raise ConfigError(
-                f"model.custom_model=ConnectFourNetwork: the observation space is {obs_space}, with {num_outputs} "
-                f'actions; expected a Dict whose "observation" is a board [height, {num_outputs}, 2]: leave '
-                "model.custom_model out"
-            )
-        if channels < 2 or channels % 2:
-            raise ConfigError(f"model.custom_model_config.channels={channels}; expected an even number from 2 on")
         self.window = MirroredConv2d(4, channels, 7, mirrored_input=False)
         self.mixing = MirroredConv2d(channels, channels, 1)
         self.score = nn.Conv2d(channels // 2, 1, 1)

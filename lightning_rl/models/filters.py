@@ -189,16 +189,11 @@ def make_observation_filter(
         return NoFilter()
     parts = preprocessor.parts if isinstance(preprocessor, NestedPreprocessor) else {"": preprocessor}
     images = [path for path, part in parts.items() if is_image(_preprocessed_space(part))]
-    if images and images[0]:
-        raise UnsupportedSpaceError(
-            f"observation_filter=mean_std would normalise the pixels of part {images[0]!r}, which this model has in "
-            f"'obs_flat': use none, or pass preprocessor=NestedPreprocessor(obs_space, skipped={images}) to the "
-            "custom model's super().__init__ and read images from 'obs'"
-        )
     if images or preprocessor.size == 0:
         raise UnsupportedSpaceError(
-            f"observation_filter=mean_std does not reach images ({observation_space}): the vision model scales them "
-            "itself; use none"
+            f"observation_filter=mean_std is not for images ({observation_space}), which models scale themselves: use "
+            "none, or leave them out of 'obs_flat' by preprocessor=NestedPreprocessor(obs_space, skipped=[…]) in a "
+            "custom model's super().__init__"
         )
     return MeanStdFilter(preprocessor.size)
 

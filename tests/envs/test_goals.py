@@ -152,12 +152,10 @@ def test_an_environment_without_usable_goal_functions_is_refused_in_one_line() -
     cases = [
         (CARTPOLE, "'CartPole-v1'"),
         (EnvCreator(Robot, {"desired_goal": None}), "'Robot'"),
-        (EnvCreator(Robot, {"desired_goal": spaces.Box(-1, 1, (3,))}), "shape and type"),
-        (EnvCreator(Robot, {"achieved_goal": spaces.Dict({"a": PLACE})}), "shape and type"),
         (EnvCreator(Rewardless), r"has no compute_reward\(achieved_goal, desired_goal, info\).*use data=replay"),
         (EnvCreator(Unusable, {"kind": "info"}), r"compute_reward.*'Unusable'.*KeyError"),
         (EnvCreator(Unusable, {"kind": "none"}), r"compute_reward.*'Unusable'"),
-        (EnvCreator(Unusable, {"kind": "two"}), r"compute_reward.*'Unusable'.*\(2,\)"),
+        (EnvCreator(Unusable, {"kind": "two"}), r"compute_reward.*'Unusable'.*one number"),
     ]
     one_line = [(creator, rf"^[^\n]*{words}[^\n]*\Z") for creator, words in cases]
     assert not_refused(GoalFunctions, one_line) == []

@@ -94,10 +94,3 @@ def test_an_observation_of_another_shape_or_kind_is_refused() -> None:
         vector.step(vector.action_space.sample())
 
     assert not_refused(step, cases, (ValueError, TypeError)) == []
-
-
-def test_too_many_actions_are_refused() -> None:
-    vector = SyncEnv([lambda: EncodedActions("box")], AutoresetMode.NEXT_STEP)
-    vector.reset(seed=0)
-    with pytest.raises(ValueError, match="2 actions for 1 environments"):
-        vector.step(np.zeros((2, 2), np.float32))

@@ -12,14 +12,13 @@ from gymnasium import Space, spaces
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import RND, Curiosity
 from lightning_rl.exploration.curiosity import ActionGuess
 from lightning_rl.models.preprocessors import make_preprocessor
 from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
 from lightning_rl.replay import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, to_nested_batch
+from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.envs.classic_control import CARTPOLE
 from tests.exploration.spaces import DISCRETE, MIXED, build_strategy, choose_actions, distribution
@@ -260,9 +259,3 @@ def test_the_other_strategy_chooses_the_actions() -> None:
     obs = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     assert torch.equal(policy.compute_actions(obs)[0], policy.compute_actions(obs, explore=False)[0])
     assert policy.exploration.info(0)["epsilon"] == 0.0
-
-
-def test_rows_that_were_not_postprocessed_are_refused() -> None:
-    policy, _ = policy_and_worker("rnd")
-    with pytest.raises(ConfigError, match="'next_obs'"):
-        policy.exploration.loss(policy, SampleBatch(obs=torch.zeros(2, 4)))

@@ -73,16 +73,9 @@ class AgentLayout:
         state_space: Space[Any] | None = None,
         masked: bool = False,
     ) -> AgentLayout:
-        """The layout of agents with these spaces.
-
-        Raises:
-            EnvError: an agent has no space.
-        """
+        """The layout of agents with these spaces."""
         found: list[tuple[Space[Any], Space[Any], list[int]]] = []
         for slot, agent in enumerate(agents):
-            for name, given in (("observation_spaces", observation_spaces), ("action_spaces", action_spaces)):
-                if not isinstance(given.get(agent), Space):
-                    raise EnvError(f"agent {agent!r} has no space in {name}: give each of possible_agents one")
             pair = observation_spaces[agent], action_spaces[agent]
             same = next((kind for kind in found if kind[0] == pair[0] and kind[1] == pair[1]), None)
             if same is None:

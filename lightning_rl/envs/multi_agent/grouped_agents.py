@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -34,8 +34,7 @@ class GroupedAgents(MultiAgentWrapper):
         check: as `PackedEnv`.
 
     Raises:
-        EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent; a tuple of
-            observations has no place for the members' action masks, or lacks a member.
+        EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent.
     """
 
     def __init__(
@@ -59,11 +58,6 @@ class GroupedAgents(MultiAgentWrapper):
         self._masked: set[str] = set()
         self._action_masks = {agent: ActionMasks(env.action_spaces[agent], self._name) for agent in self._group_of}
         self._bare = isinstance(obs_space, spaces.Tuple)
-        if self._bare and with_masks:
-            raise EnvError(
-                f"obs_space={obs_space} has no place for the action masks of the members' infos: leave obs_space out, "
-                "or put the masks into the members' observations, as 'action_mask'"
-            )
         grouped_obs: dict[str, Space[Any]] = {}
         grouped_actions: dict[str, Space[Any]] = {}
         for group, members in self.groups.items():
@@ -144,7 +138,7 @@ class GroupedAgents(MultiAgentWrapper):
         members = self.groups[group]
         refuse_masks(self._name, infos, self._maskless)
         if self._bare:
-            return tuple(obs[agent] if agent in obs else self._refuse_absent(group, agent) for agent in members)
+            return tuple(obs[agent] for agent in members)
         found: dict[str, Any] = {
             "agents": tuple(obs.get(agent, self._blank[agent]) for agent in members),
             "present": np.array([agent in present for agent in members], dtype=np.int8),
@@ -154,12 +148,6 @@ class GroupedAgents(MultiAgentWrapper):
         if group in self._masked:
             found["action_masks"] = tuple(self._mask(agent, obs, infos) for agent in members)
         return found
-
-    def _refuse_absent(self, group: str, agent: str) -> NoReturn:
-        raise EnvError(
-            f"group {group!r} with a Tuple obs_space observes all its members at once, and {agent!r} has no "
-            "observation in this step: leave obs_space out, and the group's observation says who is present"
-        )
 
     def _mask(self, agent: str, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> np.ndarray:
         masks = self._action_masks[agent]

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_rl.envs.multi_agent.multi_agent_env import HoldsEnv, add_all
-from lightning_rl.errors import EnvError
 
 __all__ = ["AECAdapter", "ParallelAdapter", "is_aec_env", "is_parallel_env"]
 
@@ -98,15 +97,9 @@ class AECAdapter(PettingZooAdapter):
         return {agent: self.env.observe(agent)}, dict(self.env.infos)
 
     def step(self, actions: dict[str, Any]) -> Any:
-        """Act for the agent whose turn it is.
-
-        Raises:
-            EnvError: its action is missing.
-        """
+        """Act for the agent whose turn it is."""
         env = self.env
         turn = env.agent_selection
-        if turn not in actions:
-            raise EnvError(f"it is the turn of {turn!r}, and the actions are of {[*actions]}")
         env.step(actions[turn])
         alive = [agent for agent in env.agents if agent not in self._ended]
         gained, dead, cut, told = env.rewards, env.terminations, env.truncations, env.infos  # wrappers take long to ask

@@ -17,14 +17,9 @@ class SingleAgentEnv(gym.Env[Any, Any]):
 
     Args:
         env: an environment with one possible agent.
-
-    Raises:
-        EnvError: it has several.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
-        if len(env.possible_agents) != 1:
-            raise EnvError(f"{type(env).__name__} has the agents {env.possible_agents}; expected one: group them")
         self.env, self.agent = env, env.possible_agents[0]
         self.observation_space = env.observation_spaces[self.agent]
         self.action_space = env.action_spaces[self.agent]

@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium import spaces
 
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, HoldsEnv, add_all
-from lightning_rl.errors import EnvError
 
 __all__ = ["TupleEnv", "is_tuple_env"]
 
@@ -23,18 +22,13 @@ MASKS = ("action_mask", "action_masks", "avail_actions")
 
 def is_tuple_env(env: Any) -> bool:
     """Whether both spaces are tuples, and the environment says that it has as many agents."""
-    if not isinstance(env, gym.Env) or not _same_tuples(env):
+    pair = [getattr(env, name, None) for name in ("observation_space", "action_space")]
+    if not isinstance(env, gym.Env) or not all(isinstance(space, spaces.Tuple) for space in pair):
         return False
     found = [getattr(env.unwrapped, name, None) for name in COUNTS]
     counts = [len(value) if isinstance(value, Sequence) else value for value in found]
-    acted: Any = env.action_space
-    return len(acted) in [count for count in counts if isinstance(count, int)]
-
-
-def _same_tuples(env: Any) -> bool:
-    observed: Any = getattr(env, "observation_space", None)
-    acted: Any = getattr(env, "action_space", None)
-    return all(isinstance(space, spaces.Tuple) for space in (observed, acted)) and len(observed) == len(acted)
+    sizes = {len(space) for space in pair}  # type: ignore[arg-type]
+    return len(sizes) == 1 and not sizes.isdisjoint(count for count in counts if isinstance(count, int))
 
 
 def _has_parts(value: Any, count: int) -> bool:
@@ -48,17 +42,9 @@ class TupleEnv(HoldsEnv):
 
     Args:
         env: the environment; its info may hold a mask for each agent under "action_mask".
-
-    Raises:
-        EnvError: its spaces are no tuples of one length.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        if not _same_tuples(env):
-            raise EnvError(
-                f"{env} has the spaces {env.observation_space} and {env.action_space}; "
-                "expected two Tuple spaces with one part for each agent"
-            )
         self.env = env
         observed: Any = env.observation_space
         acted: Any = env.action_space

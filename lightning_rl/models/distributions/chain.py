@@ -9,7 +9,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.action_encoding import ActionEncoding
 from lightning_rl.models.distributions.nested import Part, parts_of
 from lightning_rl.models.layers import MLP, ActionHead
@@ -67,17 +67,9 @@ class Chain:
             model: with an `action_model`, as `AutoregressiveDistribution` describes it.
             context: `[N, K]`, its outputs.
             chosen: `[N, E]`, encodings of the parts side by side.
-
-        Raises:
-            ConfigError: the parameters have another shape.
         """
         outputs = model.action_model(context, chosen)
         outputs = torch.cat(list(outputs), dim=1) if isinstance(outputs, tuple | list) else outputs
-        if tuple(outputs.shape) != (context.shape[0], sum(self.outputs)):
-            raise ConfigError(
-                f"{type(model).__name__}.action_model gave {list(outputs.shape)} for {len(context)} rows; expected "
-                f"[{len(context)}, {sum(self.outputs)}]: {self.outputs} numbers for the parts of the action"
-            )
         return outputs.split(self.outputs, dim=1)
 
 

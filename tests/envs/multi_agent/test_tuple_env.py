@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from lightning_rl.envs.multi_agent import ALL, TupleEnv, as_multi_agent
-from lightning_rl.errors import EnvError
 
 
 class Pair(gym.Env[Any, Any]):
@@ -75,5 +74,3 @@ def test_tuples_alone_are_no_agents() -> None:
     assert as_multi_agent(env) is not None
     env.n_agents = 3
     assert as_multi_agent(env) is None
-    with pytest.raises(EnvError, match="Tuple"):
-        TupleEnv(gym.make("CartPole-v1"))

@@ -37,15 +37,24 @@ def record(arguments: Sequence[str]) -> int:
 
 
 def data(arguments: Sequence[str]) -> int:
-    """Summarize a data set: data DIR [--json]; damaged shards are skipped and listed."""
+    """Summarize a data set: data DIR [--json]; damaged shards are skipped and listed.
+
+    `data SOURCE --to minari:NAME`, FILE.hdf5 or a new directory writes it in another format.
+    """
     parser = Parser(prog="lightning-rl data", description=data.__doc__)
     parser.add_argument("source", help="a directory of shards, or a file, as for data.input")
     parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
+    to = "write the data set here instead: minari:NAME, a file.hdf5 (D4RL's format), or a new directory for shards"
+    parser.add_argument("--to", metavar="TARGET", help=to)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    from lightning_rl.data.offline.data_set import open_data
+    from lightning_rl.data.offline.data_set import convert, open_data
     from lightning_rl.data.offline.summary import summary
 
+    if options.to is not None:
+        written = convert(open_data(options.source, options.columns), options.to)
+        print(json.dumps({"written": str(written)}) if options.json else written)
+        return 0
     result = summary(open_data(options.source, options.columns, skip_damaged=True))
     print(json.dumps(result) if options.json else descriptions.data_set(result))
     return 1 if result["damaged"] else 0

@@ -1,4 +1,4 @@
-"""Opens recorded experience, whatever its format: its spaces at once, its steps part by part."""
+"""Opens recorded experience, whatever its format: its spaces at once, its steps part by part; and converts it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.data.offline.json_files import read_json
-from lightning_rl.data.offline.minari import read_minari
-from lightning_rl.data.offline.shards import ShardError, find_shards, read_shape, read_shard
+from lightning_rl.data.offline.minari import read_minari, write_minari
+from lightning_rl.data.offline.shards import ShardError, find_shards, read_shape, read_shard, write_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps
-from lightning_rl.data.offline.tables import read_table
+from lightning_rl.data.offline.tables import read_table, write_hdf5
 from lightning_rl.errors import ConfigError, short_repr
 
-__all__ = ["DataSet", "open_data"]
+__all__ = ["DataSet", "convert", "open_data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,32 @@ def open_data(
         )
     spec, steps = read_table(path, columns)
     return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
+
+
+def convert(data: DataSet, target: str) -> Path:
+    """Write a data set in another format, part by part; returns where it is.
+
+    Args:
+        data: what `open_data` returns.
+        target: "minari:NAME" (`minari.write_minari`), a file with the suffix .hdf5 or .h5 for D4RL's format
+            (`tables.write_hdf5`), or a directory for shards.
+
+    Raises:
+        ConfigError: there is one already, its name is unsuitable, or the format lacks what the data need.
+    """
+    kind, colon, name = target.partition(":")
+    if kind == "minari" and colon:
+        return write_minari(name, data.spec, data.read())
+    path = Path(target)
+    if path.suffix in (".hdf5", ".h5"):
+        return write_hdf5(path, data.spec, data.read())
+    if path.suffix or any(path.glob("*")):
+        raise ConfigError(
+            f"--to {short_repr(target)}: expected minari:NAME, a file.hdf5, or a new directory for shards"
+        )
+    for number, steps in enumerate(data.read()):
+        write_shard(path, f"part-{number:05}", steps, data.spec)
+    return path
 
 
 def open_shards(directory: Path, skip_damaged: bool) -> DataSet:

@@ -1,27 +1,37 @@
-"""Reads data sets of Minari, in HDF5 or in Arrow, without its package: that makes environments that a file names."""
+"""Reads and writes data sets of Minari without its package, which makes environments that a file names.
+
+Data sets in HDF5 or in Arrow are read, and HDF5 is written.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space, registry, spaces
 
 from lightning_rl.data.offline.shards import ShardError, require
-from lightning_rl.data.offline.steps import DataSpec, Steps, join
+from lightning_rl.data.offline.steps import DataSpec, Steps, in_env_space, join
 from lightning_rl.data.offline.tables import hdf5_array, inferred_space
 from lightning_rl.errors import ConfigError, first_line, short_repr
-from lightning_rl.spaces import space_from_json
+from lightning_rl.spaces import space_from_json, space_to_json
 from lightning_rl.spaces.structure import leaf_spaces
 
-__all__ = ["read_minari"]
+__all__ = ["read_minari", "write_minari"]
 
 COLUMNS = (("observations", "obs", "observation_space"), ("actions", "actions", "action_space"))
 ENDS = {"rewards": "rewards", "terminations": "terminated", "truncations": "truncated"}
+WRITTEN_AS = "0.5.3"
+"""The version of Minari whose form is written; 0.5.4 did not change it."""
+OF_OBSERVATIONS = ("obs", "action_logp", "action_mask")
+"""Columns with an entry for each observation of an episode, also for the last one."""
+DATASET_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 
 
 def read_minari(name: str) -> tuple[DataSpec, Steps]:
@@ -34,7 +44,7 @@ def read_minari(name: str) -> tuple[DataSpec, Steps]:
     Raises:
         ConfigError: it is not there, cannot be read, or holds JPEG images or Text.
     """
-    root = Path(os.environ.get("MINARI_DATASETS_PATH", Path.home() / ".minari" / "datasets"))
+    root = _root()
     directory = next((each / "data" for each in (Path(name), root / name) if (each / "data").is_dir()), None)
     if directory is None:
         raise ConfigError(
@@ -57,6 +67,89 @@ def read_minari(name: str) -> tuple[DataSpec, Steps]:
         inferred=len(known) < 2,
     )
     return spec, steps.check(spec, str(directory))
+
+
+def write_minari(name: str, spec: DataSpec, parts: Iterator[Steps]) -> Path:
+    """Write steps as a data set of Minari in HDF5, which `minari.load_dataset` reads; returns its directory.
+
+    Actions are written in the environment's space, and images without JPEG. Log-probabilities and masks of actions
+    become infos, as if the environment had given them: masks at each observation, log-probabilities after each action.
+
+    Args:
+        name: id of the data set below $MINARI_DATASETS_PATH or ~/.minari/datasets, such as "cartpole/expert-v0"; or an
+            absolute path that ends with such an id.
+        spec: its spaces, and the environment that the data are from.
+        parts: whole episodes.
+
+    Raises:
+        ConfigError: the name is no id of a data set, or there is one already.
+    """
+    path, root = Path(name), _root()
+    dataset_id = path.name if path.is_absolute() else name
+    if DATASET_ID.fullmatch(dataset_id) is None:
+        raise ConfigError(f"{name!r} is no id of a Minari data set; expected a name with a version, such as my_data-v0")
+    directory = (path if path.is_absolute() else root / name) / "data"
+    if directory.exists():
+        raise ConfigError(f"{directory} exists already: give another name or version")
+    h5py = require("h5py", "writing minari:…")
+    directory.mkdir(parents=True)
+    file, episodes, total = directory / "main_data.hdf5", 0, 0
+    with h5py.File(file, "w", track_order=True) as content:
+        for part in parts:
+            steps = in_env_space(spec.action_space, part)
+            for start, stop in pairwise([0, *(steps.closing_rows + 1)]):
+                group, count = content.create_group(f"episode_{episodes}"), stop - start - 1
+                for key, array in _arrays_of(spec, steps[start:stop], count).items():
+                    group.create_dataset(key, data=array, chunks=True, maxshape=(None, *array.shape[1:]))
+                group.attrs.update({"id": episodes, "total_steps": count})
+                episodes, total = episodes + 1, total + count
+    about = {
+        "dataset_id": dataset_id,
+        "minari_version": WRITTEN_AS,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "total_episodes": episodes,
+        "total_steps": int(total),
+        "dataset_size": round(file.stat().st_size / 2**20, 1),
+        **{key: json.dumps(_theirs(getattr(spec, key))) for key in ("observation_space", "action_space")},
+    }
+    env = registry.get(str((spec.about or {}).get("env")))
+    if env is not None:
+        about["env_spec"] = env.to_json()
+    (directory / "metadata.json").write_text(json.dumps(about))
+    return directory.parent
+
+
+def _root() -> Path:
+    return Path(os.environ.get("MINARI_DATASETS_PATH", Path.home() / ".minari" / "datasets"))
+
+
+def _arrays_of(spec: DataSpec, episode: Steps, count: int) -> dict[str, np.ndarray]:
+    """Minari's names of the arrays of an episode of `count` steps, with these arrays."""
+    found = {
+        "/".join((theirs, *_hdf5_names(getattr(spec, space), path))): episode.columns[(ours, *path)]
+        for theirs, ours, space in COLUMNS
+        for path in _paths(getattr(spec, space))
+    }
+    found |= {theirs: episode.columns[(ours,)] for theirs, ours in ENDS.items()}
+    found = {key: array if key.startswith("observations") else array[:count] for key, array in found.items()}
+    if (logp := episode.columns.get(("action_logp",))) is not None:
+        found["infos/action_logp"] = np.roll(logp, 1)  # 0 at the reset
+    if (mask := episode.columns.get(("action_mask",))) is not None:
+        found["infos/action_mask"] = mask
+    return found
+
+
+def _theirs(space: Space[Any]) -> dict[str, Any]:
+    """A space in Minari's JSON."""
+    kind = {"type": type(space).__name__}
+    if isinstance(space, spaces.Dict):
+        return {**kind, "subspaces": {name: _theirs(child) for name, child in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {**kind, "subspaces": [_theirs(child) for child in space.spaces]}
+    written = space_to_json(space)
+    arrays = {name: getattr(space, name).tolist() for name in ("low", "high", "nvec", "start") if name in written}
+    return {**written, **arrays}
 
 
 def _ours(written: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +177,12 @@ def _of_hdf5(directory: Path, known: Mapping[str, Space[Any]]) -> Iterator[Steps
                 for theirs, ours, space in COLUMNS
                 for path in _paths(known.get(space))
             }
-            yield _episode(arrays, {ours: hdf5_array(group, theirs, file) for theirs, ours in ENDS.items()})
+            ends = {ours: hdf5_array(group, theirs, file) for theirs, ours in ENDS.items()}
+            for name in ("action_logp", "action_mask"):
+                if f"infos/{name}" in group:
+                    info = hdf5_array(group, f"infos/{name}", file)
+                    arrays[(name,)] = np.roll(info, -1, 0) if name == "action_logp" else info
+            yield _episode(arrays, ends)
 
 
 def _of_arrow(directory: Path, known: Mapping[str, Space[Any]]) -> Iterator[Steps]:
@@ -107,7 +205,7 @@ def _of_arrow(directory: Path, known: Mapping[str, Space[Any]]) -> Iterator[Step
 def _episode(arrays: dict[Any, np.ndarray], ends: Mapping[str, np.ndarray]) -> Steps:
     """An episode's steps and closing row, of observations `[T+1, *]` and all else `[T, *]`."""
     count = len(ends["rewards"])
-    columns = {path: array if path[0] == "obs" else _with_row(array) for path, array in arrays.items()}
+    columns = {path: array if path[0] in OF_OBSERVATIONS else _with_row(array) for path, array in arrays.items()}
     columns |= {
         (name,): _with_row(array.reshape(count).astype(bool)) for name, array in ends.items() if name != "rewards"
     }

@@ -7,7 +7,7 @@ observation after it. So the next observation of every step is in the next row, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces.actions import ActionTransform
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 
-__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "join"]
+__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "in_env_space", "join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,9 @@ class Steps:
         for name, space in (("obs", spec.observation_space), ("actions", spec.action_space)):
             counts_from_0 = name == "actions" and self.acted_with is not None
             for path, leaf in leaf_spaces(space):
-                _check_column(self._column(_path(name, path), place), _path(name, path), leaf, counts_from_0, place)
+                column = self._column(_path(name, path), place)
+                held = column if name == "obs" else column[self._column(("valid",), place)]  # closing rows have 0
+                _check_column(held, _path(name, path), leaf, counts_from_0, place)
         for name in ("rewards", "terminated", "truncated", "valid"):
             self._column((name,), place)
         for path, column in self.columns.items():
@@ -204,19 +206,26 @@ def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
 
     Actions that a policy with another transform took are converted by way of the environment's.
     """
-    space, columns = transform.action_space, dict(steps.columns)
-    paths = [_path("actions", path) for path, _ in leaf_spaces(space)]
+    columns = dict(steps.columns)
     if steps.acted_with != transform.options:
-        leaves = iter([_tensor(columns[path]) for path in paths])
-        actions = pack_leaves(space, leaves)
-        if steps.acted_with is not None:
-            actions = ActionTransform(space, **steps.acted_with).to_env(actions)
-        converted = leaf_values(space, transform.from_env(actions))
-        columns |= {path: value.numpy() for path, value in zip(paths, converted, strict=True)}
-    for path, (_, leaf) in zip(paths, leaf_spaces(transform.policy_space), strict=True):
+        columns = _with_actions(transform.action_space, in_env_space(transform.action_space, steps), transform.from_env)
+    for path, leaf in leaf_spaces(transform.policy_space):
         if isinstance(leaf, spaces.Box):
-            columns[path] = columns[path].clip(leaf.low, leaf.high)
+            columns[_path("actions", path)] = columns[_path("actions", path)].clip(leaf.low, leaf.high)
     return Steps(columns, transform.options)
+
+
+def in_env_space(space: Space[Any], steps: Steps) -> Steps:
+    """The steps with actions as the environment with this action space received them."""
+    if steps.acted_with is None:
+        return steps
+    return Steps(_with_actions(space, steps, ActionTransform(space, **steps.acted_with).to_env))
+
+
+def _with_actions(space: Space[Any], steps: Steps, convert: Callable[[Any], Any]) -> dict[Path, np.ndarray]:
+    paths = [_path("actions", path) for path, _ in leaf_spaces(space)]
+    converted = leaf_values(space, convert(pack_leaves(space, iter([_tensor(steps.columns[path]) for path in paths]))))
+    return {**steps.columns, **{path: np.asarray(value) for path, value in zip(paths, converted, strict=True)}}
 
 
 def _tensor(column: np.ndarray) -> torch.Tensor:

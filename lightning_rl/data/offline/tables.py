@@ -1,10 +1,10 @@
-"""Reads data sets that are arrays with a row per step: CSV and Parquet tables, .npz and D4RL's HDF5 files."""
+"""Data sets that are arrays with a row per step: reads CSV, Parquet, .npz and D4RL's HDF5, which it also writes."""
 
 from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.data.offline.shards import ShardError, check_memory, require
-from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes
+from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes, in_env_space
 from lightning_rl.errors import ConfigError, did_you_mean, first_line, short_repr
 
-__all__ = ["NAMES", "TABLES", "hdf5_array", "inferred_space", "read_table", "steps_of_arrays"]
+__all__ = ["NAMES", "TABLES", "hdf5_array", "inferred_space", "read_table", "steps_of_arrays", "write_hdf5"]
 
 NAMES = {
     **{"obs": "obs", "observations": "obs", "next_obs": "next_obs", "next_observations": "next_obs"},
@@ -26,6 +26,11 @@ NAMES = {
 }
 """What a column of `data.columns`, of an .npz or of D4RL's HDF5 may be called, and the name that it has here."""
 NEEDED = ("obs", "actions", "rewards")
+D4RL = {
+    **{"observations": "obs", "actions": "actions", "rewards": "rewards", "terminals": "terminated"},
+    **{"timeouts": "truncated", "infos/action_log_probs": "action_logp"},
+}
+"""D4RL's names of arrays → ours."""
 
 
 def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[DataSpec, Steps]:
@@ -104,6 +109,41 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
         inferred_space(obs, bounded=False), inferred_space(acts, bounded=True), {"file": place}, inferred=True
     )
     return spec, close_episodes(columns, rows, final).check(spec, place)
+
+
+def write_hdf5(file: Path, spec: DataSpec, parts: Iterator[Steps]) -> Path:
+    """Write steps as D4RL's HDF5, with actions in the environment's space; returns the file.
+
+    Beside D4RL's arrays, "next_observations" holds the observation after every step, and "episode" the number of its
+    episode, because recording may have cut one without a terminal or timeout.
+
+    Raises:
+        ConfigError: observations or actions are nested, or there is a file already.
+    """
+    if isinstance(spec.observation_space, spaces.Dict | spaces.Tuple) or isinstance(
+        spec.action_space, spaces.Dict | spaces.Tuple
+    ):
+        raise ConfigError(f"{file}: D4RL's format has no nested observations or actions: write minari:NAME")
+    if file.exists():
+        raise ConfigError(f"{file} exists already: give another name")
+    h5py, episodes = require("h5py", "writing .hdf5"), 0
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(file, "w") as content:
+        for part in parts:
+            columns = in_env_space(spec.action_space, part).columns
+            rows = np.flatnonzero(columns[("valid",)])
+            arrays = {theirs: columns[(ours,)][rows] for theirs, ours in D4RL.items() if (ours,) in columns}
+            arrays["next_observations"] = columns[("obs",)][rows + 1]
+            arrays["episode"] = np.searchsorted(part.closing_rows, rows) + episodes
+            episodes += len(part.closing_rows)
+            for name, array in arrays.items():
+                if name not in content:
+                    content.create_dataset(name, data=array, chunks=True, maxshape=(None, *array.shape[1:]))
+                else:
+                    stored = content[name]
+                    stored.resize(len(stored) + len(array), axis=0)
+                    stored[-len(array) :] = array
+    return file
 
 
 def _order(arrays: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:

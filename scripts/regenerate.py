@@ -22,7 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 MESSAGES = "tests/golden/messages.txt"
 QUICK = {"docs/rooms.svg": "scripts.draw_rooms:picture", MESSAGES: "tests.golden_messages:messages"}
-QUICK |= {"docs/rllib_keys.md": "scripts.rllib_keys:page", "docs/command_line.md": "scripts.command_line:page"}
+QUICK |= {"docs/rllib_keys.md": "scripts.rllib_keys:page", "docs/rllib_names.md": "tests.rllib.document_names:page"}
+QUICK |= {"docs/command_line.md": "scripts.command_line:page"}
 SLOW = {
     "docs/feature_matrix.md": "tests.feature_matrix:page",
     "docs/lightning.md": "scripts.lightning_table:page",

@@ -71,9 +71,9 @@ def space_arguments(policy_class: Any) -> set[str]:
 
 def takes_config(policy_class: Any) -> bool:
     """Whether a policy's constructor does something with `config`: one written from scratch, or made of functions."""
-    if "config" not in inspect.signature(policy_class).parameters:
-        return False
-    return policy_class.__init__.__qualname__ != "Policy.__init__"
+    from lightning_rl.policies.policy import Policy
+
+    return "config" in inspect.signature(policy_class).parameters and policy_class.__init__ is not Policy.__init__
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from lightning_rl.losses.value import c51_projection, huber
 from lightning_rl.policies.simple_q import next_step
 from lightning_rl.rllib.sample_batch import SampleBatch
 
-__all__ = ["PRIO_WEIGHTS", "QLoss", "build_q_losses"]
+__all__ = ["PRIO_WEIGHTS", "QLoss", "adam_optimizer", "build_q_losses"]
 
 PRIO_WEIGHTS = "weights"
 
@@ -99,3 +100,9 @@ def build_q_losses(policy: Any, model: Any, dist_class: Any, train_batch: Sample
     )
     policy.base_metrics = {"td_error": policy.q_loss.td_error, **policy.q_loss.stats}
     return policy.q_loss.loss
+
+
+def adam_optimizer(policy: Any, config: Mapping[str, Any]) -> torch.optim.Adam:
+    """Adam for `optimizer_fn`, with "lr" (`cur_lr` of a policy with `LearningRateSchedule`) and "adam_epsilon"."""
+    rate = getattr(policy, "cur_lr", config["lr"])
+    return torch.optim.Adam(policy.model.parameters(), lr=rate, eps=config.get("adam_epsilon", 1e-8))

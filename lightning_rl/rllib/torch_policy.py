@@ -249,7 +249,17 @@ class RLlibMethods:
 
 
 class Policy(RLlibMethods, policies.ScratchPolicy):
-    """The abstract class there has no model either."""
+    """The abstract class there has no model either.
+
+    Args:
+        observation_space, action_space: of one environment.
+        config: RLlib's keys, in a Trainer all of them; "seed" is that of samples of the action space.
+    """
+
+    def __init__(
+        self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any] | None
+    ) -> None:
+        super().__init__(observation_space, action_space, config, seed=(config or {}).get("seed") or 0)
 
     def postprocess_trajectory(
         self, batch: sample_batch.SampleBatch, other_agent_batches: Any = None
@@ -422,6 +432,11 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     def model_gpu_towers(self) -> list[Any]:
         """The model; Lightning's strategies keep the copies on further devices."""
         return [self.model]
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """The device of the model."""
+        return [self.device]
 
     def export_model(  # type: ignore[override]
         self, export_dir: str | Path, onnx: int | None = None, **keywords: Any

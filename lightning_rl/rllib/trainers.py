@@ -551,13 +551,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
 
 class Untrained(Policy):
-    """The policy of a trainer that trains something of its own: it acts at random and never changes.
-
-    Args: as `Policy`.
-    """
-
-    def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
-        super().__init__(observation_space, action_space, config)
+    """The policy of a trainer that trains something of its own: it acts at random and never changes."""
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **keywords: Any) -> Any:  # type: ignore[override]
         """Samples of the action space."""

@@ -11,7 +11,9 @@ __all__ = [
     "ModelGradients",
     "ModelWeights",
     "PolicyID",
+    "PolicyState",
     "ResultDict",
+    "TensorStructType",
     "TensorType",
     "TrainerConfigDict",
 ]
@@ -22,6 +24,8 @@ ModelConfigDict = dict[str, Any]
 ModelGradients = Any
 ModelWeights = dict[str, Any]
 PolicyID = str
+PolicyState = dict[str, Any]
 ResultDict = dict[str, Any]
+TensorStructType = Any
 TensorType = Any
 TrainerConfigDict = dict[str, Any]

@@ -1,5 +1,6 @@
 """DQN and what is made of it."""
 
+from lightning_rl.rllib.agents.dqn.dqn import GenericOffPolicyTrainer
 from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
 
 __all__ = [
@@ -7,6 +8,7 @@ __all__ = [
     "ApexTrainer",
     "DQNTorchPolicy",
     "DQNTrainer",
+    "GenericOffPolicyTrainer",
     "R2D2TorchPolicy",
     "R2D2Trainer",
     "RainbowTrainer",

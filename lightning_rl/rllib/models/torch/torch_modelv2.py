@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import Space, spaces
+from torch import Tensor
 
-from lightning_rl.models.model import Model
+from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 
 __all__ = ["TorchModelV2"]
@@ -53,6 +54,27 @@ class TorchModelV2:
             seen = (preprocessor or make_preprocessor(obs_space)).observation_space
             seen.original_space = obs_space  # type: ignore[attr-defined]
         return seen, {**config, "custom_options": dict(config["custom_model_config"] or {})}
+
+    def from_batch(self: Any, train_batch: Mapping[str, Any], is_training: bool = True) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[N, num_outputs]` of the rows of a batch, and the state after them.
+
+        Observations are preprocessed, but not filtered; the model that a loss gets does both.
+
+        Args:
+            train_batch: "obs", "prev_actions" and "prev_rewards" if the model reads them, and for a recurrent model
+                "state_in_0" … and "seq_lens".
+            is_training: that of the input dict.
+        """
+        flat = self.preprocessor.transform_batch(train_batch["obs"])
+        before = {name: train_batch.get(name) for name in ("prev_actions", "prev_rewards")}
+        obs = self.preprocessor.restore(flat)
+        inputs = InputDict(self.preprocessor.transform_batch, obs=obs, obs_flat=flat, is_training=is_training, **before)
+        states = [train_batch[f"state_in_{number}"] for number in range(len(self.get_initial_state()))]
+        return self(inputs, states, train_batch.get("seq_lens"))
+
+    def update_ops(self) -> list[Any]:
+        """Nothing to run: layers such as batch normalization update their statistics in `forward`."""
+        return []
 
     def variables(self: Any, as_dict: bool = False) -> Any:
         """All parameters, in a list or by name."""

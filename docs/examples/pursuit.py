@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from lightning_rl import Algorithm, MultiAgentPolicy
 from lightning_rl.envs import EnvCreator
-from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+from lightning_rl.rollouts import RolloutWorker
 
 MAPPING = {"adversary_*": "hunter", "agent_0": "prey"}
 SETTINGS: dict[str, Any] = {
@@ -31,7 +31,7 @@ def play(env: EnvCreator, hunter: Any, prey: Any, seed: int) -> float:
     """Mean return of a hunter."""
     policies = {"hunter": {"_target_": hunter}, "prey": {"_target_": prey}}
     together = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=MAPPING, seed=seed)
-    worker = make_rollout_worker(env, together, num_envs=16, seed=seed)
+    worker = RolloutWorker(env, together, num_envs=16, seed=seed)
     played: Any = worker.run_episodes(200)
     worker.stop()
     return sum(each.by_policy["hunter"] for each in played) / len(played)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from lightning_rl import Algorithm, MultiAgentPolicy
 from lightning_rl.envs import EnvCreator
-from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+from lightning_rl.rollouts import RolloutWorker
 
 OPPONENTS = {"random": "random", "searcher": "lightning_rl.envs.multi_agent.connect_four:two_ply"}
 
@@ -27,7 +27,7 @@ def share_won(env: EnvCreator, policy: Any, opponent: str, seed: int) -> float:
     policies = {"main": policy, "opponent": {"_target_": opponent}}
     matches = {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": {"opponent": 1.0}}
     both = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=matches, seed=seed)
-    worker = make_rollout_worker(env, both, num_envs=16, explore=False, seed=seed)
+    worker = RolloutWorker(env, both, num_envs=16, explore=False, seed=seed)
     played: Any = worker.run_episodes(200)
     worker.stop()
     return sum(episode.by_policy["main"] > 0 for episode in played) / len(played)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["add_info", "join_infos", "sendable"]
+__all__ = ["add_info", "info_of", "join_infos", "sendable"]
 
 NUMBERS = (float, int, bool, np.number, np.bool_)
 PLAIN = (*NUMBERS, str, bytes, type(None))
@@ -48,6 +48,18 @@ def join_infos(infos: Mapping[Any, Mapping[Any, Any]], num_envs: int) -> dict[An
         for env in values:
             given[env] = True
     return joined
+
+
+def info_of(info: Mapping[str, Any], env: int) -> dict[str, Any]:
+    """The info of one environment, of Gymnasium's info of a vector of them."""
+    found: dict[str, Any] = {}
+    for name, values in info.items():
+        given = info.get(f"_{name}")
+        if name.startswith("_") and name.removeprefix("_") in info:
+            continue
+        if given is None or given[env]:
+            found[name] = info_of(values, env) if isinstance(values, dict) else values[env]
+    return found
 
 
 def _empty_column(key: Any, values: Sequence[Any], kinds: set[type], num_envs: int) -> np.ndarray:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.callbacks.hooks import RLCallback
+from lightning_rl.envs.infos import info_of
 from lightning_rl.rllib.env_api import agent_number
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
 from lightning_rl.rllib.workers import BaseEnv, ClassicWorker
 from lightning_rl.rollouts.episodes import episode_ends
-from lightning_rl.rollouts.rollout_worker import info_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, map_leaves
 
 __all__ = ["DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
@@ -315,7 +315,7 @@ class WorkerEpisodes:
     def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int, numbered: bool) -> None:
         self.worker, self.callbacks, self.started = ClassicWorker(worker), callbacks, started
         self.base_env, self.policies = BaseEnv(worker.env), self.worker.policy_map
-        self.layout = getattr(worker, "layout", None)
+        self.layout = worker.agents.layout
         agents = () if self.layout is None else self.layout.agents
         self.agents = [agent_number(agent) if numbered else agent for agent in agents]
         self.running: list[Episode | None] = [None] * worker.num_envs
@@ -386,7 +386,7 @@ class WorkerEpisodes:
     def _rewards(self, obs: Any, rewards: Any, env: int) -> dict[tuple[Any, str], float]:
         if self.layout is None:
             return {(AGENT, DEFAULT_POLICY): float(rewards[env])}
-        owners = self.worker.policy_ids(env)
+        owners = self.worker.agents.policy_ids(env)
         by_agent = zip(self.agents, owners, obs["rewards"][env].tolist(), strict=True)
         return {(agent, policy): reward for agent, policy, reward in by_agent}
 

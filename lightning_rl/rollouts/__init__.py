@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker, make_rollout_worker
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 
@@ -21,11 +20,9 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-__all__ = ["MultiAgentRolloutWorker", "RolloutWorker", "WorkerSet", "make_rollout_worker", "make_worker_set"]
+__all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
 _HOMES = {
-    "MultiAgentRolloutWorker": "worker_set",
-    "make_rollout_worker": "worker_set",
     "RolloutWorker": "worker_set",
     "WorkerSet": "worker_set",
     "make_worker_set": "worker_set",

@@ -6,7 +6,8 @@ The end of an Atari life is an end for learning (`terminated`), but not here: wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,32 +17,15 @@ from torch import Tensor
 from lightning_rl.envs.atari import LIFE_LOST
 from lightning_rl.schema.signatures import takes_keyword
 
-__all__ = [
-    "AgentEpisodeTracker",
-    "CutEpisode",
-    "Episode",
-    "EpisodeTracker",
-    "MultiAgentEpisode",
-    "concat_episodes",
-    "episode_ends",
-    "was_cut",
-]
-
-Episode = tuple[float, int]  # return, length
+__all__ = ["AgentSteps", "Episode", "EpisodeTracker", "concat_episodes", "episode_ends", "was_cut"]
 
 
-class CutEpisode(tuple[float, int]):
-    """Return and length, up to there, of an episode that would have gone on after `max_episode_steps`."""
-
-    cut = True
-
-
-class MultiAgentEpisode(tuple[float, int]):
-    """Return (the sum over all agents) and length of an episode of several agents, as the pair of any episode.
+class Episode(tuple[float, int]):
+    """Return (with several agents, the sum over all) and length of an episode: a pair with attributes.
 
     Args:
         episode_return, length: the pair.
-        by_agent: agent → (the policy that it had, its return), of the agents that acted.
+        by_agent: agent → (the policy that it had, its return), of the agents that acted; empty with one agent.
         cut: whether it would have gone on after `max_episode_steps`.
     """
 
@@ -68,7 +52,36 @@ class MultiAgentEpisode(tuple[float, int]):
         return self[0], self[1], self.by_agent, self.cut
 
 
-def was_cut(episode: Episode) -> bool:
+@dataclass(frozen=True, slots=True)
+class AgentSteps:
+    """What the `A` agents of `B` environments did in `T` steps.
+
+    Attributes:
+        policy_ids: those of the worker.
+        acting: bool `[T+1, B, A]`, whose actions each step took; the last entry: whose the next step takes.
+        owners: int `[T+1, B, A]`, the index in `policy_ids` of the policy that each agent had.
+        eps_id: int64 `[T+1, B]`, the environment's episode.
+        rewards: float64 `[T, B, A]`, of each step.
+        terminated, truncated: bool `[T, B, A]`, agents that ended in the step.
+        central_obs: float32 `[T+1, B, S]`; `None` if no policy reads it.
+    """
+
+    policy_ids: Sequence[str]
+    acting: np.ndarray
+    owners: np.ndarray
+    eps_id: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    central_obs: np.ndarray | None = None
+
+    def policies_at(self, step: int, env: int) -> list[str]:
+        """The policy that each agent had."""
+        numbers: list[int] = self.owners[step, env].tolist()
+        return [self.policy_ids[number] for number in numbers]
+
+
+def was_cut(episode: tuple[float, int]) -> bool:
     """Whether an episode of an evaluation would have gone on after `max_episode_steps`."""
     return bool(getattr(episode, "cut", False))
 
@@ -89,6 +102,7 @@ class EpisodeTracker:
         hooks: "on_episode_start" and "on_episode_end" → functions, called with `worker`, `env_index` and, at an end,
             `episode_return` and `episode_length`; with several agents, with `agent_returns` if it takes that.
         worker: argument of the hooks.
+        agents: names of those whose returns are counted one by one, `A`.
 
     Attributes:
         just_ended: bool `[B]`, whether the next row is a reset.
@@ -98,28 +112,40 @@ class EpisodeTracker:
     """
 
     def __init__(
-        self, num_envs: int, same_step: bool, hooks: Mapping[str, Sequence[Callable[..., None]]], worker: Any
+        self,
+        num_envs: int,
+        same_step: bool,
+        hooks: Mapping[str, Sequence[Callable[..., None]]],
+        worker: Any,
+        agents: Sequence[str] = (),
     ) -> None:
-        self.num_envs, self.same_step, self.hooks, self.worker = num_envs, same_step, hooks, worker
+        self.num_envs, self.same_step, self.hooks, self.worker, self.agents = num_envs, same_step, hooks, worker, agents
         self.finished: list[tuple[int, Episode]] = []
+        self._gains = np.zeros((num_envs, len(agents)))  # return of each agent in the running episode
+        self._acted = np.zeros((num_envs, len(agents)), dtype=bool)
 
     def restart(self) -> None:
         """Drop the running episodes, because all environments were reset."""
         self.just_ended, self.just_over = np.zeros((2, self.num_envs), dtype=bool)
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
+        self._gains[:], self._acted[:] = 0.0, False
         self._start(range(self.num_envs))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The running episodes."""
         running = {"just_ended": self.just_ended, "just_over": self.just_over}
         running |= {"returns": self.returns, "lengths": self.lengths}
+        if self.agents:
+            running |= {"gains": self._gains, "acted": self._acted}
         return {name: torch.from_numpy(value.copy()) for name, value in running.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue with the running episodes of `state`; no callback is called."""
         self.just_ended, self.just_over = state["just_ended"].numpy().copy(), state["just_over"].numpy().copy()
         self.returns, self.lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
+        if self.agents:
+            self._gains, self._acted = state["gains"].numpy().copy(), state["acted"].numpy().copy()
 
     def describe_difference(self, played: Sequence[tuple[float, int] | None]) -> str:
         """Say how replayed episodes differ from the running ones; "" if they do not.
@@ -135,13 +161,16 @@ class EpisodeTracker:
                 return f"sub-environment {env} had a return of {now[0]:g} after {now[1]} steps, and now {episode[0]:g}"
         return ""
 
-    def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def count(
+        self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray, of_agents: AgentSteps | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Count rows `[T, B]`; the rows between two ends are counted at once.
 
         Args:
             rewards: as the environments gave them.
             ended: bool, whether a reset follows.
             over: bool, whether the episode ended (`episode_ends`).
+            of_agents: what each agent did, if there are several.
 
         Returns:
             Whether each row is experience (the reset row after an end is not), and the step within its episode.
@@ -161,10 +190,13 @@ class EpisodeTracker:
                 steps[start + 1 : stop + 1] = self.lengths + np.arange(stop - start)[:, None]
                 self.returns += rewards[start + 1 : stop + 1].sum(axis=0)
                 self.lengths += stop - start
+            if of_agents is not None:  # in a reset no agent acts, and none gets a reward
+                self._gains += of_agents.rewards[start : stop + 1].sum(axis=0)
+                self._acted |= of_agents.acting[start : stop + 1].any(axis=0)
             if not self.same_step:
                 self.just_ended, self.just_over = ended[stop], over[stop]
             if np.count_nonzero(over[stop]):
-                self._end(over[stop])
+                self._end(over[stop], stop, of_agents)
             start = stop + 1
         return experience, steps
 
@@ -173,106 +205,39 @@ class EpisodeTracker:
         finished, self.finished = self.finished, []
         return finished
 
-    def _end(self, ended: np.ndarray) -> None:
+    def running(self, env: int, policy_ids: Sequence[str]) -> Episode:
+        """The episode that is running in an environment and is cut.
+
+        Args:
+            env: index of the environment.
+            policy_ids: the policy of each of `agents`.
+        """
+        return self._episode(env, policy_ids, cut=True)
+
+    def _episode(self, env: int, policy_ids: Sequence[str], cut: bool = False) -> Episode:
+        each = zip(self.agents, policy_ids, self._gains[env].tolist(), self._acted[env].tolist(), strict=True)
+        by_agent = {agent: (policy_id, gain) for agent, policy_id, gain, has_acted in each if has_acted}
+        return Episode(float(self.returns[env]), int(self.lengths[env]), by_agent, cut)
+
+    def _end(self, ended: np.ndarray, step: int, of_agents: AgentSteps | None) -> None:
         for index in np.flatnonzero(ended).tolist():
-            episode = self._finished_episode(float(self.returns[index]), int(self.lengths[index]))
+            episode = self._episode(index, () if of_agents is None else of_agents.policies_at(step, index))
             self.finished.append((index, episode))
-            arguments = {"env_index": index, "episode_return": episode[0], "episode_length": episode[1]}
+            arguments: dict[str, Any] = {"env_index": index, "episode_return": episode[0], "episode_length": episode[1]}
             for hook in self.hooks["on_episode_end"]:
-                hook(worker=self.worker, **arguments, **self._more_arguments(hook, episode))
+                takes_returns = self.agents and takes_keyword(hook, "agent_returns")
+                hook(worker=self.worker, **arguments, **({"agent_returns": episode.by_agent} if takes_returns else {}))
         self.returns[ended] = 0.0
         self.lengths[ended] = 0
+        self._gains[ended] = 0.0
+        self._acted[ended] = False
         if self.same_step:
             self._start(np.flatnonzero(ended))
-
-    def _finished_episode(self, episode_return: float, length: int) -> Episode:
-        return episode_return, length
-
-    def _more_arguments(self, hook: Callable[..., None], episode: Any) -> dict[str, Any]:
-        """Further arguments of an "on_episode_end" hook, of those that it takes."""
-        return {}
 
     def _start(self, indices: Iterable[int]) -> None:
         for hook in self.hooks["on_episode_start"]:
             for index in indices:
                 hook(worker=self.worker, env_index=int(index))
-
-
-class AgentEpisodeTracker(EpisodeTracker):
-    """Follows the running episodes of environments with several agents, and the return of each agent.
-
-    Args:
-        num_envs, hooks, worker: as `EpisodeTracker`; ended environments are reset in the next step.
-        agents: how many an environment has, `A`.
-    """
-
-    def __init__(
-        self, num_envs: int, hooks: Mapping[str, Sequence[Callable[..., None]]], worker: Any, agents: int
-    ) -> None:
-        super().__init__(num_envs, False, hooks, worker)
-        self.agents = agents
-        self._ending: Iterator[dict[str, tuple[str, float]]] = iter(())  # `by_agent` of the episodes that end
-
-    def restart(self) -> None:
-        """Drop the running episodes, because all environments were reset."""
-        self._gains = np.zeros((self.num_envs, self.agents))
-        self._acted = np.zeros((self.num_envs, self.agents), dtype=bool)
-        super().restart()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The running episodes, and what each agent has got in them."""
-        return {
-            **super().state_dict(),
-            "gains": torch.from_numpy(self._gains.copy()),
-            "acted": torch.from_numpy(self._acted.copy()),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue with the running episodes of `state`; no callback is called."""
-        super().load_state_dict(state)
-        self._gains, self._acted = state["gains"].numpy().copy(), state["acted"].numpy().copy()
-
-    def count_agents(
-        self,
-        rewards: np.ndarray,
-        acting: np.ndarray,
-        ended: np.ndarray,
-        returns_by_agent: Callable[[int, int, np.ndarray, np.ndarray], dict[str, tuple[str, float]]],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Count rows as `count`; the finished episodes are `MultiAgentEpisode`s.
-
-        Args:
-            rewards: `[T, B, A]`.
-            acting: bool `[T, B, A]`, which agents acted.
-            ended: bool `[T, B]`, whether the whole episode ended.
-            returns_by_agent: gives `by_agent` for (row, environment, returns `[A]`, whether each acted `[A]`).
-        """
-        if not np.count_nonzero(ended):
-            self._gains += rewards.sum(axis=0)
-            self._acted |= acting.any(axis=0)
-            return self.count(rewards.sum(axis=2), ended, ended)
-        first = np.zeros(self.num_envs, dtype=np.int64)  # the row where the running episode begins
-        ending: list[dict[str, tuple[str, float]]] = []  # in the order in which `count` ends them
-        for row, env in np.argwhere(ended).tolist():
-            own = slice(first[env], row + 1)
-            gains, acted = self._gains[env] + rewards[own, env].sum(axis=0), self._acted[env] | acting[own, env].any(0)
-            self._gains[env], self._acted[env], first[env] = 0.0, False, row + 1
-            ending.append(returns_by_agent(row, env, gains, acted))
-        for env, start in enumerate(first.tolist()):
-            self._gains[env] += rewards[start:, env].sum(axis=0)
-            self._acted[env] |= acting[start:, env].any(axis=0)
-        self._ending = iter(ending)
-        return self.count(rewards.sum(axis=2), ended, ended)
-
-    def agents_of(self, env: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the running episode of an environment: each agent's return so far, and whether it acted, `[A]`."""
-        return self._gains[env], self._acted[env]
-
-    def _finished_episode(self, episode_return: float, length: int) -> MultiAgentEpisode:
-        return MultiAgentEpisode(episode_return, length, next(self._ending))
-
-    def _more_arguments(self, hook: Callable[..., None], episode: MultiAgentEpisode) -> dict[str, Any]:
-        return {"agent_returns": episode.by_agent} if takes_keyword(hook, "agent_returns") else {}
 
 
 def concat_episodes(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from torch import Tensor
 from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 
 __all__ = [
-    "Rows",
+    "EnvSteps",
     "concat_steps",
     "copy_arrays",
     "describe_not_finite",
-    "describe_not_finite_obs",
     "drop_last_row",
     "insert_final_obs",
     "insert_reset_rows",
@@ -35,23 +34,24 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
-class Rows:
-    """The steps of a fragment so far: lists with an entry a step, arrays of `[B, …]`."""
+@dataclass(frozen=True, slots=True)
+class EnvSteps:
+    """What the environments gave in the steps of a fragment, `[T, B]` each.
 
-    obs: list[Any] = field(default_factory=list)
-    memory: list[SampleBatch] = field(default_factory=list)  # other inputs of the policy before a step
-    next_obs: list[Any] = field(default_factory=list)  # SAME_STEP only: the final observation where an episode ended
-    next_memory: list[SampleBatch] = field(default_factory=list)  # other inputs of the policy with that observation
-    masks: list[np.ndarray] = field(default_factory=list)  # from the first step on in which an info held one
-    final_masks: list[Any] = field(default_factory=list)  # SAME_STEP only: of final observations
-    actions: list[Any] = field(default_factory=list)
-    rewards: list[Any] = field(default_factory=list)
-    terminated: list[Any] = field(default_factory=list)
-    truncated: list[Any] = field(default_factory=list)
-    over: list[Any] = field(default_factory=list)  # whether the episode ended, and not only a life
-    active: list[Any] = field(default_factory=list)
-    extra: dict[str, list[Any]] = field(default_factory=dict)
+    Attributes:
+        rewards: as the environments gave them.
+        terminated, truncated: bool.
+        active: bool, whether the environment had not yet waited for the others' episodes to end.
+        experience: bool, whether the row is no reset.
+        t: int32, the step within its episode.
+    """
+
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    active: np.ndarray
+    experience: np.ndarray
+    t: np.ndarray
 
 
 def copy_arrays(value: Any) -> Any:
@@ -162,41 +162,40 @@ def _put(target: Any, value: Any, index: int) -> None:
         target[index] = value
 
 
-def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray) -> str:
-    """A message on the first NaN or infinite reward or observation of a fragment; "" if all are finite."""
-    if not math.isfinite(rewards.sum()) and len(bad := np.argwhere(~np.isfinite(rewards))):
-        step, env = bad[0].tolist()
-        after = _after(fragment["actions"], step, env)
-        return f"reward of sub-environment {env}, row {step} is {rewards[step, env]}{after}"
-    return describe_not_finite_obs("obs", fragment["obs"], fragment["actions"])
-
-
-def _after(actions: Any, step: int, env: int) -> str:
-    """The action before a step, for a message; "" if it is nested or lies before the fragment."""
-    return f", after action {actions[step, env].tolist()}" if isinstance(actions, Tensor) and step >= 0 else ""
-
-
-def describe_not_finite_obs(
-    name: str, column: Any, actions: Any = None, name_env: Callable[[int], str] = "sub-environment {}".format
-) -> str:
-    """A message on the first NaN or infinite value of (nested) observations `[T, B, *]`; "" if all are finite.
+def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray, name_lane: Callable[[int], str]) -> str:
+    """A message on the first NaN or infinite reward or observation of a fragment; "" if all are finite.
 
     Args:
-        name: of the column.
-        column: the observations.
-        actions: of the steps, for the message.
-        name_env: names an index along `B`.
+        fragment: `[T, L, …]`.
+        rewards: `[T, L]`, also of rows that are no experience.
+        name_lane: names an index along `L`.
     """
+    if not math.isfinite(rewards.sum()) and len(bad := np.argwhere(~np.isfinite(rewards))):
+        step, lane = bad[0].tolist()
+        after = _after(fragment["actions"], step, lane)
+        return f"reward of {name_lane(lane)}, row {step} is {rewards[step, lane]}{after}"
+    return _describe_not_finite_obs("obs", fragment["obs"], fragment["actions"], name_lane)
+
+
+def _after(actions: Any, step: int, lane: int) -> str:
+    """The action before a step, for a message; "" if it is nested or lies before the fragment."""
+    return f", after action {actions[step, lane].tolist()}" if isinstance(actions, Tensor) and step >= 0 else ""
+
+
+def _describe_not_finite_obs(name: str, column: Any, actions: Any, name_lane: Callable[[int], str]) -> str:
+    """A message on the first NaN or infinite value of (nested) observations `[T, L, *]`; "" if all are finite."""
     if isinstance(column, SampleBatch):
-        found = (describe_not_finite_obs(f"{name}.{child}", part, actions, name_env) for child, part in column.items())
+        found = (
+            _describe_not_finite_obs(f"{name}.{child}", part, actions, name_lane) for child, part in column.items()
+        )
         return next((problem for problem in found if problem), "")
     # A sum is finite only if all numbers are, and costs a quarter of a check of each number.
     if not column.is_floating_point() or math.isfinite(column.sum().item()) or bool(torch.isfinite(column).all()):
         return ""
-    step, env, *place = torch.nonzero(~torch.isfinite(column))[0].tolist()
-    value = float(column[tuple([step, env, *place])])
-    after = _after(actions, step - 1, env)
-    return f"observation {name!r} of {name_env(env)}, row {step} is {value} at index {place}{after}"
+    step, lane, *place = torch.nonzero(~torch.isfinite(column))[0].tolist()
+    value = float(column[tuple([step, lane, *place])])
+    after = _after(actions, step - 1, lane)
+    return f"observation {name!r} of {name_lane(lane)}, row {step} is {value} at index {place}{after}"
 
 
 def is_finite(obs: Any) -> bool:

@@ -18,35 +18,28 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
-from lightning_rl.errors import ConfigError, EnvApiError, EnvError, place_of
-from lightning_rl.exploration import Actor
-from lightning_rl.rollouts.acting_policy import ActingPolicy
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError, did_you_mean, place_of
+from lightning_rl.learning.gradients import MultiAgentGradientUpdate
 from lightning_rl.rollouts.env_positions import NativePositions, ReplayedPositions
 from lightning_rl.rollouts.env_restarts import EnvRestarts
-from lightning_rl.rollouts.episodes import CutEpisode, Episode, EpisodeTracker, episode_ends
-from lightning_rl.rollouts.fragments import (
-    Rows,
-    concat_steps,
-    copy_arrays,
-    describe_not_finite,
-    drop_last_row,
-    insert_final_obs,
-    insert_reset_rows,
-    is_finite,
-    stack_masks,
-    stack_steps,
-    step_inputs,
-    write_final_masks,
-)
+from lightning_rl.rollouts.episodes import Episode, EpisodeTracker, episode_ends
+from lightning_rl.rollouts.fragments import EnvSteps, concat_steps
 from lightning_rl.rollouts.logical_workers import split_evenly
-from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
-from lightning_rl.rollouts.recurrent_state import PolicyMemory
+from lightning_rl.rollouts.several_agents import SeveralAgents
+from lightning_rl.rollouts.single_agent import SingleAgent
 from lightning_rl.rollouts.worker_options import LONGEST_EPISODE
-from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch, env_steps, is_fragment
+from lightning_rl.sample_batch import (
+    DEFAULT_POLICY,
+    AnyBatch,
+    MultiAgentBatch,
+    SampleBatch,
+    env_steps,
+    is_fragment,
+    other_agent_batches,
+)
 
-__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "has_several_policies", "info_of", "instantiate_policy"]
+__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "instantiate_policy"]
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +49,16 @@ WORKER_HOOKS = (*EPISODE_HOOKS, "on_postprocess_trajectory")  # the last one whe
 
 
 class RolloutWorker:
-    """A policy acting in `num_envs` environments.
+    """One policy, or several, acting in `num_envs` environments.
+
+    A policy is asked once a step for all its lanes: a lane is an environment; or an agent of one, where the
+    environments have several.
 
     Args:
         env: how to make the environments; anything that `EnvCreator` takes as `id` works too.
         policy: an object that acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`,
             `env_steps`; or a class, built from the environment's spaces and `policy_config` (`instantiate_policy`).
+            A container of several has `policies` (id → policy) and `mapping` (`SeveralAgents`).
         num_envs: environments stepped together, ≥ 1.
         fragment_length: steps per environment in one sample, ≥ 1.
         batch_mode: "truncate_episodes" ends a sample after `fragment_length` rows; "complete_episodes" starts with a
@@ -74,7 +71,8 @@ class RolloutWorker:
         logical_workers: how many workers the run has, which exploration and environments may depend on.
         explore: whether actions are sampled (training) or the policy's best (evaluation).
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
-        mode: autoreset mode of sync and async environments; the recorded transitions do not depend on it.
+        mode: autoreset mode of sync and async environments; the recorded transitions do not depend on it. Environments
+            with several agents have NEXT_STEP.
         policy_config: of a policy that is given as a class.
         record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read (a policy
             with `compute_actions` of its own decides by itself).
@@ -85,11 +83,20 @@ class RolloutWorker:
         postprocess: whether samples are what `policy.postprocess_trajectory` makes of a fragment, rows `[N, …]`;
             `None`: where the policy is given as a class, for loops written by hand.
 
+    Attributes:
+        agents: the lanes, and how they lie in the environments' arrays.
+        obs, info: of the latest reset or step.
+        just_ended: bool `[B]`, whether the latest step ended an episode, and the next one is the reset.
+
     Raises:
         ValueError: a number is below 1, or a mode is unknown.
-        ConfigError: the policy holds several, which `MultiAgentRolloutWorker` lets act.
-        EnvError: an environment cannot be made.
+        ConfigError: the policies of several agents do not fit them.
+        EnvError: an environment cannot be made, or has one agent where there are several policies.
     """
+
+    obs: Any
+    info: dict[str, Any]
+    just_ended: np.ndarray
 
     as_remote: ClassVar[Callable[..., Any]]  # `worker_set.py` defines it, because its Ray actors import this file
 
@@ -127,9 +134,8 @@ class RolloutWorker:
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.count_resets = count_resets
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
-        self.max_episode_steps = max_episode_steps
+        self.logical_workers, self.record_logp, self.max_episode_steps = logical_workers, record_logp, max_episode_steps
         self.stopping: Callable[[], bool] | None = None  # `WorkerSet.stop_when` sets it
-        self._unread = {} if record_logp else {"logp": False}
         continues = stream == "rollout" and batch_mode == "truncate_episodes"  # episodes, from sample to sample
         replayable = continues and self.env_creator.reseeds
         make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers, replayable)
@@ -149,44 +155,32 @@ class RolloutWorker:
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
         self._needs_reset = True
-        self._prepare_acting(logical_workers)
-
-    def _prepare_acting(self, logical_workers: int) -> None:
-        """Set what depends on how many policies act."""
-        if has_several_policies(self.policy):
-            raise ConfigError(
-                f"{type(self.policy).__name__} holds several policies: use MultiAgentRolloutWorker, or "
-                "make_rollout_worker, which chooses the class"
-            )
-        self._bounds_check = ObsBoundsCheck(
-            self.env.single_observation_space, f"environment {self.env_creator.name!r} of worker {self.worker_index}"
-        )
-        actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
-        self.episodes = EpisodeTracker(self.num_envs, self.same_step, self.hooks, self)
-        self._memory = PolicyMemory(self.policy, self.num_envs)
-        self._acting = ActingPolicy(self.policy, self._memory, actor)
-        self._action_masks = ActionMasks(self.env.single_action_space, self.env_creator.name)
-        self._reads_infos = getattr(self.policy, "reads_infos", False)
-        self._has_masks = False  # whether an info has held one: from then on fragments have the column "action_mask"
+        self._has_several_policies = hasattr(policy, "policies") and hasattr(policy, "mapping")
+        self.agents: Any = SeveralAgents(self) if self._has_several_policies else SingleAgent(self)
+        self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self, self.agents.names)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> Any:
-        """One fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`; see `sample_batch.py` for the columns.
+        """One fragment: `obs [T+1, L, *]`, everything else `[T, L, …]`; see `sample_batch.py` for the columns.
 
-        With `postprocess`: the rows `[N, …]` that the policy learns from.
+        Of several policies, a `MultiAgentBatch` with a fragment of each. With `postprocess`: the rows `[N, …]` that
+        each policy learns from.
 
         Raises:
             EnvError: an environment raised, or gave values that are not finite, in each attempt; names the worker, the
                 step and the environment.
         """
-        fragment = self._retry(self._collect)
+        samples = self._retry(self._collect)
         self.fragment += 1
-        self.env_steps += env_steps(fragment)
-        self._check_bounds()
+        self.env_steps += env_steps(samples)
+        for lanes in self.agents.lanes:
+            if self.env_steps >= lanes.bounds_check.due:
+                lanes.bounds_check.check(*self.agents.observed(lanes), env_steps=self.env_steps)
         for hook in self.hooks["on_sample_end"]:
-            hook(worker=self, samples=fragment)
-        self._add_running_returns(fragment)
-        return self._postprocess(fragment) if self.postprocess else fragment
+            hook(worker=self, samples=samples)
+        for lanes in self.agents.lanes:
+            lanes.add_running_returns(samples)
+        return self._postprocess(samples) if self.postprocess else samples
 
     def _retry(self, collect: Callable[[], Any]) -> Any:
         """Begin a fragment and call `collect`; both again if an environment fails.
@@ -209,20 +203,20 @@ class RolloutWorker:
 
     def _describe_outside(self) -> str:
         """Say which of the latest observations is outside of its space; "" if none is."""
-        return self._bounds_check.describe(self._obs)
+        problems = (lanes.bounds_check.describe(*self.agents.observed(lanes)) for lanes in self.agents.lanes)
+        return next(filter(None, problems), "")
 
-    def _check_bounds(self) -> None:
-        if self.env_steps >= self._bounds_check.due:
-            self._bounds_check.check(self._obs, env_steps=self.env_steps)
+    def _postprocess(self, samples: AnyBatch) -> AnyBatch:
+        """The rows that each policy learns from."""
+        if isinstance(samples, SampleBatch):
+            return rows_of(self.policy, samples)
+        rows = {
+            policy_id: rows_of(self.policies[policy_id], part, other_agent_batches(samples, self.policies, policy_id))
+            for policy_id, part in samples.items()
+        }
+        return MultiAgentBatch(rows, samples.env_steps)
 
-    def _add_running_returns(self, fragment: Any) -> None:
-        self._acting.add_running_returns(fragment)
-
-    def _postprocess(self, fragment: Any) -> Any:
-        """The rows that the policy learns from."""
-        return rows_of(self.policy, fragment)
-
-    def run_episodes(self, count: int) -> list[tuple[float, int]]:
+    def run_episodes(self, count: int) -> list[Episode]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
 
         An episode that goes on after `max_episode_steps` is cut there and counts as it is (`was_cut`). Its environment
@@ -256,7 +250,7 @@ class RolloutWorker:
         self.episodes.pop_finished()
         return seconds
 
-    def _play_episodes(self, quota: Sequence[int]) -> list[tuple[float, int]]:
+    def _play_episodes(self, quota: Sequence[int]) -> list[Episode]:
         played: list[list[Episode]] = [[] for _ in quota]
         left = np.array(quota)  # episodes of each environment
         while np.count_nonzero(left):
@@ -269,7 +263,8 @@ class RolloutWorker:
                     left[env] -= 1
             if self.max_episode_steps is not None:
                 for env in np.flatnonzero((self.episodes.lengths >= self.max_episode_steps) & (left > 0)).tolist():
-                    played[env].append(self._with_finite_return(env, self._running_episode(env)))
+                    episode = self.episodes.running(env, self.agents.policy_ids(env))
+                    played[env].append(self._with_finite_return(env, episode))
                     left[env] = 0
         return [episode for episodes in played for episode in episodes]
 
@@ -281,48 +276,47 @@ class RolloutWorker:
         """
         if not math.isfinite(episode[0]):
             raise EnvError(
-                f"{self._where()}: an episode of sub-environment {env} returned {episode[0]} in {episode[1]} steps; "
+                f"{self.where()}: an episode of sub-environment {env} returned {episode[0]} in {episode[1]} steps; "
                 "expected finite rewards"
             )
         return episode
 
-    def _running_episode(self, env: int) -> Episode:
-        """Return and length, so far, of the episode that is running in an environment and is cut."""
-        return CutEpisode((float(self.episodes.returns[env]), int(self.episodes.lengths[env])))
-
     def _play_step(self) -> None:
         """Step all environments once, recording nothing but their episodes' returns and lengths."""
-        obs = copy_arrays(self._obs)
-        if not is_finite(obs):
-            raise EnvError(f"{self._where()}: an observation holds NaN or infinity; expected finite numbers")
-        actions, state, _ = self._act(obs, self._find_masks())
-        _, rewards, terminated, truncated, info = self._step(actions)
+        rewards, terminated, truncated = self._step(self.agents.act(None))
         ended = terminated | truncated
-        if self._memory.active:
-            self._memory.advance(state, actions, rewards)
+        self.agents.end_step(rewards)
         self._begin_episodes(ended)
-        self.episodes.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, info)[None])
+        over = episode_ends(ended, self.info)
+        self.episodes.count(np.asarray(rewards)[None], ended[None], over[None], self.agents.steps())
 
     def force_reset(self) -> None:
         """Let the next sample start with a seeded reset; the running episodes are dropped."""
         self._needs_reset, self._saved = True, None
 
     def get_metrics(self) -> dict[str, Any]:
-        """Returns and lengths of the episodes that ended since the last call, and what callbacks recorded."""
+        """Returns and lengths of the episodes that ended since the last call, and what callbacks recorded ("numbers").
+
+        With several policies also "policy_returns": policy id → mean return of its agents, an entry for each episode in
+        which it acted; and "agent_returns": agent → (its policy, its return), for each episode.
+        """
         episodes = [episode for _, episode in self.episodes.pop_finished()]
-        return {
+        metrics: dict[str, Any] = {
             "episode_returns": [ret for ret, _ in episodes],
             "episode_lengths": [length for _, length in episodes],
-            **self._pop_numbers(),
         }
+        if self._has_several_policies:
+            by_policy: dict[str, list[float]] = {}
+            for policy_id, value in (pair for episode in episodes for pair in episode.by_policy.items()):
+                by_policy.setdefault(policy_id, []).append(value)
+            metrics |= {"policy_returns": by_policy, "agent_returns": [episode.by_agent for episode in episodes]}
+        if self._numbers:
+            metrics["numbers"], self._numbers = self._numbers, {}
+        return metrics
 
     def record_number(self, name: str, value: float) -> None:
         """Add a number to the list of that name that `get_metrics` gives as `numbers`, and DataModules as theirs."""
         self._numbers.setdefault(name, []).append(float(value))
-
-    def _pop_numbers(self) -> dict[str, Any]:
-        numbers, self._numbers = self._numbers, {}
-        return {"numbers": numbers} if numbers else {}
 
     def describe_loss(self) -> str:
         """Say what a run that resumes from this worker's state loses; "" if nothing."""
@@ -357,29 +351,38 @@ class RolloutWorker:
         self.env.close()
 
     # -- weights, gradients, learning ---------------------------------------------------------------------------------
-    def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
-        """The policy.
+    @property
+    def policies(self) -> Mapping[str, Any]:
+        """The policies by id; one alone is `DEFAULT_POLICY`."""
+        return self.policy.policies if self._has_several_policies else {DEFAULT_POLICY: self.policy}
+
+    def get_policy(self, policy_id: str | None = None) -> Any:
+        """The policy of that id; `None`: the one policy, or the container of all.
 
         Raises:
             ConfigError: the worker has no policy of that id.
         """
-        if policy_id != DEFAULT_POLICY:
-            raise ConfigError(f"policy_id={policy_id!r}: this worker has one policy, {DEFAULT_POLICY!r}")
-        return self.policy
+        if policy_id is None:
+            return self.policy
+        if policy_id not in self.policies:
+            known = [*self.policies]
+            raise ConfigError(f"no policy {policy_id!r}.{did_you_mean(policy_id, known)} Policies: {', '.join(known)}")
+        return self.policies[policy_id]
 
     def get_weights(self) -> dict[str, Any]:
-        """The weights by policy id: `{"default_policy": …}`."""
-        return {DEFAULT_POLICY: self.policy.get_weights()}
+        """The weights by policy id; of one policy `{"default_policy": …}`."""
+        return {policy_id: policy.get_weights() for policy_id, policy in self.policies.items()}
 
     def set_weights(self, weights: Mapping[str, Any], env_steps: int | None = None) -> None:
         """Act with these weights from now on.
 
         Args:
-            weights: as `get_weights` gives them; or one policy's own.
+            weights: as `get_weights` gives them; or those of the one policy.
             env_steps: environment steps of the learner, which exploration and schedules follow; `None` leaves the
                 policy's own count as it is.
         """
-        self.policy.set_weights(weights[DEFAULT_POLICY] if set(weights) == {DEFAULT_POLICY} else weights)
+        by_id = not self._has_several_policies and set(weights) == {DEFAULT_POLICY}
+        self.policy.set_weights(weights[DEFAULT_POLICY] if by_id else weights)
         if env_steps is not None:
             self.policy.env_steps = env_steps
 
@@ -395,12 +398,22 @@ class RolloutWorker:
         """Sample, and compute the gradients on the sample.
 
         Returns:
-            `policy.learner.gradient_update(samples)`: the gradients, and what the learner needs beside them.
+            `policy.learner.gradient_update(samples)`: the gradients, and what the learner needs beside them. Of several
+            policies a `MultiAgentGradientUpdate`, of those that learn and have experience.
         """
         samples = self.sample()
         while not has_experience(samples):
             samples = self.sample()
-        return self.policy.learner.gradient_update(samples, self.hooks["on_postprocess_trajectory"])
+        hooks = self.hooks["on_postprocess_trajectory"]
+        if isinstance(samples, SampleBatch):
+            return self.policy.learner.gradient_update(samples, hooks)
+        updates, trained = {}, getattr(self.policy, "policies_to_train", self.policies)
+        for policy_id, part in samples.items():
+            if policy_id in trained and has_experience(part):
+                learner = self.policies[policy_id].learner
+                with learner.beside(other_agent_batches(samples, self.policies, policy_id)):
+                    updates[policy_id] = learner.gradient_update(part, hooks)
+        return MultiAgentGradientUpdate(updates, samples.env_steps, samples.agent_steps)
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
         """Train this worker's policy on the samples, by a `learn_on_batch` of its own if it has one; its metrics."""
@@ -413,10 +426,14 @@ class RolloutWorker:
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
-        if getattr(self.policy, "training", True):
-            self.policy.eval()
+        for policy in (self.policy, *self.policies.values()):  # each enters train mode by itself when it learns
+            if getattr(policy, "training", True):
+                policy.eval()
+        if self.agents.begin_fragment():
+            self._needs_reset = True
         self.policy.seed_exploration(self.restarts.seed())
-        self._acting.begin_fragment()
+        for lanes in self.agents.lanes:
+            lanes.begin_fragment()
         self._begin_or_continue_episodes()
 
     def _begin_or_continue_episodes(self) -> None:
@@ -424,38 +441,28 @@ class RolloutWorker:
         self._bring_back_episodes()
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
-        self._obs, self._info = self._reset()
+        self.obs, self.info = self._reset()
         self._needs_reset = False
         self.episodes.restart()
-        self._just_ended = np.zeros(self.num_envs, dtype=bool)
-        self._restart_acting()
+        self.just_ended = np.zeros(self.num_envs, dtype=bool)
+        self.agents.restart()
+        for lanes in self.agents.lanes:
+            lanes.restart()
         for hook in self.hooks["on_reset"]:
-            hook(worker=self, obs=self._obs, info=self._info)
-
-    def _restart_acting(self) -> None:
-        """Every environment starts an episode."""
-        self._has_masks = False
-        self._acting.restart()
+            hook(worker=self, obs=self.obs, info=self.info)
 
     def _running_episodes(self) -> dict[str, Any] | None:
         """What `_bring_back_episodes` reads; `None` if the environments cannot be brought back."""
-        envs = None if self._positions is None else self._positions.state_dict(self.env, self._obs, self._info)
+        envs = None if self._positions is None else self._positions.state_dict(self.env, self.obs, self.info)
         if envs is None:
             return None
         return {
             "envs": envs,
             "tracker": self.episodes.state_dict(),
-            "just_ended": torch.from_numpy(self._just_ended),
-            **self._acting_state(),
+            "just_ended": torch.from_numpy(self.just_ended),
+            "lanes": {lanes.policy_id: lanes.state_dict() for lanes in self.agents.lanes},
+            **self.agents.state_dict(),
         }
-
-    def _acting_state(self) -> dict[str, Any]:
-        """What the policies need to go on in the running episodes."""
-        return {"has_masks": self._has_masks, **self._acting.state_dict()}
-
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        self._has_masks = bool(state["has_masks"])
-        self._acting.load_state_dict(state)
 
     def _bring_back_episodes(self) -> None:
         """Go on with the episodes of a checkpoint, if there are any and their environments come back."""
@@ -465,24 +472,24 @@ class RolloutWorker:
         try:
             restored = self._positions.restore(self.env, saved["envs"])
         except Exception as error:
-            raise EnvError(
-                f"{self._where()} raised {type(error).__name__} when it was brought back: {error}"
-            ) from error
+            raise EnvError(f"{self.where()} raised {type(error).__name__} when it was brought back: {error}") from error
         self.episodes.load_state_dict(saved["tracker"])
         if not isinstance(restored, str):
-            self._obs, self._info, played = restored
+            self.obs, self.info, played = restored
             restored = self.episodes.describe_difference(played)
         if restored:
             log.warning(
                 "%s: its episodes begin anew, so that the resumed run is as good as the one that would have gone on, "
                 "but not the same: %s",
-                self._where(),
+                self.where(),
                 restored,
             )
             return
         self._needs_reset = False
-        self._just_ended = saved["just_ended"].numpy().copy()
-        self._load_acting_state(saved)
+        self.just_ended = saved["just_ended"].numpy().copy()
+        self.agents.load_state_dict(saved)
+        for lanes in self.agents.lanes:
+            lanes.load_state_dict(saved["lanes"][lanes.policy_id])
 
     def _begin_episodes(self, ended: np.ndarray) -> None:
         """Reset memory and exploration noise of the environments whose next step is the first of an episode.
@@ -490,16 +497,14 @@ class RolloutWorker:
         Args:
             ended: bool `[B]`, whether the last step ended an episode.
         """
-        starting, self._just_ended = (ended if self.same_step else self._just_ended), ended
+        starting, self.just_ended = (ended if self.same_step else self.just_ended), ended
         if not np.count_nonzero(starting):  # a sixth of the cost of `any`
             return
         if self._log is not None:
             self._log.begin(starting)
-        self._start_episodes(starting)
-
-    def _start_episodes(self, starting: np.ndarray) -> None:
-        """The next step of the environments `starting`, bool `[B]`, is the first of an episode."""
-        self._acting.start_episodes(starting)
+        self.agents.start_episodes(starting)
+        for lanes in self.agents.lanes:
+            lanes.start_episodes(starting)
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         seeds = [self.restarts.seed(env) % 2**31 for env in range(self.num_envs)]
@@ -510,111 +515,62 @@ class RolloutWorker:
             return self.env.reset(seed=seed)
         except Exception as error:
             raise EnvError(
-                f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}{place_of(error)}"
+                f"{self.where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}{place_of(error)}"
             ) from error
 
-    def _find_masks(self) -> np.ndarray | None:
-        """The allowed actions `[B, n]` by the infos, from the first mask on; policies find those in observations.
-
-        Raises:
-            EnvApiError: a mask does not fit the action space, or forbids everything in a running episode.
-        """
-        finder = self._action_masks
-        masks = finder.find_all(self._obs, self._info, self.num_envs, always=self._has_masks)
-        self._has_masks = masks is not None
-        seen = finder.find_inside(self._obs, self.num_envs) if masks is None else masks
-        if seen is not None and np.count_nonzero(nothing := finder.forbid_all(seen) & ~self._just_ended):
-            env = int(np.flatnonzero(nothing)[0])
-            raise finder.refuse(seen[env], f"sub-environment {env}")
-        return masks
-
-    def _act(self, obs: Any, mask: np.ndarray | None) -> tuple[Any, Any, dict[str, Any]]:
-        memory = self._memory
-        infos = {"infos": [info_of(self._info, env) for env in range(self.num_envs)]} if self._reads_infos else {}
-        return self._acting.act_of_policy(
-            obs,
-            memory.state,
-            explore=self.explore,
-            timestep=self.policy.env_steps,
-            action_mask=mask,
-            **memory.before,
-            **self._unread,
-            **infos,
-        )
-
-    def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        return self._step_envs(self.policy.env_actions(actions))
-
-    def _step_envs(self, env_actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the environments with actions in their own space."""
+    def _step(self, actions: Any) -> tuple[Any, Any, Any]:
+        """Step the environments with actions in their own space; rewards, terminated and truncated."""
         try:
-            self._obs, rewards, terminated, truncated, self._info = self.env.step(env_actions)
+            self.obs, rewards, terminated, truncated, self.info = self.env.step(actions)
         except EnvApiError:
             raise
         except Exception as error:
             raise EnvError(
-                f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}{place_of(error)}"
+                f"{self.where()} raised {type(error).__name__} after actions {actions}: {error}{place_of(error)}"
             ) from error
         if self._log is not None:
-            self._log.append(env_actions)
-        return self._obs, rewards, terminated, truncated, self._info
+            self._log.append(actions)
+        return rewards, terminated, truncated
 
-    def _collect(self) -> SampleBatch:
+    def _collect(self) -> AnyBatch:
         """Step the environments until the fragment is complete."""
-        rows, memory = Rows(), self._memory
-        has_memory = memory.active
+        agents, hooks = self.agents, self.hooks["on_episode_step"]
+        recorded: tuple[list[np.ndarray], ...] = ([], [], [], [], [])  # rewards, terminated, truncated, over, active
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
         missing = self.fragment_length * self.num_envs  # rows until the fragment is long enough
         while True:
             missing -= self._count_rows()
-            obs = copy_arrays(self._obs)
-            mask = self._find_masks()
-            if mask is not None:
-                rows.masks.append(mask)
-            actions, state, extra = self._act(obs, mask)
-            rows.obs.append(obs)
-            if has_memory:
-                rows.memory.append(memory.columns())
-            rows.actions.append(actions)
-            next_obs, rewards, terminated, truncated, info = self._step(actions)
+            rewards, terminated, truncated = self._step(agents.act(active))
             ended = terminated | truncated
-            for column, value in ((rows.rewards, rewards), (rows.terminated, terminated), (rows.truncated, truncated)):
-                column.append(np.array(value))
-            rows.active.append(active)
-            rows.over.append(over := episode_ends(ended, info))
-            for name, value in extra.items():
-                rows.extra.setdefault(name, []).append(value)
-            if has_memory:
-                memory.advance(state, actions, rewards)
-            if self.same_step:
-                rows.next_obs.append(final_obs := insert_final_obs(copy_arrays(next_obs), info))
-                if mask is not None:
-                    final_info = info.get("final_info", {})
-                    final = self._action_masks.find_all(final_obs, final_info, self.num_envs, always=True)
-                    rows.final_masks.append(final)
-                if has_memory:
-                    rows.next_memory.append(memory.columns())
+            over = episode_ends(ended, self.info)
+            gave = np.array(rewards), np.array(terminated), np.array(truncated), over, active
+            for column, value in zip(recorded, gave, strict=True):
+                column.append(value)
+            agents.end_step(rewards)
             self._begin_episodes(ended)
-            for hook in self.hooks["on_episode_step"]:
-                hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
+            arguments = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
+            for hook in hooks:
+                hook(worker=self, obs=self.obs, info=self.info, **arguments)
             if missing <= 0:
                 if not whole:
                     break
                 active = active & ~over
                 if not active.any():
                     break
-                self._check_wait(len(rows.rewards) - self.fragment_length)
-        rows.obs.append(copy_arrays(self._obs))
-        if has_memory:
-            rows.memory.append(memory.columns())
-        return self._build_fragment(rows)
+                self._check_wait(len(recorded[0]) - self.fragment_length)
+        agents.record_last()
+        rewards, terminated, truncated, over, active = map(concat_steps, recorded)
+        of_agents = agents.steps()
+        ended = terminated | truncated
+        experience, t = self.episodes.count(rewards, ended & active, over & active, of_agents)
+        return agents.build(EnvSteps(rewards, terminated, truncated, active, experience, t), of_agents)
 
     def _count_rows(self) -> int:
         """How many rows of the next step count towards the length of the fragment."""
         if self.count_resets or self.same_step:
             return self.num_envs
-        return self.num_envs - int(np.count_nonzero(self._just_ended))
+        return self.num_envs - int(np.count_nonzero(self.just_ended))
 
     def _check_wait(self, steps: int) -> None:
         """After `steps` steps of waiting for ends of episodes: warn of many, and let a stop of the run end the wait."""
@@ -622,63 +578,16 @@ class RolloutWorker:
             log.warning(
                 "%s: batch_mode=complete_episodes waits for episodes that have not ended after %s steps: set "
                 "env.max_episode_steps=1000, say, or workers.batch_mode=truncate_episodes",
-                self._where(),
+                self.where(),
                 f"{steps:,}",
             )
         if steps >= LONGEST_EPISODE and self.stopping is not None and self.stopping():
             raise KeyboardInterrupt("stopped while the ends of episodes were waited for")
 
-    def _build_fragment(self, rows: Rows) -> SampleBatch:
-        """The rows as a fragment in the common form; counts them into the episodes."""
-        terminated, truncated = concat_steps(rows.terminated), concat_steps(rows.truncated)
-        active = concat_steps(rows.active)
-        ended, rewards = terminated | truncated, concat_steps(rows.rewards)
-        experience, steps = self.episodes.count(rewards, ended & active, concat_steps(rows.over) & active)
-        valid = active & experience
-        fragment = SampleBatch(
-            actions=stack_steps(rows.actions),
-            rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
-            terminated=torch.from_numpy(terminated & valid),
-            truncated=torch.from_numpy(truncated & valid),
-            valid=torch.from_numpy(valid),
-            t=torch.from_numpy(steps),
-            **{name: stack_steps(values) for name, values in rows.extra.items()},
-        )
-        for name, column in step_inputs(rows.obs, rows.memory).items():
-            fragment[name] = column
-        if rows.masks:
-            fragment["action_mask"] = stack_masks(rows.masks, len(valid))
-        if problem := describe_not_finite(fragment, rewards):
-            raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
-        if self.same_step:
-            following = step_inputs(rows.next_obs, rows.next_memory)
-            for name in following:
-                fragment[name] = drop_last_row(fragment[name])
-            before, fragment = fragment, insert_reset_rows(fragment, following)
-            if rows.masks:
-                write_final_masks(fragment, before, stack_masks(rows.final_masks, len(valid)))
-        return fragment
-
-    def _where(self) -> str:
+    def where(self) -> str:
+        """The environments, the worker and the fragment, in messages."""
         place = f"(fragment {self.fragment}, seed {self.seed})"
         return f"environment {self.env_creator.name!r} of worker {self.worker_index} {place}"
-
-
-def info_of(info: Mapping[str, Any], env: int) -> dict[str, Any]:
-    """The info of one environment, of Gymnasium's info of a vector of them."""
-    found: dict[str, Any] = {}
-    for name, values in info.items():
-        given = info.get(f"_{name}")
-        if name.startswith("_") and name.removeprefix("_") in info:
-            continue
-        if given is None or given[env]:
-            found[name] = info_of(values, env) if isinstance(values, dict) else values[env]
-    return found
-
-
-def has_several_policies(policy: Any) -> bool:
-    """Whether the policy is a container of several, with the attributes `policies` and `mapping`."""
-    return hasattr(policy, "policies") and hasattr(policy, "mapping")
 
 
 def rows_of(policy: Any, fragment: SampleBatch, others: Mapping[str, Any] | None = None) -> SampleBatch:

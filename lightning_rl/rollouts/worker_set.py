@@ -10,13 +10,12 @@ from typing import Any
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
-from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker, make_rollout_worker
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
 from lightning_rl.sample_batch import concat_samples, env_steps
 
-__all__ = ["MultiAgentRolloutWorker", "RolloutWorker", "WorkerSet", "make_rollout_worker", "make_worker_set"]
+__all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
 
 class WorkerSet:
@@ -38,9 +37,7 @@ class WorkerSet:
         self.policy = policy
         self.version = self._gradient_steps = self._turn = 0
         self._calls: dict[int, Callable[[Any], Any]] = {}
-        self.workers = [
-            make_rollout_worker(env, policy, worker_index=index, **worker_options) for index in worker_indices
-        ]
+        self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
 
     @classmethod
     def from_workers(cls, workers: Sequence[RolloutWorker]) -> WorkerSet:

@@ -163,7 +163,7 @@ def sides_against(against: str, policy: Any, episodes: int) -> list[str]:
 
 def play_random(workers: Any, policy: Any, side: str, episodes: int) -> list[Any]:
     """Episodes in which one agent has its policy and all others draw random actions; the return is that agent's."""
-    from lightning_rl.rollouts.episodes import MultiAgentEpisode
+    from lightning_rl.rollouts.episodes import Episode
 
     before = policy.mapping
 
@@ -175,7 +175,7 @@ def play_random(workers: Any, policy: Any, side: str, episodes: int) -> list[Any
         played = workers.run_episodes(episodes)
     finally:
         policy.set_policy_mapping(before.given)
-    return [MultiAgentEpisode(each.by_agent[side][1], each[1], each.by_agent, each.cut) for each in played]
+    return [Episode(each.by_agent[side][1], each[1], each.by_agent, each.cut) for each in played]
 
 
 def against_random(by_side: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

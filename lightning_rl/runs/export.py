@@ -102,9 +102,9 @@ def policies_of(policy: Any, policy_id: str | None) -> Mapping[str | None, Any]:
 
 def record(policy: Any, creator: Any, seed: int) -> dict[str | None, SampleBatch]:
     """Rows `[N, …]` of the policy's best actions in the environment, by policy id; of policies that have acted."""
-    from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+    from lightning_rl.rollouts.rollout_worker import RolloutWorker
 
-    worker = make_rollout_worker(
+    worker = RolloutWorker(
         creator,
         policy,
         num_envs=ENVIRONMENTS,

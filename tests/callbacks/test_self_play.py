@@ -19,7 +19,7 @@ from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, p
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import Policy
-from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from tests.callbacks.log_files import csv_rows
 from tests.edited_runs import last_checkpoint
@@ -169,7 +169,7 @@ def test_episodes_go_on_when_only_the_odds_change() -> None:
         return {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": opponents}
 
     policy = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=matches(past_0=1.0, past_1=1.0))
-    worker = make_rollout_worker(env, policy, num_envs=2, fragment_length=6)
+    worker = RolloutWorker(env, policy, num_envs=2, fragment_length=6)
 
     def first_step() -> int:
         return int(worker.sample()["main"].env_t[0].max())

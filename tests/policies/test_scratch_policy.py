@@ -205,7 +205,7 @@ def test_worker_weights_are_keyed_by_policy_id() -> None:
     assert worker.get_weights() == {"default_policy": {"w": 7.0}} and worker.get_policy().w == 7.0
     worker.set_weights({"w": 8.0})
     assert worker.policy.w == 8.0
-    with pytest.raises(ConfigError, match="one policy"):
+    with pytest.raises(ConfigError, match="no policy 'other'"):
         worker.get_policy("other")
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL
 from lightning_rl.exploration import Exploration, OrnsteinUhlenbeckNoise, SoftQ
-from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.own_time import OwnTime
 from lightning_rl.sample_batch import MultiAgentBatch
 from tests.rollouts.agents import DISCRETE, TURNS, ByObs, Moment, own, scripted, shared
@@ -32,12 +32,10 @@ def unseeded_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
 OVER = (ALL,)
 
 
-def worker(
-    scripts: Sequence[Sequence[Moment]], agents: str = "ab", length: int = 8, **options: Any
-) -> MultiAgentRolloutWorker:
+def worker(scripts: Sequence[Sequence[Moment]], agents: str = "ab", length: int = 8, **options: Any) -> RolloutWorker:
     """A worker in which each agent has a policy of its own, named as the agent."""
     policies = own(**{agent: ByObs() for agent in agents})
-    return MultiAgentRolloutWorker(scripted(scripts, agents), policies, fragment_length=length, **options)
+    return RolloutWorker(scripted(scripts, agents), policies, fragment_length=length, **options)
 
 
 def transitions(batches: Sequence[MultiAgentBatch], policy_id: str) -> list[list[Row]]:
@@ -137,7 +135,7 @@ FREE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 def test_a_policy_is_asked_for_the_agents_whose_turn_it_is_alone(exploration: Any, rows: int) -> None:
     """Two agents in two environments are 4 lanes, of which 2 act. Noise that lasts wants all of them at each step."""
     policy = CountsRows(exploration)
-    source = MultiAgentRolloutWorker(scripted([TURNS]), shared(policy, "a", "b"), num_envs=2, fragment_length=4)
+    source = RolloutWorker(scripted([TURNS]), shared(policy, "a", "b"), num_envs=2, fragment_length=4)
     batch = source.sample()
     assert policy.rows == [rows] * 4
     assert transitions([batch], "shared") == [FIRST, SECOND] * 2
@@ -251,6 +249,6 @@ def test_the_rows_of_own_time_are_those_of_a_walk_through_the_steps(seed: int) -
 def test_padding_repeats_real_observations() -> None:
     """b has fewer rows than a; every observation of its column is one that the environment gave."""
     script = [Moment("ab"), *[Moment("a")] * 4, Moment("", terminated=OVER)]
-    part = MultiAgentRolloutWorker(scripted([script]), shared(ByObs(), "a", "b"), fragment_length=6).sample()["shared"]
+    part = RolloutWorker(scripted([script]), shared(ByObs(), "a", "b"), fragment_length=6).sample()["shared"]
     assert part.valid.sum(0).tolist() == [5, 1]
     assert torch.isfinite(part.obs).all() and (part.obs[..., 0] <= 1).all() and (part.obs[2:, 1].sum(-1) > 0).any()

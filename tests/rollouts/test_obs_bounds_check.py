@@ -12,7 +12,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent.random_play import check_env
 from lightning_rl.errors import EnvApiError
 from lightning_rl.policies import PPO, MultiAgentPolicy
-from lightning_rl.rollouts import RolloutWorker, make_rollout_worker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.obs_bounds_check import CHECK_EVERY, ObsBoundsCheck
 from tests.refusals import not_refused
 from tests.rollouts.counting import Counter
@@ -81,7 +81,7 @@ def test_an_observation_that_the_policy_cannot_read_is_the_environments_fault() 
     policy = PPO(*creator.spaces())
     both = MultiAgentPolicy(*copies.spaces(), policies={"shared": policy}, policy_mapping={"*": "shared"})
     one, several = (
-        make_rollout_worker(env, acting, num_envs=2, fragment_length=64)
+        RolloutWorker(env, acting, num_envs=2, fragment_length=64)
         for env, acting in ((creator, policy), (copies, both))
     )
     calls = (one.sample, lambda: one.run_episodes(1), several.sample)

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
-from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_rollout_worker, rollout_worker
+from lightning_rl.rollouts import RolloutWorker, WorkerSet, rollout_worker
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
@@ -103,7 +103,7 @@ def test_a_wait_for_the_end_of_an_episode_is_said_and_a_stop_of_the_run_ends_it(
         source = worker(EnvCreator(Counter, {"length": 200}), batch_mode="complete_episodes")
     else:
         env, policies = packed(lambda: OneAgent(partial(Counter, 200))), shared(Alternating(), "agent")
-        source = make_rollout_worker(env, policies, batch_mode="complete_episodes")
+        source = RolloutWorker(env, policies, batch_mode="complete_episodes")
     source.sample()
     assert caplog.text.count("have not ended after 50 steps: set env.max_episode_steps=1000") == 1
     source.stopping = lambda: True

@@ -20,7 +20,6 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import DQN, PPO, SAC, MultiAgentPolicy
 from lightning_rl.rollouts import RolloutWorker, env_positions
 from lightning_rl.rollouts.env_positions import ActionLog
-from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 from tests.envs.broken_envs import Unseeded
 from tests.envs.classic_control import CARTPOLE, PENDULUM
@@ -100,7 +99,7 @@ def agents_maker(env: EnvCreator, mapping: Any = None, **options: Any) -> MakeWo
         agents = [*env.spaces()[0]]  # type: ignore[misc]
         given = {agents[0]: "a", "*": "b"} if mapping is None else mapping
         policy = MultiAgentPolicy(*env.spaces(), policies={"a": entry, "b": entry}, policy_mapping=given)
-        return make_rollout_worker(env, policy, **{"num_envs": 3, "fragment_length": 7, **options})
+        return RolloutWorker(env, policy, **{"num_envs": 3, "fragment_length": 7, **options})
 
     return make
 
@@ -140,14 +139,14 @@ def test_a_state_is_handed_on_by_a_worker_that_has_not_sampled_since() -> None:
 @pytest.mark.parametrize(
     ("name", "part", "key"),
     [
-        ("recurrent", "memory now state_in", "0"),
+        ("recurrent", "lanes default_policy memory now state_in", "0"),
         ("agents", "lanes a memory now state_in", "0"),
         ("agents", "lanes b running_returns", "running"),
         ("agents", "tracker", "gains"),
         ("agents, turns", "lanes b held", "held_rewards"),
         ("agents, mapped anew", "", "eps_id"),
-        ("ornstein uhlenbeck", "exploration", "x"),
-        ("running returns", "running_returns", "running"),
+        ("ornstein uhlenbeck", "lanes default_policy exploration", "x"),
+        ("running returns", "lanes default_policy running_returns", "running"),
         ("native", "tracker", "lengths"),
         ("native", "envs env", "state"),
         ("native", "envs env _np_random state", "state"),

@@ -6,14 +6,14 @@ import pytest
 
 from lightning_rl.config.descriptions import evaluation
 from lightning_rl.errors import ConfigError
-from lightning_rl.rollouts.episodes import MultiAgentEpisode
+from lightning_rl.rollouts.episodes import Episode
 from lightning_rl.runs.evaluation import episode_statistics, evaluate
 from tests.trained_runs import TrainedRuns
 
 
-def episode(*returns: float) -> MultiAgentEpisode:
+def episode(*returns: float) -> Episode:
     by_agent = {f"player_{index}": ("shared", value) for index, value in enumerate(returns)}
-    return MultiAgentEpisode(sum(returns), 7, by_agent)
+    return Episode(sum(returns), 7, by_agent)
 
 
 def test_a_zero_sum_game_is_reported_by_wins_draws_and_losses_of_each_side() -> None:

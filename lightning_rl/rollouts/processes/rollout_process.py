@@ -11,7 +11,6 @@ import torch
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.process_memory import resident_mb
-from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.rollouts.processes.supervisor import ProcessReport
 from lightning_rl.rollouts.processes.watchdog import Watchdog, WatchedEnv
 from lightning_rl.rollouts.processes.weights import unpack
@@ -86,9 +85,7 @@ class RolloutProcess:
         self.policy = spec.policy_class(*spaces, **keywords).eval()
         self.version, self.forced_resets = -1, 0
         options = {**spec.options, "wrap_env": self._env_wrapper(spec)}
-        self.workers = {
-            index: make_rollout_worker(spec.env, self.policy, worker_index=index, **options) for index in indices
-        }
+        self.workers = {index: RolloutWorker(spec.env, self.policy, worker_index=index, **options) for index in indices}
         self._reported_restarts = 0
         for index, worker in self.workers.items():
             if index in positions:

@@ -1,4 +1,4 @@
-"""MultiAgentRolloutWorker: whom it asks, what it records, and what it gives to environments, policies and callbacks."""
+"""SeveralAgents: whom it asks, what it records, and what it gives to environments, policies and callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy
-from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker
+from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.sample_batch import env_steps, flatten_fragment
 from tests.envs.classic_control import CARTPOLE
@@ -44,7 +44,7 @@ def as_one_agent() -> Any:
     def make(model: dict[str, Any] | None = None, **options: Any) -> tuple[RolloutWorker, RolloutWorker]:
         first, second = (PPO(*CARTPOLE.spaces(), model=model, seed=1, reward_filter="return_std") for _ in range(2))
         env = packed(lambda: OneAgent(partial(gym.make, "CartPole-v1")))
-        several = make_rollout_worker(env, shared(second, "agent"), **OPTIONS, **options)
+        several = RolloutWorker(env, shared(second, "agent"), **OPTIONS, **options)
         return RolloutWorker(CARTPOLE, first, **OPTIONS, **options), several
 
     return make
@@ -110,14 +110,14 @@ def test_each_policy_is_asked_once_a_step_for_all_its_lanes_and_only_if_one_acts
     """a and b take turns in both environments in step: of 4 steps b acts in 2. It is asked in the first step too, so
     that every fragment has its columns."""
     first, second = Asked(), Asked()
-    make_rollout_worker(scripted([TURNS]), own(a=first, b=second), num_envs=2, fragment_length=4).sample()
+    RolloutWorker(scripted([TURNS]), own(a=first, b=second), num_envs=2, fragment_length=4).sample()
     assert [len(obs) for obs in first.asked] == [2] * 2
     assert [obs[0, 1] for obs in second.asked] == [0, 1, 3]
 
 
 def test_each_agent_gets_the_action_of_its_policy() -> None:
     policies = Policies({"x": Asked(1), "y": Asked(0)}, Fixed({"a": "x", "b": "y", "c": "x"}))
-    source = make_rollout_worker(scripted([TOGETHER], "abc"), policies, fragment_length=3)
+    source = RolloutWorker(scripted([TOGETHER], "abc"), policies, fragment_length=3)
     taken = source.env.unwrapped.envs[0].env.taken
     source.sample()
     assert taken == [{"a": 1, "b": 0}] * 3
@@ -153,7 +153,7 @@ def mixed_worker(speaker: str = "dqn", listener: str = "ppo", **options: Any) ->
     env = EnvCreator(Mixed)
     agents, acted = (space.spaces for space in env.spaces())
     policies = {"dqn": DQN(agents["speaker"], acted["speaker"]), "ppo": PPO(agents["listener"], acted["listener"])}
-    return make_rollout_worker(env, Policies(policies, Fixed({"speaker": speaker, "listener": listener})), **options)
+    return RolloutWorker(env, Policies(policies, Fixed({"speaker": speaker, "listener": listener})), **options)
 
 
 def test_policies_with_different_spaces_act_in_one_environment() -> None:
@@ -173,13 +173,13 @@ def test_a_mapping_that_cannot_be_is_refused() -> None:
     cases = [("ppo", "ppo", r"'speaker'.*'ppo'"), ("dqm", "ppo", r"'dqm'.*'dqn'")]
     assert not_refused(mixed_worker, cases) == []
     with pytest.raises(ConfigError, match=r"'shared'.*'speaker'.*'listener'"):
-        make_rollout_worker(EnvCreator(Mixed), shared(ByObs(), "speaker", "listener"))
+        RolloutWorker(EnvCreator(Mixed), shared(ByObs(), "speaker", "listener"))
 
 
 # -- a mapping that changes ------------------------------------------------------------------------------------------
-def drawn_worker(**options: Any) -> MultiAgentRolloutWorker:
+def drawn_worker(**options: Any) -> RolloutWorker:
     policies = Policies({"x": Asked(0), "y": Asked(1), "z": Asked(1)}, Drawn("ab", "xyz"))
-    return MultiAgentRolloutWorker(scripted([TOGETHER, TURNS]), policies, num_envs=2, **options)  # type: ignore[arg-type]
+    return RolloutWorker(scripted([TOGETHER, TURNS]), policies, num_envs=2, **options)  # type: ignore[arg-type]
 
 
 def test_a_mapping_may_give_agents_other_policies_in_each_episode(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_only_allowed_actions_are_taken_in_turns(algorithm: Any, inside: bool) -
     env = EnvCreator(lambda: Masked(inside), check=False)
     agents, acted = (space.spaces for space in env.spaces())
     policy = algorithm(agents["a"], acted["a"], seed=0)
-    batch = make_rollout_worker(env, shared(policy, "a", "b"), num_envs=2, fragment_length=25).sample()
+    batch = RolloutWorker(env, shared(policy, "a", "b"), num_envs=2, fragment_length=25).sample()
     part = batch["shared"]
     masks = part.obs.action_mask[:-1] if inside else part.action_mask
     assert (masks.sum(-1)[part.valid] == 1).all()
@@ -290,7 +290,7 @@ class Remembers(ByObs):
 def test_memory_advances_with_own_actions_and_restarts_with_the_episode(length: int) -> None:
     """b acts at steps 1 and 3 and gets −1 for the first: its state is 0, then 1, its rewards (0, 0), then (0, −1), and
     on the final row 2 and (−1, 2), of which the last is the reward of the final action."""
-    source = make_rollout_worker(scripted([TURNS]), own(a=Remembers(), b=Remembers()), fragment_length=length)
+    source = RolloutWorker(scripted([TURNS]), own(a=Remembers(), b=Remembers()), fragment_length=length)
     batches = [source.sample() for _ in range(20 // length)]
 
     def read(name: str, column: str, behind: int) -> Iterator[tuple[float, int, list[float]]]:
@@ -314,14 +314,14 @@ class Central(ByObs):
 def test_the_central_observation_is_that_of_the_row_s_own_step() -> None:
     """The state is the step: a acts at 0 and 2 and sees 4 at the end; b acts at 1 and 3."""
     env, policies = scripted([TURNS], central=True), own(a=Central(), b=Central())
-    batch = make_rollout_worker(env, policies, fragment_length=5).sample()
+    batch = RolloutWorker(env, policies, fragment_length=5).sample()
     assert batch["a"].central_obs[:, 0, 0].tolist() == [0, 2, 4, 0]
     assert batch["b"].central_obs[:, 0, 0].tolist()[:3] == [1, 3, 4]
 
 
 def test_without_a_state_the_central_observation_is_that_of_all_agents() -> None:
     policies = shared(Central(), "a", "b")
-    part = make_rollout_worker(scripted([TOGETHER]), policies, num_envs=2, fragment_length=4).sample()["shared"]
+    part = RolloutWorker(scripted([TOGETHER]), policies, num_envs=2, fragment_length=4).sample()["shared"]
     for lane in range(4):
         env = lane // 2 * 2
         assert torch.equal(part.central_obs[:, lane], torch.cat([part.obs[:, env], part.obs[:, env + 1]], -1))
@@ -347,7 +347,7 @@ def test_exploration_noise_restarts_with_the_lanes_of_the_environment() -> None:
     env = scripted([TOGETHER])
     agents, acted = (space.spaces for space in env.spaces())
     policy = PPO(agents["a"], acted["a"], exploration={"type": Notes})
-    source = make_rollout_worker(env, shared(policy, "a", "b"), num_envs=2, fragment_length=4)
+    source = RolloutWorker(env, shared(policy, "a", "b"), num_envs=2, fragment_length=4)
     source.sample()
     source.sample()
     assert policy.exploration.notes == [4, [0, 1, 2, 3], [0, 1, 2, 3], 4, [0, 1, 2, 3]]
@@ -382,7 +382,7 @@ def test_callbacks_are_called_as_for_one_agent_or_with_each_agents_policy_and_re
     ends: list[Any] = []
     callbacks = [SimpleNamespace(on_episode_end=on_episode_end), listener := Listener()]
     policies = own(a=ByObs(), b=ByObs())
-    make_rollout_worker(scripted([TOGETHER]), policies, fragment_length=4, callbacks=callbacks).sample()
+    RolloutWorker(scripted([TOGETHER]), policies, fragment_length=4, callbacks=callbacks).sample()
     assert listener.heard[:2] == [("start", 0), ("step", [1.0], [[1.0, 0.0]])]
     assert listener.heard[-3:] == [("end", 0, 6.0, 3), ("start", 0), ("sample", 3)]
     assert ends == [(6.0, {"a": ("a", 4.0), "b": ("b", 2.0)})]
@@ -402,7 +402,7 @@ def test_a_reward_after_an_agents_end_counts_in_no_return_and_no_row(
 ) -> None:
     """a gets 1 before it ends, and 10 + 20 later; b gets 2 + 4 + 8."""
     policies = own(a=ByObs(), b=ByObs())
-    worker = make_rollout_worker(scripted([LATE]), policies, fragment_length=fragment_length, num_envs=2)
+    worker = RolloutWorker(scripted([LATE]), policies, fragment_length=fragment_length, num_envs=2)
     fragments = [worker.sample() for _ in range(8 // fragment_length)]
     learned = {name: sum(float(fragment[name].rewards.sum()) for fragment in fragments) for name in "ab"}
     metrics = worker.get_metrics()
@@ -437,7 +437,7 @@ def test_values_that_are_not_finite_name_the_agent() -> None:
 
     def sample(what: str) -> None:
         env = packed(lambda: Breaks(what))
-        make_rollout_worker(env, policies, max_env_restarts=0, fragment_length=6).sample()
+        RolloutWorker(env, policies, max_env_restarts=0, fragment_length=6).sample()
 
     assert not_refused(sample, cases, EnvError) == []
 
@@ -446,7 +446,7 @@ def test_a_failed_environment_is_replaced_and_its_fragment_begins_again(tmp_path
     """Step 30 of both copies raises, once; what was played before in that fragment is neither a row nor an episode."""
     crash = {"at": 30, "once": str(tmp_path / "once")}
     env = EnvCreator(CrashingCartPole, crash, agents=2, check=False)
-    source = make_rollout_worker(env, shared(ByObs(), "agent_0", "agent_1"), fragment_length=60)
+    source = RolloutWorker(env, shared(ByObs(), "agent_0", "agent_1"), fragment_length=60)
     part = source.sample()["shared"]
     assert source.restarts.count == 1 and len(part.valid) == 60
     assert 2 * len(source.get_metrics()["episode_returns"]) == int(part.terminated.sum()) > 0
@@ -469,17 +469,15 @@ class Grows(TwoStepGame):
 def test_an_environment_that_breaks_its_api_is_not_tried_again() -> None:
     """A new one would do the same."""
     policies = shared(ByObs(), "agent_0", "agent_1")
-    worker = MultiAgentRolloutWorker(packed(Grows), policies, num_envs=1, fragment_length=40)
+    worker = RolloutWorker(packed(Grows), policies, num_envs=1, fragment_length=40)
     with pytest.raises(EnvApiError, match=r"'Grows'.*'agent_0'.*\(4,\)"):
         worker.sample()
     assert worker.restarts.count == 0
 
 
-def test_containers_are_for_workers_and_environments_of_several_agents() -> None:
-    with pytest.raises(ConfigError, match="MultiAgentRolloutWorker"):
-        RolloutWorker(CARTPOLE, shared(ByObs(), "agent"))
+def test_a_container_of_policies_is_refused_in_environments_of_one_agent() -> None:
     with pytest.raises(EnvError, match="one agent"):
-        make_rollout_worker(CARTPOLE, shared(ByObs(), "agent"), vectorization="sync")
+        RolloutWorker(CARTPOLE, shared(ByObs(), "agent"), vectorization="sync")
 
 
 def test_a_set_puts_the_lanes_of_its_workers_side_by_side() -> None:
@@ -496,7 +494,7 @@ def test_a_set_puts_the_lanes_of_its_workers_side_by_side() -> None:
 
 
 def test_batches_and_episodes_travel_between_processes() -> None:
-    source = make_rollout_worker(scripted([TURNS]), shared(ByObs(), "a", "b"), fragment_length=6)
+    source = RolloutWorker(scripted([TURNS]), shared(ByObs(), "a", "b"), fragment_length=6)
     batch, (episode,) = source.sample(), source.run_episodes(1)
     arrived: Any = pickle.loads(pickle.dumps(batch.numpy()))
     assert_equal_fragments(arrived.torch()["shared"], batch["shared"])

@@ -1,9 +1,8 @@
-"""The lanes of one policy in a worker: the agents, each in one environment, for which the policy acts."""
+"""The lanes of one of several policies: the agents, each in one environment, for which it acts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,55 +12,17 @@ from gymnasium import spaces
 
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent import AgentLayout
-from lightning_rl.errors import EnvError
-from lightning_rl.exploration import Actor
-from lightning_rl.rollouts.acting_policy import ActingPolicy
-from lightning_rl.rollouts.fragments import concat_steps, describe_not_finite_obs, stack_steps, step_inputs
+from lightning_rl.rollouts.episodes import AgentSteps
+from lightning_rl.rollouts.fragments import EnvSteps, concat_steps
 from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
+from lightning_rl.rollouts.policy_lanes import PolicyLanes
 from lightning_rl.rollouts.recurrent_state import LaneMemory
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, as_plain, map_leaves, to_nested_batch
 
-__all__ = ["AgentSteps", "PolicyLanes"]
+__all__ = ["AgentLanes"]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSteps:
-    """What a policy's lanes read of `T` steps of `B` environments with `A` agents.
-
-    Attributes:
-        acting: bool `[T+1, B, A]`, whose actions each step took; the last entry: whose the next step takes.
-        rewards: float64 `[T, B, A]`, of each step.
-        terminated, truncated: bool `[T, B, A]`, agents that ended in the step.
-        resets: bool `[T, B]`, steps that reset the environment.
-        env_t: int32 `[T, B]`, the environment's step within its episode.
-        eps_id: int64 `[T, B]`, its episode.
-        owners: int `[T+1, B, A]`, the index of the policy that each agent has; `None` if that never changes.
-        central_obs: float32 `[T+1, B, S]`; `None` if no policy reads it.
-    """
-
-    acting: np.ndarray
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    resets: np.ndarray
-    env_t: np.ndarray
-    eps_id: np.ndarray
-    owners: np.ndarray | None = None
-    central_obs: np.ndarray | None = None
-
-
-@dataclass(slots=True)
-class LaneRows:
-    """What was recorded for all lanes of a policy: lists with an entry a step, arrays or tensors of `[L, …]`."""
-
-    obs: list[Any] = field(default_factory=list)
-    masks: list[np.ndarray] = field(default_factory=list)
-    memory: list[SampleBatch] = field(default_factory=list)
-    actions: list[Any] = field(default_factory=list)
-    extra: dict[str, list[Any]] = field(default_factory=dict)
-
-
-class PolicyLanes(ActingPolicy):
+class AgentLanes(PolicyLanes):
     """The agents for which one policy acts, in all environments of a worker.
 
     A lane is an agent of one environment; lanes are in order of the environments: lane `environment · n + j` is the
@@ -69,16 +30,13 @@ class PolicyLanes(ActingPolicy):
     that the policy may get, and each acts only while it has got its agent.
 
     Args:
-        policy_id, policy: as the container names it.
+        worker, policy_id, policy: as `PolicyLanes`.
         index: of the policy among those of the worker.
         layout: of the agents.
         slots: indices of the policy's agents, all of one kind, ascending.
         fixed: whether these agents always have this policy.
-        actor: of the worker; its environments are counted in lanes here.
-        env_name: name of the environment, for messages.
 
     Attributes:
-        size: lanes, `L`.
         kind: the key of the agents' kind in observations and actions.
     """
 
@@ -86,6 +44,7 @@ class PolicyLanes(ActingPolicy):
 
     def __init__(
         self,
+        worker: Any,
         policy_id: str,
         policy: Any,
         *,
@@ -93,49 +52,54 @@ class PolicyLanes(ActingPolicy):
         layout: AgentLayout,
         slots: tuple[int, ...],
         fixed: bool,
-        actor: Actor,
-        env_name: str,
     ) -> None:
-        self.policy_id, self.index, self.fixed = policy_id, index, fixed
-        self.layout, self.slots = layout, slots
-        self.num_envs, self.per_env = actor.num_envs, len(slots)
-        self.size = self.num_envs * self.per_env
+        self.index, self.fixed, self.layout, self.slots = index, fixed, layout, slots
+        self.num_envs, self.per_env = worker.num_envs, len(slots)
         place = layout.places[slots[0]][0]
         kind, self.kind = layout.kinds[place], str(place)
-        self.space = kind.observation_space
+        super().__init__(worker, policy_id, policy, kind.observation_space, self.num_envs * self.per_env, LaneMemory)
         self.whole_kind = slots == kind.slots
         self.all_slots = slots == tuple(range(len(layout.agents)))
         self.slot_index = _as_slice([*slots])
         self.rows_of_kind = np.array([layout.places[slot][1] for slot in slots])
         self.row_index = _as_slice(self.rows_of_kind.tolist())
         self.masked = layout.masked and kind.has_masks
-        self._masks = ActionMasks(kind.action_space, env_name)
-        self.needs_acting = self.masked or (isinstance(self.space, spaces.Dict) and "action_mask" in self.space.spaces)
-        own_actor = Actor(actor.worker_index, actor.num_workers, self.size, actor.stream)
-        super().__init__(policy, LaneMemory(policy, self.size), own_actor)
+        self._masks = ActionMasks(kind.action_space, worker.env_creator.name)
+        space = kind.observation_space
+        self.needs_acting = self.masked or (isinstance(space, spaces.Dict) and "action_mask" in space.spaces)
         self.reads_central_obs = bool(getattr(policy, "central_obs_size", 0))
-        self.restart_rows()
+        self._drop_held()
+
+    def name_lane(self, lane: int) -> str:
+        """A lane in messages."""
+        env, agent = divmod(lane, self.per_env)
+        return f"agent {self.layout.agents[self.slots[agent]]!r} of sub-environment {env}"
 
     # -- fragments and episodes ---------------------------------------------------------------------------------------
     def begin_fragment(self) -> None:
-        """Let the exploration strategy switch to this worker, and record new rows."""
+        """As `PolicyLanes`."""
         super().begin_fragment()
         self.rows_stand_alone = self.exploration is None or not self.exploration.follows_episodes
-        self.rows = LaneRows()
 
-    def restart_rows(self) -> None:
-        """Drop actions that are no rows yet, because all environments are reset."""
-        self.rows = LaneRows()
-        self.held: SampleBatch | None = None  # columns `[L, …]` of them
+    def _drop_held(self) -> None:
+        self.held: SampleBatch | None = None  # columns `[L, …]` of actions that are no rows yet
         self._own_steps = np.zeros(self.size, dtype=np.int64)
 
     def restart(self) -> None:
-        """Every environment starts an episode."""
-        self.restart_rows()
+        """Every environment starts an episode; actions that are no rows yet are dropped."""
+        self._drop_held()
         super().restart()
 
+    def start_episodes(self, starting: np.ndarray) -> None:
+        """As `PolicyLanes`, for all lanes of these environments."""
+        super().start_episodes(np.repeat(starting, self.per_env))
+
+    def add_running_returns(self, samples: Any) -> None:
+        """As `PolicyLanes`, to the policy's own fragment."""
+        super().add_running_returns(samples[self.policy_id])
+
     def state_dict(self) -> dict[str, Any]:
-        """As `ActingPolicy`, with the actions that are no rows yet."""
+        """As `PolicyLanes`, with the actions that are no rows yet."""
         held = None if self.held is None else as_plain(self.held)
         return {**super().state_dict(), "held": held, "own_steps": torch.from_numpy(self._own_steps)}
 
@@ -152,9 +116,9 @@ class PolicyLanes(ActingPolicy):
             agents = agents[..., self.slot_index]
         return agents.reshape(*agents.shape[:-2], self.size)
 
-    def acting(self, acts: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
+    def acting(self, acts: np.ndarray, owners: np.ndarray) -> np.ndarray:
         """Which lanes act, bool `[…, L]`, where the agents `acts […, B, A]` act and have the policies `owners`."""
-        return self.of_lanes(acts if owners is None or self.fixed else acts & (owners == self.index))
+        return self.of_lanes(acts if self.fixed else acts & (owners == self.index))
 
     def observe(self, packed: Mapping[str, Any], acting: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
         """A copy of the lanes' observations `[L, *]`, and their action masks, if the environment's infos hold masks.
@@ -189,15 +153,9 @@ class PolicyLanes(ActingPolicy):
             raise self._masks.refuse(masks[lane], self.name_lane(lane))
         return nothing
 
-    def record_inputs(self, obs: Any, mask: np.ndarray | None) -> None:
-        """Record what the policy reads before a step."""
-        self.rows.obs.append(obs)
-        if mask is not None:
-            self.rows.masks.append(mask)
-        if self.memory.active:
-            self.rows.memory.append(self.memory.columns())
-
-    def act(self, obs: Any, mask: np.ndarray | None, turns: np.ndarray, **how: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def act(  # type: ignore[override]
+        self, obs: Any, mask: np.ndarray | None, *, turns: np.ndarray
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """Actions of all lanes, the state after them, and the columns to record with them.
 
         Where it is the turn of at most half of the lanes, as in games or with many opponents, and each row stands for
@@ -206,42 +164,31 @@ class PolicyLanes(ActingPolicy):
         Args:
             obs, mask: of `observe`.
             turns: bool `[L]`, the lanes whose agent is to act.
-            how: further arguments of the policy's `act`.
         """
-        memory = self.memory
-        if memory.active or not self.rows_stand_alone or not 0 < 2 * np.count_nonzero(turns) <= self.size:
-            return self.act_of_policy(obs, memory.state, action_mask=mask, **memory.before, **how)
+        if self.memory.active or not self.rows_stand_alone or not 0 < 2 * np.count_nonzero(turns) <= self.size:
+            return super().act(obs, mask)
         rows = np.flatnonzero(turns)
         read = map_leaves(lambda values: values[rows], obs)
-        actions, state, extra = self.act_of_policy(read, (), action_mask=None if mask is None else mask[rows], **how)
+        actions, state, extra = super().act(read, None if mask is None else mask[rows])
         spread = partial(_spread, rows=rows, size=self.size)
         return map_leaves(spread, actions), state, {name: map_leaves(spread, each) for name, each in extra.items()}
 
-    def record_outputs(self, actions: Any, extra: Mapping[str, Any]) -> None:
-        """Record what `act` gave."""
-        self.rows.actions.append(actions)
-        for name, value in extra.items():
-            self.rows.extra.setdefault(name, []).append(value)
+    def skip(self, obs: Any, mask: np.ndarray | None, *, record: bool) -> None:
+        """A step in which no lane acts; what is recorded as outputs of the policy is never read."""
+        self.chosen = None
+        if record:
+            self.record_inputs(obs, mask)
+            for values in (self.rows.actions, *self.rows.extra.values()):
+                values.append(values[-1])
 
-    def repeat_outputs(self) -> None:
-        """Fill the columns of a step in which no lane acted; these rows are never read."""
-        self.rows.actions.append(self.rows.actions[-1])
-        for values in self.rows.extra.values():
-            values.append(values[-1])
-
-    def advance_memory(self, output: tuple[Any, Any, Any] | None, rewards: np.ndarray, acting: np.ndarray) -> None:
-        """Take a step into the memory.
-
-        Args:
-            output: of `act`; `None` if no lane acted.
-            rewards: `[B, A]` of the step.
-            acting: bool `[L]`.
-        """
+    def advance_memory(self, rewards: np.ndarray, acting: np.ndarray) -> None:
+        """Take a step into the memory: rewards `[B, A]`, and the lanes that acted, bool `[L]`."""
         gained = self.of_lanes(rewards)
-        if output is None:
+        if self.chosen is None:
             self.memory.wait(gained)
         else:
-            self.memory.advance_acting(output[1], output[0], gained, acting)
+            actions, state, _ = self.chosen
+            self.memory.advance_acting(state, actions, gained, acting)
 
     def _per_lane(self, values: np.ndarray) -> np.ndarray:
         """Values `[T, B, …]` of environments as those of their lanes, `[T, L, …]`."""
@@ -263,66 +210,31 @@ class PolicyLanes(ActingPolicy):
         return np.array(rows, order="C").reshape(self.size, *value.shape[2:])
 
     # -- the fragment -------------------------------------------------------------------------------------------------
-    def build_fragment(self, steps: AgentSteps, where: Callable[[], str]) -> SampleBatch:
+    def build(self, steps: EnvSteps, of_agents: AgentSteps) -> SampleBatch:
         """The recorded rows in the agents' own time; the columns of `sample_batch.py`, with "t", "env_t", "eps_id".
 
-        Args:
-            steps: of all agents.
-            where: names the environment and the worker in messages.
-
         Raises:
-            EnvError: an observation is not finite.
+            EnvError: a reward or an observation is not finite.
         """
-        acts = self.acting(steps.acting, steps.owners)
-        acting, acting_next = acts[:-1], acts[-1]
-        rewards, terminated, truncated = map(self.of_lanes, (steps.rewards, steps.terminated, steps.truncated))
-        t, self._own_steps = own_steps(acting, self._per_lane(steps.resets), self._own_steps)
-        inputs = step_inputs(self.rows.obs, self.rows.memory)
-        actions = stack_steps(self.rows.actions)
-        if problem := describe_not_finite_obs("obs", inputs["obs"], actions, self.name_lane):
-            raise EnvError(f"{where()}: {problem}; expected finite numbers")
-        if steps.central_obs is not None and self.reads_central_obs:
-            inputs["central_obs"] = torch.from_numpy(self._per_lane(steps.central_obs))
-        columns = {name: stack_steps(values) for name, values in self.rows.extra.items()}
-        columns |= {"actions": actions, "t": torch.from_numpy(t)}
-        columns |= {
-            "env_t": torch.from_numpy(self._per_lane(steps.env_t)),
-            "eps_id": torch.from_numpy(self._per_lane(steps.eps_id)),
-        }
-        masks = torch.from_numpy(concat_steps(self.rows.masks)) if self.rows.masks else None
-        if self.held is None and all_act(acting, terminated | truncated, acting_next):
-            if masks is not None:
-                columns["action_mask"] = masks[:-1]
-            return self._recorded_fragment(inputs, columns, acting, rewards, terminated, truncated)
-        if masks is not None:
-            inputs["action_mask"] = masks
-        return self._own_time_fragment(inputs, columns, acts, rewards, terminated, truncated)
-
-    def _recorded_fragment(
-        self,
-        inputs: SampleBatch,
-        columns: dict[str, Any],
-        valid: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-    ) -> SampleBatch:
-        """The rows as they were recorded, where no agent waits within its episode."""
-        fragment = SampleBatch(
-            actions=columns.pop("actions"),
-            rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
-            terminated=torch.from_numpy(terminated & valid),
-            truncated=torch.from_numpy(truncated & valid),
-            valid=torch.from_numpy(valid),
+        acts = self.acting(of_agents.acting, of_agents.owners)
+        rewards, terminated, truncated = map(
+            self.of_lanes, (of_agents.rewards, of_agents.terminated, of_agents.truncated)
         )
-        for name, column in (*columns.items(), *inputs.items()):
-            fragment[name] = column
-        return fragment
+        t, self._own_steps = own_steps(acts[:-1], self._per_lane(~steps.experience), self._own_steps)
+        columns = {"t": t, "env_t": self._per_lane(steps.t), "eps_id": self._per_lane(of_agents.eps_id[:-1])}
+        if self.reads_central_obs and of_agents.central_obs is not None:
+            columns["central_obs"] = self._per_lane(of_agents.central_obs)
+        fragment = self.build_fragment(acts[:-1], rewards, terminated, truncated, columns)
+        if self.held is None and all_act(acts[:-1], terminated | truncated, acts[-1]):
+            return fragment
+        every = fragment.without("rewards", "terminated", "truncated", "valid")
+        if self.rows.masks:  # recorded once more than there are steps, for final observations
+            every["action_mask"] = torch.from_numpy(concat_steps(self.rows.masks))
+        return self._in_own_time(every, acts, rewards, terminated, truncated)
 
-    def _own_time_fragment(
+    def _in_own_time(
         self,
-        inputs: SampleBatch,
-        columns: dict[str, Any],
+        every: SampleBatch,
         acts: np.ndarray,
         rewards: np.ndarray,
         terminated: np.ndarray,
@@ -330,7 +242,6 @@ class PolicyLanes(ActingPolicy):
     ) -> SampleBatch:
         """Rows gathered in the agents' own time; keeps the actions that are no rows yet for the next fragment."""
         held = self.held
-        every = SampleBatch({**columns, **dict(inputs.items())})
         if held is not None:  # what is held lies before the first step
             before = held.select(*every.columns).map(lambda column: column.unsqueeze(0))
             every = SampleBatch({name: _join(before[name], every[name]) for name in every})
@@ -349,27 +260,17 @@ class PolicyLanes(ActingPolicy):
         source, valid = torch.from_numpy(own.steps), torch.from_numpy(own.valid)
         rows = source[:-1].clamp(max=count - 1)
         fragment = SampleBatch(
-            actions=map_leaves(lambda column: column[rows, lanes], every.actions),
             rewards=torch.from_numpy(own.rewards.astype(np.float32)),
             terminated=torch.from_numpy(own.terminated),
             truncated=torch.from_numpy(own.truncated),
             valid=valid,
         )
-        for name in every.columns:
-            if name in STEP_INPUTS:
-                fragment[name] = map_leaves(lambda column: column[source, lanes], every[name])
-            elif name == "action_mask":  # recorded once more than there are steps, for final observations
-                fragment[name] = every[name][source[:-1], lanes]
-            elif name != "actions":
-                fragment[name] = map_leaves(lambda column: column[rows, lanes], every[name])
+        for name, column in every.items():
+            at = source if name in STEP_INPUTS else source[:-1] if name == "action_mask" else rows
+            fragment[name] = map_leaves(lambda leaf, at=at: leaf[at, lanes], column)
         for name in ("t", "env_t"):
             fragment[name] = torch.where(valid, fragment[name], 0)
         return fragment
-
-    def name_lane(self, lane: int) -> str:
-        """A lane in messages."""
-        env, agent = divmod(lane, self.per_env)
-        return f"agent {self.layout.agents[self.slots[agent]]!r} of sub-environment {env}"
 
 
 def _spread(values: Any, rows: np.ndarray, size: int) -> Any:

@@ -215,7 +215,7 @@ TOUCH = "touch {place}/canary"
 SYSTEM = {"_target_": "os.system", "command": TOUCH}
 SHELL = {"args": TOUCH, "shell": True}
 EVIL_FILE = {"f": "{place}/evil.pt", "weights_only": False}
-FUNCTIONS, SEVERAL = "lightning_rl.rllib.function_policy:FunctionPolicy", "lightning_rl.policies:MultiAgentPolicy"
+FUNCTIONS, SEVERAL = "lightning_rl.rllib.function_policy:FunctionPolicy", "lightning_rl.policies:PolicySet"
 PPO_PATH = "lightning_rl.policies:PPO"
 
 # In the entry of a checkpoint that says how to build the policy.
@@ -730,7 +730,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
         *("config/policies.py", "config/run_fractions.py", "data/source.py", "replay/hindsight.py"),
         *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/optimiser.py"),
-        *("policies/checkpoints.py", "policies/multi_agent_policy.py", "policies/policy_mapping.py"),
+        *("policies/checkpoints.py", "policies/policy_entries.py", "policies/policy_mapping.py"),
         *("policies/scripted_policy.py", "envs/creator.py", "schema/signatures.py"),
         *("runs/run.py", "runs/multi_agent.py"),
         "diagnosis/fitting_policies.py",  # reads options of the package's and the user's own conf, no files of others

@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 from typing import Any, cast
 
-from lightning_rl import Algorithm, MultiAgentPolicy
+from lightning_rl import Algorithm, PolicySet
 from lightning_rl.envs import EnvCreator
 from lightning_rl.rollouts import RolloutWorker
 
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 def play(env: EnvCreator, hunter: Any, prey: Any, seed: int) -> float:
     """Mean return of a hunter."""
     policies = {"hunter": {"_target_": hunter}, "prey": {"_target_": prey}}
-    together = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=MAPPING, seed=seed)
+    together = PolicySet(*env.spaces(), policies=policies, policy_mapping=MAPPING, seed=seed)
     worker = RolloutWorker(env, together, num_envs=16, seed=seed)
     played: Any = worker.run_episodes(200)
     worker.stop()

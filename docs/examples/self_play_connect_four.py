@@ -15,7 +15,7 @@ from __future__ import annotations
 import tempfile
 from typing import Any, cast
 
-from lightning_rl import Algorithm, MultiAgentPolicy
+from lightning_rl import Algorithm, PolicySet
 from lightning_rl.envs import EnvCreator
 from lightning_rl.rollouts import RolloutWorker
 
@@ -26,7 +26,7 @@ def share_won(env: EnvCreator, policy: Any, opponent: str, seed: int) -> float:
     """Share of 200 games that a policy wins, on a random side, against a policy that a config could name."""
     policies = {"main": policy, "opponent": {"_target_": opponent}}
     matches = {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": {"opponent": 1.0}}
-    both = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=matches, seed=seed)
+    both = PolicySet(*env.spaces(), policies=policies, policy_mapping=matches, seed=seed)
     worker = RolloutWorker(env, both, num_envs=16, explore=False, seed=seed)
     played: Any = worker.run_episodes(200)
     worker.stop()

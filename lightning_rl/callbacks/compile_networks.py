@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import nn
 
 from lightning_rl.errors import ConfigError
 
@@ -52,9 +51,8 @@ class CompileNetworks(Callback):
                 f"CompileNetworks mode={self.mode!r} captures a graph for every call between two gradient steps, "
                 "so for each step of acting: set workers.act_on=cpu, or mode=default"
             )
-        several = getattr(pl_module, "policies", None)  # of several agents
-        owners = several.values() if isinstance(several, nn.ModuleDict) else [pl_module]
-        parts = [part for owner in owners for part in owner.children()]
+        module: Any = pl_module
+        parts = [part for policy in module.policies.values() for part in policy.children()]
         networks: list[Any] = [part for part in parts if next(part.parameters(), None) is not None]
         for network in networks:
             network.compile(mode=self.mode, dynamic=self.dynamic)

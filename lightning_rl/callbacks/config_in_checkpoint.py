@@ -34,9 +34,9 @@ class ConfigInCheckpoint(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Store plain data; Lightning asks the policy for its own entries later, and the signature covers them."""
         checkpoint["config"] = plain = to_plain(self.config)
-        mapping: Any = getattr(pl_module, "mapping", None)
-        if mapping is not None and not_saved(plain.get("policy_mapping")):  # a lambda: the policy of each agent instead
-            plain["policy_mapping"] = to_plain(mapping.portable, "policy_mapping")
+        policy: Any = pl_module
+        if policy.agents and not_saved(plain.get("policy_mapping")):  # a lambda: the policy of each agent instead
+            plain["policy_mapping"] = to_plain(policy.mapping.portable, "policy_mapping")
         lost = not_saved(plain)
         for key, section in (("env", plain.get("env")), ("evaluation.env", (plain.get("evaluation") or {}).get("env"))):
             if section is not None and find_registered_env(name := section["id"]) is not None:
@@ -51,5 +51,4 @@ class ConfigInCheckpoint(Callback):
                 stacklevel=2,
             )
         if self.own:
-            policy: Any = pl_module
             sign_checkpoint(checkpoint, policy.spec())

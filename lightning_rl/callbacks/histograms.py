@@ -82,9 +82,8 @@ class LogHistograms(RLCallback):
                 yield f"weights/{tag}", parameter
             if self.gradients and parameter.grad is not None:
                 yield f"gradients/{tag}", parameter.grad
-        ids = {id(each): name for name, each in getattr(policy, "policies", {}).items()}
         for owner, actions in self._latest:
-            yield from action_parts("/".join(filter(None, ("actions", ids.get(id(owner))))), actions)
+            yield from action_parts("/".join(filter(None, ("actions", owner.policy_id))), actions)
 
     def _log(self, trainer: Trainer, name: str, values: np.ndarray) -> None:
         from torch.utils.tensorboard.summary import histogram

@@ -72,7 +72,7 @@ class ProgressBar(LightningProgressBar):
         """Start counting, in a resumed run from its env steps."""
         self._first_step = int(pl_module.env_steps)
         self._first_gradient_step = int(pl_module.gradient_steps)
-        self._policies = list(getattr(pl_module, "policies_to_train", ()))
+        self._policies = list(pl_module.policies_to_train)
         source = getattr(getattr(trainer, "datamodule", None), "source", None)
         self._warming_up = hasattr(source, "ratio")  # of gradient steps to env steps, of a replay feed
         self._evaluation_seconds, self._drawn_at, self._line = 0.0, -LINE_SECONDS, ""
@@ -105,7 +105,7 @@ class ProgressBar(LightningProgressBar):
             self._warming_up = False
             display.reset(task, completed=steps)  # forgets the pace
         display.update(task, completed=steps)
-        self._policies = list(getattr(pl_module, "policies_to_train", ()))
+        self._policies = list(pl_module.policies_to_train)
         self._enter(self._acting)
         if display.disable and time.monotonic() - self._drawn_at >= LINE_SECONDS:
             self._print_line(display.tasks[0])

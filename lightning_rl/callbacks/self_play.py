@@ -173,7 +173,7 @@ class SelfPlay(RLCallback):
         others = [each for each in trainer.callbacks if isinstance(each, SelfPlay)]  # pyright: ignore[reportAttributeAccessIssue]
         if len(others) > 1:
             raise ConfigError("callbacks: SelfPlay is there twice, and each decides who plays: leave one of them out")
-        if not hasattr(pl_module, "policies"):
+        if not pl_module.agents:
             raise ConfigError(
                 "SelfPlay needs an environment with several agents, and this one has one: choose another env"
             )

@@ -86,7 +86,7 @@ class StatusCallback(Callback):
     def _policy_fields(self, policy: Any) -> dict[str, Any]:
         """Of several agents: the newest mean returns of each policy's agents, in training and evaluated."""
         found: dict[str, dict[str, float]] = {}
-        for name in getattr(policy, "policies", ()):
+        for name in (each.policy_id for each in policy.policies.values() if each.policy_id is not None):
             values = {"return": f"rollout/{name}/ep_rew_mean", "evaluation": f"eval/{name}/ep_rew_mean"}
             latest = self.metrics.latest
             found[name] = {key: latest[metric] for key, metric in values.items() if metric in latest}

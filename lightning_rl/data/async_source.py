@@ -15,7 +15,6 @@ from typing import Any, Literal
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
-from lightning_rl.data.policy_feeds import policies_in
 from lightning_rl.data.source import Source
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import EnvError
@@ -113,7 +112,7 @@ class AsyncSource(Source):
         """Refuse a policy that does not learn from rollouts, or whose exploration's rewards do not fit."""
         super().prepare(policy)
         because = "data=async takes fragments of all workers as they come, some of them again"
-        for each in policies_in(policy):
+        for each in policy.policies.values():
             check_intrinsic_rewards(each, because, "take data=on_policy")
 
     def start(self) -> None:
@@ -239,6 +238,6 @@ class AsyncSource(Source):
         rows = options["num_envs"] * options.get("fragment_length", 128)
         logical = self.datamodule.logical_workers()
         together = -(-logical // self.datamodule.num_workers) if self.datamodule.num_workers else 1
-        state = sum(4 * part.numel() for each in policies_in(policy) for part in each.model.get_initial_state())
+        state = sum(4 * part.numel() for each in policy.policies.values() for part in each.model.get_initial_state())
         spaces = policy.observation_space, policy.action_space
         return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import EnvError
 from lightning_rl.rollouts.worker_results import SampleReference
 
@@ -45,8 +46,8 @@ class InflightRequests:
             policy: that learns.
             waiting_bytes: size of the samples that were received and not learned from yet.
         """
-        newest = policy.gradient_steps, getattr(policy, "generation", 0)
-        if self._synced != newest or policy.learner.experience_changes_acting:
+        newest = policy.gradient_steps, policy.generation
+        if self._synced != newest or any(each.learner.experience_changes_acting for each in trained_policies(policy)):
             workers.sync_weights(policy)
             self._synced = newest
         max_inflight = None

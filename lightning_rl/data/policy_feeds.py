@@ -14,7 +14,7 @@ from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, is_fragment
 
-__all__ = ["PolicyFeeds", "policies_in", "trained_policies"]
+__all__ = ["PolicyFeeds", "trained_policies"]
 
 
 class PolicyFeeds(dict[str, ReplayFeed]):
@@ -54,7 +54,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
         Raises:
             ConfigError: a policy in training learns from replayed transitions, and has no buffer.
         """
-        if not isinstance(batch, MultiAgentBatch) or not hasattr(self._policy, "policies_to_train"):
+        if not isinstance(batch, MultiAgentBatch):
             return batch
         replaying = self._replaying()
         for name in replaying:
@@ -72,7 +72,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
 
     def _replaying(self) -> list[str]:
         """The policies in training that have a buffer."""
-        return [name for name in getattr(self._policy, "policies_to_train", ()) if name in self]
+        return [name for name in self._policy.policies_to_train if name in self]
 
     def _begin_training(self, name: str) -> None:
         """Make a policy's buffer, if it has none yet; go on without the env steps in which it was not trained."""
@@ -163,14 +163,8 @@ class FedBatch(MultiAgentBatch):
 
 
 def trained_policies(policy: Any) -> list[Any]:
-    """The policies that learn among those that a policy of several agents holds, or the policy itself."""
-    trained = getattr(policy, "policies_to_train", None)
-    return [policy] if trained is None else [policy.policies[policy_id] for policy_id in trained]
-
-
-def policies_in(policy: Any) -> list[Any]:
-    """The policies that a policy of several agents holds, or the policy itself."""
-    return [*policy.policies.values()] if hasattr(policy, "policies") else [policy]
+    """The policies that learn, in a set or of a single agent."""
+    return [policy.policies[policy_id] for policy_id in policy.policies_to_train]
 
 
 def _needs_replay(policy: Any, batch: Any) -> bool:

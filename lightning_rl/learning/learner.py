@@ -74,7 +74,7 @@ class Learner:
     Attributes:
         td_errors: of the last gradient step's rows `[N]`, if the loss gives them.
         counts_env_steps: whether the learner counts environment steps; False for one of several policies in the same
-            environments, whose steps `MultiAgentLearner` counts.
+            environments, whose steps the `PolicySet` counts.
         other_agent_batches: while one of several policies learns: policy id → (policy, its fragment in the same
             environments), which `postprocess_trajectory` gets; `None` for the policy of a single agent.
     """

@@ -22,9 +22,9 @@ from lightning_rl.policies.maddpg import MADDPG
 from lightning_rl.policies.marwil import MARWIL
 from lightning_rl.policies.matches import Matches
 from lightning_rl.policies.matd3 import MATD3
-from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.policy_set import PolicySet
 from lightning_rl.policies.ppo import PPO
 from lightning_rl.policies.pqn import PQN
 from lightning_rl.policies.pqn_vdn import PQNVDN
@@ -77,8 +77,8 @@ __all__ = [
     "DiscreteCQL",
     "IndependentQ",
     "Matches",
-    "MultiAgentPolicy",
     "Policy",
+    "PolicySet",
     "Rainbow",
     "RandomPolicy",
     "ReBRAC",

@@ -252,8 +252,8 @@ def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> Non
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
         policy.set_weights(from_plain(checkpoint["weights"]))
-    if hasattr(type(policy), "additions"):
-        for policy_id, part in policy.policies.items():
+    for policy_id, part in policy.policies.items():
+        if part is not policy:
             load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
 
 
@@ -341,17 +341,18 @@ def repeat_changes_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
         policy.add_policies(added, kwargs.get("policy_mapping"), kwargs.get("policies_to_train"))
 
 
-def check_finite_weights(policy: Any, own_form: Any = None) -> None:
+def check_finite_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     """Refuse to save weights that are NaN or infinite on any rank; copies from the device once.
 
     Args:
         policy: the owner of the parameters to check.
-        own_form: weights of a policy written from scratch, as `plain_weights` gives them.
+        checkpoint: with the weights of policies written from scratch.
 
     Raises:
         NonFiniteError: names a parameter.
     """
-    tensors = [*policy.named_parameters(), *_tensors("weights", own_form)]
+    parts = {name: part.get("weights") for name, part in checkpoint.get("policies", {}).items()}
+    tensors = [*policy.named_parameters(), *_tensors("weights", checkpoint.get("weights", parts))]
     bad = _not_finite(tensors)
     if sum_over_ranks(len(bad)):
         what = f"{bad[0]} and {len(bad) - 1} more of {len(tensors)} tensors" if bad else "weights of another rank"

@@ -221,8 +221,6 @@ def check_exportable(policy: Any) -> None:
         ConfigError: it does not; names the reason and the next step.
     """
     name = type(policy).__name__
-    if hasattr(policy, "policies"):
-        raise ConfigError(f"{name} holds several policies, and a file one: name it ({', '.join(policy.policies)})")
     if not policy.has_model:
         raise ConfigError(f"{name} has no model: only policies that act by a network can be exported")
     own = sorted({"compute_actions", "env_actions"} & policy.overridden)

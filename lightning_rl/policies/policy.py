@@ -6,7 +6,6 @@ A new algorithm overrides `postprocess_trajectory` (the columns that its loss ne
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -16,20 +15,17 @@ from typing import Any, ClassVar, Literal, Self
 import gymnasium as gym
 import numpy as np
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.envs.action_masks import flat_mask
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
-from lightning_rl.fast_torch import FastAttributes, set_mode
+from lightning_rl.fast_torch import set_mode
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
-from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates
 from lightning_rl.learning.learner import Learner
-from lightning_rl.learning.lightning_limits import check_lightning_methods, check_precision
+from lightning_rl.learning.lightning_limits import check_lightning_methods
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
-from lightning_rl.learning.progress import COUNTERS, Progress, counter
 from lightning_rl.learning.protocols import OUTPUT_READERS, VERBS, overridden_methods
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
@@ -40,20 +36,17 @@ from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.previous_step import initial_previous_step
 from lightning_rl.policies.checkpoints import (
-    check_finite_weights,
-    check_fits,
     counters,
     load_as,
-    load_counters_and_weights,
     load_policy,
-    policy_spec,
     set_counters,
 )
 from lightning_rl.policies.export import export_policy
+from lightning_rl.policies.policy_module import PolicyModule
 from lightning_rl.policies.policy_type import PolicyType
 from lightning_rl.policies.replayed_sequences import sequences_of
-from lightning_rl.run_directory.checkpoint_files import check_version, version_entry
 from lightning_rl.sample_batch import (
+    DEFAULT_POLICY,
     STEP_INPUTS,
     SampleBatch,
     action_mask_of,
@@ -75,7 +68,7 @@ from lightning_rl.spaces import ActionTransform, naming_another_form
 __all__ = ["Policy"]
 
 
-class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
+class Policy(PolicyModule, metaclass=PolicyType):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
@@ -115,37 +108,26 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         preprocessor, observation_filter: compute "obs_flat" from observations.
         action_transform: converts actions of the policy's space into the environment's.
         learner: takes the gradient steps.
-        env_steps, iterations, gradient_steps: counters, kept in `progress`; schedules follow `env_steps`.
         passes, minibatches, microbatches: sweeps per iteration; gradient steps per sweep, `None` for minibatches of
             about 64 rows; parts of a minibatch whose gradients are summed into one step.
         log_extra: whether `loss` should report the metrics that cost extra operations.
-        iteration_metrics, learn_seconds: means of the last iteration's metrics, and its seconds of learning.
     """
 
-    data: ClassVar[str] = "on_policy"  # the option of `conf/data` that is the default of this policy
     supports_recurrent: ClassVar[bool] = False
-    off_policy: ClassVar[bool] = False  # learns from transitions of any policy, such as those of a replay buffer
-    imitates: ClassVar[bool] = False  # learns from whole episodes of any policy, such as those of a data set
     # What `loss` reads of replayed rows beside their usual columns: "next_actions" (0 after an episode's last recorded
     # step), and with data=offline "returns_to_go" (discounted, without a value after a cut).
     replay_columns: ClassVar[tuple[str, ...]] = ()
     acts_for_group: ClassVar[bool] = False  # its actions are those of several agents, one component each
-    evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
-    has_model: ClassVar[bool] = True
     has_loss: ClassVar[bool] = False
-    # Whether every `loss` gives all parameters a gradient; if not, DDP searches for unused ones.
-    uses_every_parameter: ClassVar[bool] = False
     overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
     central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
     free_log_std: ClassVar[bool] = False  # what `model.free_log_std=null` means for Gaussian actions
 
-    env_steps, iterations, gradient_steps = map(counter, COUNTERS)
-
+    policies_to_train = (DEFAULT_POLICY,)
     frozen_names: tuple[str, ...] = ()  # `freeze`: names of parameters, or patterns of names
     policy_id: str | None = None  # among the policies of several agents
 
-    observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind
     model_config: dict[str, Any]
     dist_class: Callable[..., ActionDistribution]
@@ -185,11 +167,16 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         freeze: Sequence[str] = (),
         seed: Seed = 0,
     ) -> None:
-        super().__init__()
-        self.frozen_names = tuple(freeze)
+        super().__init__(observation_space, action_space, seed)
+        self.gamma, self.frozen_names = gamma, tuple(freeze)
+        self.passes, self.minibatches, self.microbatches = 1, 1, 1
+        self.log_extra = True
+        self.action_seed = derive_seed(seed, "rollout")
+        self._generators: dict[torch.device, torch.Generator] = {}
+        if not self.has_model:
+            return  # `ScratchPolicy` has something else in the place of each of the following
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
-        self._set_basic_attributes(observation_space, action_space, gamma, seed)
         if self.overridden >= {"compute_actions", "learn_on_batch"} and not self.has_loss:
             raise ConfigError(
                 f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
@@ -221,20 +208,6 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
                 "choose a feed-forward model (model.use_lstm, use_gru and use_attention false), or an algorithm that "
                 "does: ppo, a2c, pg, r2d2, recurrent_sac"
             )
-
-    def _set_basic_attributes(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], gamma: float, seed: int
-    ) -> None:
-        """Set the attributes that every policy has, with or without a model."""
-        self.automatic_optimization = False
-        self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
-        self.passes, self.minibatches, self.microbatches = 1, 1, 1
-        self.progress = Progress()
-        self.iteration_metrics: dict[str, float] = {}
-        self.learn_seconds = 0.0
-        self.log_extra = True
-        self.action_seed = derive_seed(seed, "rollout")
-        self._generators: dict[torch.device, torch.Generator] = {}
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The model of a model config, and the class of action distributions over its outputs."""
@@ -718,59 +691,11 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         """
         return self.learner.apply_gradients(gradients)
 
-    def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
-        """One iteration on gradient updates of workers; see `GradientUpdates`."""
-        return self.learner.update(GradientUpdates(updates))
-
-    @property
-    def in_trainer(self) -> bool:
-        """Whether a Trainer is fitting this policy now; if not, the policy learns alone."""
-        return self._trainer is not None and self._trainer.training
-
     # -- Lightning ----------------------------------------------------------------------------------------------------
-    def configure_optimizers(self) -> Any:
-        """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
-        return self.learner.optimiser.torch_optimizer
-
-    def setup(self, stage: str) -> None:
-        """Refuse a precision that policies do not have.
-
-        Raises:
-            ConfigError: names those that they have.
-        """
-        check_precision(self.trainer.precision_plugin)
-
-    def on_fit_start(self) -> None:
-        """Warn if no metric will reach the loggers; this package's DataModules add the callback that logs.
-
-        Raises:
-            ConfigError: the learner acts in place of a method that was assigned to this object.
-        """
-        if self.has_model:  # else this policy steps its own optimizers, or holds other policies
-            check_lightning_methods(self)
-        callbacks: Any = self.trainer.callbacks  # type: ignore[attr-defined]
-        if self.trainer.loggers and "MetricsCallback" not in {
-            cls.__name__ for c in callbacks for cls in type(c).__mro__
-        }:
-            warnings.warn(
-                "nothing is logged: no RolloutDataModule feeds this policy, so give the Trainer "
-                "callbacks=[lightning_rl.callbacks.MetricsCallback()]",
-                stacklevel=2,
-            )
-
-    def validation_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
-        """One evaluation: `batch` holds `episode_returns [E]` and `episode_lengths [E]`."""
-        # During fit MetricsCallback writes them, at env steps; Lightning's own x-axis would be optimizer steps.
-        alone = self.trainer.state.fn != "fit"
-        for name, column in (
-            ("eval/ep_rew_mean", batch["episode_returns"]),
-            ("eval/ep_len_mean", batch["episode_lengths"]),
-        ):
-            self.log(name, column.double().mean(), on_epoch=True, logger=alone, batch_size=len(column), sync_dist=True)
-
-    def test_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
-        """As `validation_step`: `trainer.test` plays the same kind of episodes."""
-        self.validation_step(batch, batch_idx)
+    @property
+    def policies(self) -> Mapping[str, Policy]:
+        """This policy, by the id "default_policy"."""
+        return {DEFAULT_POLICY: self}
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
         """The best actions for observations `[B, *]`, as the environment takes them."""
@@ -806,41 +731,10 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
         set_counters(self, state["counters"])
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
-    def spec(self) -> dict[str, Any]:
-        """Class, constructor keywords and spaces as plain data; `Policy.load` builds the policy again from it."""
-        return policy_spec(self)
-
     def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The spaces and keywords of this policy's constructor; `cls(*spaces, **keywords)` builds another one."""
         args, kwargs = self.__dict__["_constructor"]
         return constructor_arguments(type(self).__init__, args, kwargs, leading=2)
-
-    def copy_for_acting(self) -> Policy:
-        """Another policy of the same class and arguments, with the same weights, on the CPU."""
-        spaces, keywords = self.constructor_arguments()
-        twin = type(self)(*spaces, **keywords)
-        twin.set_weights(self.get_weights())
-        set_counters(twin, counters(self))
-        return twin.eval()
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the class, keywords, spaces and counters, from which `load` builds this policy again.
-
-        Raises:
-            NonFiniteError: a weight is NaN or infinite; no file is written, and the last one stays.
-        """
-        checkpoint.update(version_entry())
-        checkpoint["policy"] = self.spec()
-        checkpoint["counters"] = counters(self)
-        check_finite_weights(self, checkpoint.get("weights"))
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse another policy's checkpoint before any of it is loaded; then load the counters."""
-        check_version(checkpoint, "(the one to load)")
-        check_fits(self, checkpoint)
-        if checkpoint.get("optimizer_states") == [] and self.has_model:
-            raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
-        load_counters_and_weights(self, checkpoint)
 
     # -- export -------------------------------------------------------------------------------------------------------
     def export_model(
@@ -874,7 +768,7 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
     ) -> Self:
         """The policy in a checkpoint, ready to act; needs neither Ray nor Hydra nor a Trainer.
 
-        `Policy.load` takes a policy of any class, `PPO.load` one of that class or a subclass.
+        `Policy.load` takes a policy of any class, or a `PolicySet`; `PPO.load` a policy of that class or a subclass.
 
         Args:
             path: the file.
@@ -889,11 +783,10 @@ class Policy(FastAttributes, LightningModule, metaclass=PolicyType):
                 exists.
         """
         found: Any = load_policy(path, policy_class, trust, policy_id)
-        if not isinstance(found, cls):
-            several = getattr(found, "policies", None)
+        if cls is not Policy and not isinstance(found, cls):
             held = (
-                f"several policies: give policy_id={' or '.join(map(repr, several))}"
-                if several
+                f"several policies: give policy_id={' or '.join(map(repr, found.policies))}"
+                if found.agents
                 else (f"a {type(found).__name__}: use {type(found).__name__}.load, or Policy.load for any class")
             )
             raise CheckpointError(f"{cls.__name__}.load: checkpoint {path} holds {held}")

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
-from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.learning.learner import Learner
 from lightning_rl.models.filters import NoFilter, RewardFilter
 from lightning_rl.policies.checkpoints import counters, plain_weights
@@ -54,10 +53,9 @@ class ScratchPolicy(Policy):
         *,
         seed: Seed = 0,
     ) -> None:
-        super(FastAttributes, self).__init__()
+        super().__init__(observation_space, action_space, gamma=1.0, seed=seed)
         takes = inspect.signature(self.compute_actions).parameters
         self.reads_infos = not {"infos", "info_batch"}.isdisjoint(takes)
-        self._set_basic_attributes(observation_space, action_space, 1.0, seed)
         self.config = dict(config or {})
         self.is_recurrent = False
         self.model = NoModel(self.compute_actions, action_space)  # type: ignore[assignment]
@@ -106,9 +104,6 @@ class ScratchPolicy(Policy):
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """The fragment as transitions `[N, …]`."""
         return transition_rows(batch)
-
-    def configure_optimizers(self) -> Any:
-        """None: a policy written from scratch has no optimizer."""
 
     def get_state(self) -> dict[str, Any]:
         """Weights and counters."""

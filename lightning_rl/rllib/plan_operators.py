@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_rl.data.plans import async_gradients
 from lightning_rl.errors import ConfigError
-from lightning_rl.learning.gradients import GradientUpdate
+from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates
 from lightning_rl.rllib.plan_verbs import NOT_READY
 from lightning_rl.rllib.plans import LocalIterator, TrainOneStep
 from lightning_rl.sample_batch import AnyBatch, env_steps
@@ -97,7 +97,8 @@ class ApplyGradients:
 
     def __call__(self, item: Gradients) -> dict[str, float]:
         """The metrics of the step."""
-        return self.policy.learn_on_gradients([(0, item[0], True)])
+        self.policy.training_step(GradientUpdates([(0, item[0], True)]))
+        return self.policy.iteration_metrics
 
 
 class MixInReplay:

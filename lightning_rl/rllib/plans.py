@@ -17,7 +17,7 @@ from typing import Any
 from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
-from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY, LocalReplayBuffer
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
 from lightning_rl.rllib.workers import PlanWorkers
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
@@ -109,13 +109,13 @@ def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "
         metrics: by name; with several policies by "<policy id>/<name>".
         prefix: of the names; others are left out.
     """
-    held: Any = getattr(policy, "policies", None)
-    prefixes = {DEFAULT_POLICY: prefix} if held is None else {name: f"{prefix}{name}/" for name in held}
+    alone = not policy.agents
+    prefixes = {name: prefix if alone else f"{prefix}{name}/" for name in policy.policies}
     found = {
         name: {key.removeprefix(start): metrics[key] for key in metrics if key.startswith(start)}
         for name, start in prefixes.items()
     }
-    return {name: own for name, own in found.items() if own or held is None}
+    return {name: own for name, own in found.items() if own or alone}
 
 
 # -- operators --------------------------------------------------------------------------------------------------------
@@ -132,7 +132,8 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 
     policy = workers.policy
     fragments = _raw_rollouts(workers, policy) if mode == "raw" else rollouts(workers, policy, mode)
     replayed = all(each.off_policy for each in trained_policies(policy))
-    return LocalIterator(for_each(fragments, policy.learner.take_experience) if replayed else fragments)
+    take_experience = policy.take_experience if policy.agents else policy.learner.take_experience
+    return LocalIterator(for_each(fragments, take_experience) if replayed else fragments)
 
 
 def _raw_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
@@ -303,7 +304,8 @@ class TrainOneStep:
         batch = (batch if self.select is None else self.select(batch)).to(self.policy.device)
         for each in self.sweeping if self.sgd_minibatch_size else ():
             each.minibatches = max(1, round(env_steps(batch) / self.sgd_minibatch_size))
-        stats = metrics_by_policy(self.policy, self.policy.learner.update(batch))
+        self.policy.training_step(batch)
+        stats = metrics_by_policy(self.policy, self.policy.iteration_metrics)
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
         for name, own in info.items():
             several = isinstance(batch, MultiAgentBatch)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning_rl.data.plans import async_gradients, record_times
 from lightning_rl.errors import check_at_least_one
+from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.rllib.plan_verbs import concat_batches, rollouts
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import WorkerResult
@@ -109,9 +110,9 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
         """So many gradients stepped with; means of their metrics."""
         policy, self.sample_seconds = self.local_worker.policy, 0.0
         contributions = ((each.worker_index, each.value, True) for each in islice(self._results, self.grads_per_step))
-        result = policy.learn_on_gradients(contributions)
+        policy.training_step(GradientUpdates(contributions))
         self.learn_seconds = policy.learn_seconds
-        return result
+        return policy.iteration_metrics
 
     def _record_time(self, contribution: WorkerResult, seconds: float) -> None:
         self.sample_seconds += seconds

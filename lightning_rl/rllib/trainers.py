@@ -120,7 +120,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             choices.append(f"exploration.type={strategy}")
         self._statistics = EpisodeStatistics()
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
-        check_policy_spaces(several, getattr(self.policy, "policies", {}))
+        check_policy_spaces(several, self.policy.policies)
         self.config = merge_configs(classic_view(option, self.run_config), self.config)
         if self._logdir is None:
             self._logdir = self.run_config["run_dir"]

@@ -15,7 +15,7 @@ __all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "Workers
 
 def policies_of(worker: Any) -> dict[str, Any]:
     """Policies by id of a worker, or of anything else with an attribute `policy`."""
-    return dict(getattr(worker.policy, "policies", None) or {DEFAULT_POLICY: worker.policy})
+    return dict(worker.policy.policies.items())
 
 
 class BaseEnv:
@@ -60,7 +60,7 @@ class ClassicWorker:
     @property
     def policies_to_train(self) -> list[str]:
         """Ids of the policies in training."""
-        return [*getattr(self.worker.policy, "policies_to_train", self.policy_map)]
+        return [*self.worker.policy.policies_to_train]
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """The policy of that id; `None`, as there, if there is none."""

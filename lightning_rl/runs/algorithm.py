@@ -109,7 +109,7 @@ class Algorithm:
             obs, explore, action_mask: as `Policy.compute_single_action`.
             policy_id: `None`: the only policy.
         """
-        policy = self.get_policy(policy_id)
+        policy = self.policy.get_policy(policy_id)
         return policy.compute_single_action(obs, explore=explore, action_mask=action_mask, full_fetch=False)
 
     def get_policy(self, policy_id: str | None = None) -> Any:
@@ -118,21 +118,11 @@ class Algorithm:
         Raises:
             ConfigError: there is no policy of that id.
         """
-        if policy_id in (None, DEFAULT_POLICY) and not hasattr(self.policy, "policies"):
-            return self.policy
-        held = getattr(self.policy, "policies", {})
-        if policy_id is None:
-            return self.policy
-        if policy_id not in held:
-            raise ConfigError(f"no policy {policy_id!r}.{did_you_mean(policy_id, held)} There are: {', '.join(held)}")
-        return held[policy_id]
+        return self.policy if policy_id is None else self.policy.get_policy(policy_id)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
         """Weights by policy id, of all policies or of these; one agent's are those of "default_policy"."""
-        held: Any = getattr(self.policy, "policies", None)
-        if held is None:
-            return {DEFAULT_POLICY: self.policy.get_weights()}
-        return {name: self.get_policy(name).get_weights() for name in policies or held}
+        return {name: self.policy.get_policy(name).get_weights() for name in policies or self.policy.policies}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Act and learn with these weights by policy id from now on; other policies keep theirs."""

@@ -52,7 +52,7 @@ def estimate(
 
     file = checkpoint_file(checkpoint, best)
     policy = load_policy(file, trust)
-    if getattr(policy, "policies", None):
+    if policy.agents:
         raise CheckpointError(f"checkpoint {file} holds several policies; expected one agent's")
     recorded = open_data(data, columns)
     steps, transform = join(list(recorded.read())).check(recorded.spec, recorded.name), policy.action_transform

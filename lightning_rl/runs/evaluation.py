@@ -148,7 +148,7 @@ def sides_against(against: str, policy: Any, episodes: int) -> list[str]:
     """
     if against != "random":
         raise ConfigError(f"against={against!r}; expected random", key="against", value=against)
-    agents: list[str] = [*getattr(policy, "agents", ())]
+    agents: list[str] = [*policy.agents]
     if not 2 <= len(agents) <= episodes:
         raise ConfigError(
             f"against=random with {max(len(agents), 1)} agents and episodes={episodes}: each agent in turn plays "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import check_directory
 from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs.evaluation import checkpoint_file, load_environment, load_policy
@@ -86,18 +86,8 @@ def policies_of(policy: Any, policy_id: str | None) -> Mapping[str | None, Any]:
     Raises:
         ConfigError: there is no policy of that id.
     """
-    several = getattr(policy, "policies", None)
-    if several is None:
-        if policy_id is not None:
-            raise ConfigError(f"--policy-id {policy_id}: the checkpoint holds one policy; leave it out")
-        return {None: policy}
-    if policy_id is None:
-        return dict(several.items())
-    if policy_id not in several:
-        raise ConfigError(
-            f"--policy-id {policy_id}: no such policy.{did_you_mean(policy_id, several)} There are {', '.join(several)}"
-        )
-    return {policy_id: several[policy_id]}
+    chosen = policy.policies.values() if policy_id is None else [policy.get_policy(policy_id)]
+    return {each.policy_id: each for each in chosen}
 
 
 def record(policy: Any, creator: Any, seed: int) -> dict[str | None, SampleBatch]:

@@ -41,7 +41,7 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
         checkpoint = read_checkpoint(file)
     except CheckpointError as error:
         raise CheckpointError(f"init_from={short_repr(source)}: {error}") from error
-    if not policy.has_model and not hasattr(policy, "policies"):
+    if not policy.has_model and not policy.agents:
         if "weights" not in checkpoint:
             raise CheckpointError(
                 f"init_from={source} holds a {checkpoint['policy']['class']}, and {type(policy).__name__} has weights "

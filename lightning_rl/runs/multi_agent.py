@@ -79,7 +79,7 @@ def build_policy(
         ConfigError: the policies, the mapping and the agents do not fit together.
         UnsupportedSpaceError: a policy cannot take its agents' spaces.
     """
-    from lightning_rl.policies import MultiAgentPolicy
+    from lightning_rl.policies import PolicySet
 
     entries, mapping = dict(config["policies"]), config["policy_mapping"]
     if not entries:
@@ -92,7 +92,7 @@ def build_policy(
     central = any(entry.get("central_critic") for entry in entries.values())
     if central and layout.state_space is None:
         _check_that_agents_meet(env)
-    policy = MultiAgentPolicy(
+    policy = PolicySet(
         *spaces,
         policies={
             name: {key: value for key, value in entry.items() if key != "data"} for name, entry in entries.items()
@@ -127,7 +127,7 @@ def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[
 
     Args:
         config: of the run.
-        policy: a `MultiAgentPolicy`.
+        policy: a `PolicySet`.
         data: id → `data` section.
 
     Raises:
@@ -194,7 +194,7 @@ def _class_of(section: Mapping[str, Any]) -> Any:
 
 def _as_ids(agents: Sequence[str]) -> list[str]:
     """Names of agents as ids of policies, which are parts of the names of metrics and modules: all different."""
-    from lightning_rl.policies.multi_agent_policy import TAKEN_NAMES
+    from lightning_rl.policies.policy_entries import TAKEN_NAMES
 
     ids: list[str] = []
     for agent in agents:

@@ -102,7 +102,7 @@ IN_PRESETS = (
 CATALOG = "lightning_rl.models.catalog:ModelCatalog"
 REGISTERED_ENVS = "lightning_rl.envs.registry:registered_envs"
 
-POLICY = Kind("a subclass of lightning_rl.Policy", OURS, ("lightning_rl.policies.policy:Policy",))
+POLICY = Kind("a subclass of lightning_rl.Policy", OURS, ("lightning_rl.policies.policy_module:PolicyModule",))
 MODEL = Kind("a subclass of lightning_rl.models.Model", OURS, ("torch.nn:Module",), registries=(f"{CATALOG}._models",))
 DISTRIBUTION = Kind(
     "a subclass of lightning_rl.models.distributions.ActionDistribution",

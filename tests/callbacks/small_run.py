@@ -34,7 +34,12 @@ class SmallPolicy(LightningModule):
         self.env_steps, self.iterations, self.gradient_steps = start, 0, 0
         self.iteration_metrics: dict[str, float] = {}
         self.learn_seconds = 0.0
+        self.policy_id, self.policies_to_train = None, ("default_policy",)
         self.seen: list[tuple[int, int]] = []
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        return {"default_policy": self}
 
     def configure_optimizers(self) -> Any:
         return torch.optim.Adam(self.parameters(), lr=0.01)

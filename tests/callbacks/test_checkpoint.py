@@ -339,7 +339,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path: Path, bad: 
     class Checked(SmallPolicy):
         def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
             super().on_save_checkpoint(checkpoint)
-            check_finite_weights(self)  # type: ignore[arg-type]
+            check_finite_weights(self, checkpoint)  # type: ignore[arg-type]
 
     with pytest.raises(NonFiniteError, match=r"layer.bias.*NaN"):
         fit(tmp_path / "run", None, At(3, spoil), policy=Checked(), every_env_steps=STEPS, keep=0)

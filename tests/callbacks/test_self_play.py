@@ -12,7 +12,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_rl import Algorithm, MultiAgentPolicy
+from lightning_rl import Algorithm, PolicySet
 from lightning_rl.callbacks import SelfPlay
 from lightning_rl.callbacks.metric_names import check_metric
 from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, prioritised_weight
@@ -168,7 +168,7 @@ def test_episodes_go_on_when_only_the_odds_change() -> None:
     def matches(**opponents: float) -> dict[str, Any]:
         return {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": opponents}
 
-    policy = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=matches(past_0=1.0, past_1=1.0))
+    policy = PolicySet(*env.spaces(), policies=policies, policy_mapping=matches(past_0=1.0, past_1=1.0))
     worker = RolloutWorker(env, policy, num_envs=2, fragment_length=6)
 
     def first_step() -> int:

@@ -19,7 +19,7 @@ from lightning_rl.data import (
 )
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
-from lightning_rl.policies import DQN, ES, PPO, MultiAgentPolicy
+from lightning_rl.policies import DQN, ES, PPO, PolicySet
 from tests.envs.classic_control import CARTPOLE
 
 
@@ -51,7 +51,7 @@ def test_a_policy_that_replays_learns_nothing_from_rollouts() -> None:
     """A plan of one's own may give transitions, so that what comes is refused, before a step."""
     copies = EnvCreator("CartPole-v1", agents=2)
     mapping = {"agent_0": "a", "agent_1": "b"}
-    several = MultiAgentPolicy(*copies.spaces(), policies={"a": PPO, "b": DQN}, policy_mapping=mapping)
+    several = PolicySet(*copies.spaces(), policies={"a": PPO, "b": DQN}, policy_mapping=mapping)
     for policy, learner, env, message in (
         (alone := DQN(*CARTPOLE.spaces()), alone, CARTPOLE, r"^DQN learns .*use a ReplayDataModule \(data=replay\)"),
         (several, several.get_policy("b"), copies, r"^policy 'b', a DQN, learns .*datamodule.feeds\['b'\] = "),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.policies import A3C, DQN, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -55,7 +56,7 @@ def on_gradients() -> tuple[Any, Callable[..., Any]]:
     policy, fragment = policy_and_fragment(A3C)
     update = policy.learner.gradient_update(fragment)
     policy.eval()
-    return policy, lambda *steps: policy.learn_on_gradients([(worker, update, True) for worker in range(len(steps))])
+    return policy, lambda *steps: policy.learner.update(GradientUpdates((n, update, True) for n, _ in enumerate(steps)))
 
 
 each_feed = pytest.mark.parametrize("feed", [on_draws, on_gradients])

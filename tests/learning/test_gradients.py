@@ -12,7 +12,7 @@ import torch
 
 from lightning_rl import ScratchPolicy, build_policy
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.learning.gradients import GradientUpdate
+from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates
 from lightning_rl.models.filters import RunningMoments
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, A3C, APPO, Policy
@@ -54,7 +54,7 @@ def test_learn_on_gradients_of_an_own_update_equals_learn_on_batch(case: str) ->
     for fragment in fragments(here):
         here.learn_on_batch(fragment)
         sent = pickle.loads(pickle.dumps(there.learner.gradient_update(fragment)))
-        there.learn_on_gradients([(0, sent, True)])
+        there.learner.update(GradientUpdates([(0, sent, True)]))
     first, second = copy_state(here), copy_state(there)
     for name, value in first.items():
         torch.testing.assert_close(second[name], value, rtol=1e-5, atol=1e-7, msg=f"{name}: {second[name]}, {value}")
@@ -92,7 +92,7 @@ def test_learn_on_gradients_counts_stale_updates_and_their_statistics_but_takes_
     policy = small_policy(**SCALED)
     (fragment,) = fragments(policy, 1)
     weights = [p.detach().clone() for p in policy.parameters()]
-    policy.learn_on_gradients([(0, policy.learner.gradient_update(fragment), False)])
+    policy.learner.update(GradientUpdates([(0, policy.learner.gradient_update(fragment), False)]))
     steps = int(fragment.valid.sum())
     assert policy.env_steps == steps and policy.gradient_steps == 0
     assert int(policy.observation_filter.moments.count) == steps  # type: ignore[union-attr]
@@ -108,7 +108,7 @@ def test_learn_on_gradients_refuses_updates_that_are_not_finite_and_names_the_wo
     good.gradients[2][0] = value
     before = copy_state(policy)
     with pytest.raises(NonFiniteError, match=r"worker 5 .*model\.\w+"):
-        policy.learn_on_gradients([(5, good, True)])
+        policy.learner.update(GradientUpdates([(5, good, True)]))
     assert_equal(dict(policy.state_dict()), before)
 
 
@@ -119,7 +119,7 @@ def test_learn_on_gradients_reports_means_over_the_updates_that_have_a_metric() 
     rest = {"env_steps": 3, "moments": {}, "changes": {}}
     first = GradientUpdate(one.gradients, {"loss": 1.0, "kl": 4.0}, **rest)
     second = GradientUpdate(one.gradients, {"loss": 5.0}, **rest)
-    metrics = policy.learn_on_gradients([(0, first, True), (1, second, True)])
+    metrics = policy.learner.update(GradientUpdates([(0, first, True), (1, second, True)]))
     assert metrics["loss"] == 3.0 and metrics["kl"] == 4.0 and policy.env_steps == 6
 
 
@@ -151,7 +151,7 @@ def test_a_scratch_policy_contributes_by_its_own_compute_and_apply_gradients_if_
         for kind in (WithGradients, FromScratch)
     )
     policy = worker.policy
-    metrics = policy.learn_on_gradients([(0, worker.contribute(), True)])
+    metrics = policy.learner.update(GradientUpdates([(0, worker.contribute(), True)]))
     assert metrics == {"rows": policy.env_steps} and policy.total == policy.env_steps == 8
     with pytest.raises(ConfigError, match=r"FromScratch.*compute_gradients"):
         without.contribute()
@@ -251,7 +251,7 @@ def test_extra_grad_process_fn_is_called_for_gradient_updates_with_a_loss_of_non
     }
     here, there = (build_policy("Reporting", base=A3C, **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
     (fragment,) = fragments(here, 1)
-    assert there.learn_on_gradients([(0, here.learner.gradient_update(fragment), True)])["no loss"] == 1.0
+    assert there.learner.update(GradientUpdates([(0, here.learner.gradient_update(fragment), True)]))["no loss"] == 1.0
 
 
 # -- microbatches -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RolloutWorker
+from lightning_rl import MultiAgentBatch, Policy, PolicySet, RolloutWorker
 from lightning_rl.envs import EnvCreator
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.envs.classic_control import CARTPOLE, PENDULUM
@@ -33,18 +33,18 @@ def agent_spaces(carts: int = 2, pendulums: int = 0) -> tuple[spaces.Dict, space
 
 def several(
     policies: Mapping[str, Any], mapping: Any = None, *, carts: int = 2, pendulums: int = 0, **keywords: Any
-) -> MultiAgentPolicy:
+) -> PolicySet:
     """A policy that holds these policies."""
     spaces_of_agents = agent_spaces(carts, pendulums)
-    return MultiAgentPolicy(*spaces_of_agents, policies=policies, policy_mapping=mapping, **keywords)
+    return PolicySet(*spaces_of_agents, policies=policies, policy_mapping=mapping, **keywords)
 
 
-def ppo_and_dqn(**keywords: Any) -> MultiAgentPolicy:
+def ppo_and_dqn(**keywords: Any) -> PolicySet:
     """Policies of two algorithms, one for each of two agents."""
     return several({"first": PPO_ENTRY, "second": DQN_ENTRY}, FIRST_AND_SECOND, **keywords)
 
 
-def two_ppo(**keywords: Any) -> MultiAgentPolicy:
+def two_ppo(**keywords: Any) -> PolicySet:
     """Two policies of one algorithm, one for each of two agents."""
     return several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND, **keywords)
 
@@ -55,7 +55,12 @@ def fragment_of(policy: Policy, *, length: int = 16, lanes: int = 2, seed: int =
     return RolloutWorker(env, policy, num_envs=lanes, fragment_length=length, seed=seed).sample()
 
 
-def sample(policy: MultiAgentPolicy, *policy_ids: str, **keywords: Any) -> MultiAgentBatch:
+def sample(policy: PolicySet, *policy_ids: str, **keywords: Any) -> MultiAgentBatch:
     """A fragment of each of these policies (all of them, if none is named); env steps: the most of any policy."""
     parts = {name: fragment_of(policy.get_policy(name), **keywords) for name in policy_ids or policy.policies}
     return MultiAgentBatch(parts, max(map(env_steps, parts.values())))
+
+
+def states_of(policy: PolicySet) -> dict[str, Any]:
+    """Weights, optimizer state and counters of each policy."""
+    return {name: part.get_state() for name, part in policy.policies.items()}

@@ -14,7 +14,7 @@ from lightning_rl import Algorithm, RolloutDataModule, ScratchPolicy
 from lightning_rl.cli import main
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.lightning_limits import REPLACED
-from lightning_rl.policies import DQN, PPO, SAC, MultiAgentPolicy
+from lightning_rl.policies import DQN, PPO, SAC, PolicySet
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.policies.fits_and_files import trainer_of
 from tests.policies.several_agents import several as policies_of
@@ -41,7 +41,7 @@ def fit(policy: Any, directory: Path, **keywords: Any) -> Trainer:
     return trainer
 
 
-def several(entry: Any) -> MultiAgentPolicy:
+def several(entry: Any) -> PolicySet:
     return policies_of({"a": entry}, carts=1)
 
 

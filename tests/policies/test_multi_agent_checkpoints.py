@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
-from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, ScratchPolicy
+from lightning_rl import MultiAgentBatch, Policy, PolicySet, ScratchPolicy
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.policies.checkpoints import counters, read_checkpoint
@@ -28,6 +28,7 @@ from tests.policies.several_agents import (
     ppo_and_dqn,
     sample,
     several,
+    states_of,
     two_ppo,
 )
 from tests.refusals import not_refused
@@ -56,7 +57,7 @@ def alternate(agent_id: str) -> str:
     return "first" if agent_id.endswith("0") else "second"
 
 
-def three() -> MultiAgentPolicy:
+def three() -> PolicySet:
     entries = {"first": PPO_ENTRY, "second": DQN_ENTRY, "third": Counting}
     return several(entries, {**FIRST_AND_SECOND, "cart_2": "third"}, carts=3, seed=2)
 
@@ -67,7 +68,7 @@ def file(tmp_path: Path) -> Path:
     return saved(ppo_and_dqn(), tmp_path / "some.ckpt")
 
 
-def fitted(policy: MultiAgentPolicy, directory: Path, *batches: MultiAgentBatch, **keywords: Any) -> Trainer:
+def fitted(policy: PolicySet, directory: Path, *batches: MultiAgentBatch, **keywords: Any) -> Trainer:
     """The Trainer that fitted the policy; with `resume`, from the checkpoint that `save_run` wrote."""
     trainer = trainer_of(directory, max_epochs=keywords.pop("epochs", 1))
     path = directory / "run.ckpt" if keywords.pop("resume", False) else None
@@ -86,9 +87,9 @@ def test_a_resumed_run_continues_with_equal_weights_optimizers_and_counters(tmp_
     fitted(resumed, tmp_path, *batches, epochs=2, resume=True)
     trainer.fit_loop.max_epochs = 2
     trainer.fit(policy, loader(*batches))
-    assert counters(resumed) == counters(policy)
     assert resumed.policies["third"].rows == policy.policies["third"].rows > 0
-    assert_same(resumed.get_state(), policy.get_state())
+    assert counters(resumed) == counters(policy)
+    assert_same(states_of(resumed), states_of(policy))
 
 
 def test_optimizer_states_belong_to_policies_not_to_places(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_resumed_run_has_the_policies_that_the_run_had_added(tmp_path: Path) -
     assert list(resumed.policies) == ["main", "other", "main_1", "learner"]
     assert resumed.policies_to_train == ["main", "learner"] and resumed.agents_of("main_1") == ["cart_1"]
     assert counters(resumed) == counters(policy)
-    assert_same(resumed.get_state(), policy.get_state())
+    assert_same(states_of(resumed), states_of(policy))
 
 
 def test_a_resumed_run_without_further_policies_keeps_its_own_mapping() -> None:
@@ -164,8 +165,8 @@ def test_a_checkpoint_of_other_policies_is_refused() -> None:
     cases = [
         (two, content, "observation_space"),
         (other, content, r"policies\.fourth.* absent"),
-        *((other, each, r"PPO.*MultiAgentPolicy") for each in of_one),
-        (alone, content, r"MultiAgentPolicy.*PPO"),
+        *((other, each, r"PPO.*PolicySet") for each in of_one),
+        (alone, content, r"PolicySet.*PPO"),
     ]
     assert not_refused(lambda policy, given: policy.on_load_checkpoint(given), cases, CheckpointError) == []
 
@@ -177,7 +178,7 @@ def test_load_gives_all_policies_or_one_ready_to_act(tmp_path: Path) -> None:
         policy.learn_on_batch(sample(policy, seed=seed))
     file = saved(policy, tmp_path / "some.ckpt")
     everything = Policy.load(file, trust=__name__)
-    assert isinstance(everything, MultiAgentPolicy) and counters(everything) == counters(policy)
+    assert isinstance(everything, PolicySet) and counters(everything) == counters(policy)
     assert_same(everything.get_weights(), policy.get_weights())
     assert everything.mapping.policy_of("cart_2") == "third"
     obs = CARTPOLE.spaces()[0].sample()
@@ -203,7 +204,7 @@ def test_a_policy_comes_from_the_last_checkpoint_of_a_run_directory(tmp_path: Pa
 def test_a_mapping_function_is_loaded_by_its_path_if_it_is_trusted(file: Path) -> None:
     policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, alternate)
     loaded = Policy.load(saved(policy, file), trust=__name__)
-    assert isinstance(loaded, MultiAgentPolicy) and loaded.mapping.policy_of("cart_1") == "second"
+    assert isinstance(loaded, PolicySet) and loaded.mapping.policy_of("cart_1") == "second"
     assert read_checkpoint(file)["policy"]["kwargs"]["policy_mapping"] == f"{__name__}:alternate"
 
 
@@ -310,7 +311,7 @@ def test_a_policy_from_a_checkpoint_is_frozen_unless_it_is_named(file: Path) -> 
     assert_same(policy.policies["old"].get_weights(), source.policies["first"].get_weights())
     file.unlink()  # copies and checkpoints do not need the file again
     spaces_, keywords = policy.constructor_arguments()
-    twin = MultiAgentPolicy(*spaces_, **keywords)
+    twin = PolicySet(*spaces_, **keywords)
     assert twin.policies_to_train == ["main"] and type(twin.policies["old"]) is PPO
     trained.learn_on_batch(sample(trained))
     assert trained.policies["old"].gradient_steps > source.policies["first"].gradient_steps
@@ -325,7 +326,7 @@ def test_checkpoint_entries_that_cannot_work_are_refused(file: Path, monkeypatch
         ({"checkpoint": "some.ckpt"}, r"policies\.old.*policy_id"),
     ]
 
-    def with_entry(entry: Any) -> MultiAgentPolicy:
+    def with_entry(entry: Any) -> PolicySet:
         return several({"main": PPO_ENTRY, "old": entry}, {"cart_0": "main", "cart_1": "old"})
 
     assert not_refused(with_entry, cases, (ConfigError, CheckpointError)) == []

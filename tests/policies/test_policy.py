@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl import MultiAgentPolicy, RandomPolicy, ScratchPolicy, ScriptedPolicy
+from lightning_rl import PolicySet, RandomPolicy, ScratchPolicy, ScriptedPolicy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import NonFiniteError, UnsupportedSpaceError
 from lightning_rl.policies import A2C, PG, PPO, Policy
@@ -48,7 +48,7 @@ def test_classes_say_what_they_are() -> None:
     found = {attribute: {name for name in POLICIES if getattr(shipped[name], attribute)} for attribute in expected}
     assert found == expected and not any(getattr(Policy, attribute) for attribute in [*expected, "acts_for_group"])
     assert all(each.has_model for each in shipped.values())
-    assert not any(each.has_model for each in (MultiAgentPolicy, RandomPolicy, ScratchPolicy, ScriptedPolicy))
+    assert not any(each.has_model for each in (PolicySet, RandomPolicy, ScratchPolicy, ScriptedPolicy))
 
 
 # -- acting -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent.random_play import check_env
 from lightning_rl.errors import EnvApiError
-from lightning_rl.policies import PPO, MultiAgentPolicy
+from lightning_rl.policies import PPO, PolicySet
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.obs_bounds_check import CHECK_EVERY, ObsBoundsCheck
 from tests.refusals import not_refused
@@ -79,7 +79,7 @@ def test_an_observation_that_the_policy_cannot_read_is_the_environments_fault() 
     """In a fragment, in an evaluation, and of one agent of several."""
     creator, copies = (EnvCreator(LeavesDiscrete, agents=agents, check=False) for agents in (None, 2))
     policy = PPO(*creator.spaces())
-    both = MultiAgentPolicy(*copies.spaces(), policies={"shared": policy}, policy_mapping={"*": "shared"})
+    both = PolicySet(*copies.spaces(), policies={"shared": policy}, policy_mapping={"*": "shared"})
     one, several = (
         RolloutWorker(env, acting, num_envs=2, fragment_length=64)
         for env, acting in ((creator, policy), (copies, both))

@@ -17,7 +17,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.policies import DQN, PPO, SAC, MultiAgentPolicy
+from lightning_rl.policies import DQN, PPO, SAC, PolicySet
 from lightning_rl.rollouts import RolloutWorker, env_positions
 from lightning_rl.rollouts.env_positions import ActionLog
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
@@ -98,7 +98,7 @@ def agents_maker(env: EnvCreator, mapping: Any = None, **options: Any) -> MakeWo
         entry = {"_target_": PPO, **LSTM, "reward_filter": "return_std"}
         agents = [*env.spaces()[0]]  # type: ignore[misc]
         given = {agents[0]: "a", "*": "b"} if mapping is None else mapping
-        policy = MultiAgentPolicy(*env.spaces(), policies={"a": entry, "b": entry}, policy_mapping=given)
+        policy = PolicySet(*env.spaces(), policies={"a": entry, "b": entry}, policy_mapping=given)
         return RolloutWorker(env, policy, **{"num_envs": 3, "fragment_length": 7, **options})
 
     return make

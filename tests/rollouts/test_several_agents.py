@@ -21,7 +21,8 @@ from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Exploration
-from lightning_rl.policies import DQN, PPO, MultiAgentPolicy
+from lightning_rl.learning.gradients import GradientUpdates
+from lightning_rl.policies import DQN, PPO, PolicySet
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.sample_batch import env_steps, flatten_fragment
@@ -86,9 +87,10 @@ def test_contributed_gradients_and_the_steps_with_them_are_the_ordinary_worker_s
 
     policy, agents = alone.policy, (gym.spaces.Dict(agent=space) for space in CARTPOLE.spaces())
     learners = {"shared": source.policy.policies["shared"]}
-    both = MultiAgentPolicy(*agents, policies=learners, policy_mapping={"*": "shared"})
-    metrics = {f"shared/{name}": value for name, value in policy.learn_on_gradients([(0, mine, True)]).items()}
-    assert both.learn_on_gradients([(0, contribution, True)]) == metrics
+    both = PolicySet(*agents, policies=learners, policy_mapping={"*": "shared"})
+    own = policy.learner.update(GradientUpdates([(0, mine, True)]))
+    metrics = {f"shared/{name}": value for name, value in own.items()}
+    assert both.learn_on_batch(GradientUpdates([(0, contribution, True)])) == metrics
     assert (both.env_steps, both.gradient_steps, both.iterations) == (policy.env_steps, 1, 1)
     for name, value in policy.state_dict().items():
         assert torch.equal(value, both.state_dict()[f"policies.shared.{name}"]), name

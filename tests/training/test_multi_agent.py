@@ -19,7 +19,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.data import ReplayFeed
 from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
-from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
+from lightning_rl.policies import DQN, PPO, Policy, PolicySet
 from lightning_rl.runs import evaluation, run
 from lightning_rl.runs.algorithm import Algorithm
 from lightning_rl.runs.multi_agent import default_policies
@@ -126,7 +126,7 @@ def test_agents_of_each_kind_have_a_policy_whatever_their_names_are(agents: list
     for settings in entries.values():
         settings.pop("data", None)
     spaces = (gym.spaces.Dict([*part.items()]) for part in (observed, acted))
-    policy = MultiAgentPolicy(*spaces, policies=entries, policy_mapping=mapping)
+    policy = PolicySet(*spaces, policies=entries, policy_mapping=mapping)
     assert [policy.agents_of(name) for name in ids] == [[agent] for agent in agents]
     assert [*policy.policies] == ids
 

@@ -10,6 +10,7 @@ import torch
 
 from lightning_rl.data.population_source import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
+from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.policies import A3C, ARS, ES, Policy
 from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker
@@ -35,7 +36,7 @@ def train_by_gradients(probe: type[probes.Probe], rounds: int) -> Policy:
         # Computed before any of them steps: the third is two gradient steps old when it is its turn.
         contributions = [worker.contribute() for worker in workers]
         for worker, contribution in zip(workers, contributions, strict=True):
-            learner.learn_on_gradients([(worker.worker_index, contribution, True)])
+            learner.learner.update(GradientUpdates([(worker.worker_index, contribution, True)]))
             worker.set_weights(learner.get_weights())
     return learner
 

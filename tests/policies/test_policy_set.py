@@ -1,4 +1,4 @@
-"""MultiAgentPolicy: building the policies of several agents, acting, learning, and adding policies."""
+"""PolicySet: building the policies of several agents, acting, learning, and adding policies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 from gymnasium import spaces
 from lightning.pytorch import Callback
 
-from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScriptedPolicy
+from lightning_rl import MultiAgentBatch, Policy, PolicySet, RandomPolicy, ScriptedPolicy
 from lightning_rl.data import ReplayFeed, RolloutDataModule
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.learning.gradients import MultiAgentGradientUpdate
+from lightning_rl.learning.gradients import GradientUpdates, MultiAgentGradientUpdate
 from lightning_rl.policies import DQN, ES, PPO
 from lightning_rl.policies.checkpoints import counters
-from lightning_rl.policies.multi_agent_policy import policy_seed
+from lightning_rl.policies.policy_entries import policy_seed
 from lightning_rl.rollouts.processes.weights import pack, unpack
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.envs.classic_control import CARTPOLE, PENDULUM
@@ -154,7 +154,7 @@ def test_a_policy_that_no_agent_has_yet_takes_the_spaces_of_those_it_can_act_for
     own = PPO(*PENDULUM.spaces(), model=SMALL)
     chosen = {"cart_0": "carts", "cart_1": "carts", "pendulum_0": "first"}
 
-    def with_policy(name: str, entry: Any) -> MultiAgentPolicy:
+    def with_policy(name: str, entry: Any) -> PolicySet:
         entries = {"carts": PPO_ENTRY, "first": PPO_ENTRY, name: entry}
         return several(entries, lambda agent_id, rng: chosen[agent_id], carts=2, pendulums=1)
 
@@ -202,7 +202,7 @@ def test_policies_that_cannot_work_are_refused() -> None:
         ({"_target_": Careless, "siez": 3}, r"policies\.a.*'policy\.siez'.*'policy\.size'"),
         ({"_target_": Unseeded, "seed": 1}, r"policies\.a.*'seed'"),
         ({"_target_": PPO, "gamma": 2}, r"policies\.a: policy\.gamma=2"),
-        (MultiAgentPolicy, r"policies\.a: MultiAgentPolicy.*'policies'"),
+        (PolicySet, r"policies\.a\._target_=.*PolicySet.*expected a policy class"),
         ({"_target_": PPO, "spaces_of": "cart_9"}, r"'cart_9'.*'cart_"),
         (PPO(*PENDULUM.spaces(), model=SMALL), r"policies\.a.*observation_space.*'cart_0'"),
         (PPO(*other_action, model=SMALL), r"policies\.a.*action_space.*'cart_0'"),
@@ -232,17 +232,16 @@ def test_policies_that_cannot_work_are_refused() -> None:
     cases += [({"policies": {policy_id: PPO}}, agent_spaces(), what) for policy_id, what in ids]
     cases += [(given, agent_spaces(), what) for given, what in keywords]
     cases += [({}, given, what) for given, what in of_spaces]
-    assert not_refused(lambda given, of: MultiAgentPolicy(*of, **{"policies": {"a": PPO}, **given}), cases) == []
+    assert not_refused(lambda given, of: PolicySet(*of, **{"policies": {"a": PPO}, **given}), cases) == []
 
 
 def test_the_width_of_the_central_observation_reaches_policies_that_take_it() -> None:
     central = {**PPO_ENTRY, "central_critic": True}
     policy = several({"first": central, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9)
-    assert policy.policies["first"].central_obs_size == policy.central_obs_size == 9
-    assert policy.policies["second"].central_obs_size == 0
+    assert [part.central_obs_size for part in policy.policies.values()] == [9, 0]
     own = several({"first": {**central, "central_obs_size": 4}, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9)
-    assert own.central_obs_size == 4
-    assert ppo_and_dqn(central_size=9).central_obs_size == 0
+    assert own.policies["first"].central_obs_size == 4
+    assert not any(part.central_obs_size for part in ppo_and_dqn(central_size=9).policies.values())
 
 
 # -- acting -----------------------------------------------------------------------------------------------------------
@@ -250,33 +249,28 @@ def test_the_policy_that_acts_is_named() -> None:
     policy, alone = ppo_and_dqn(), several({"shared": PPO_ENTRY})
     obs = np.stack([CARTPOLE.spaces()[0].sample() for _ in range(5)])
     for name, part in policy.policies.items():
-        policy.seed_exploration(1)
-        actions, _, extra = policy.compute_actions(obs, policy_id=name)
-        policy.seed_exploration(1)
-        expected, _, expected_extra = part.compute_actions(obs)
-        assert_same(actions, expected)
-        assert extra.keys() == expected_extra.keys()
-        assert policy.compute_single_action(obs[0], policy_id=name) == part.compute_single_action(obs[0])
-    assert alone.compute_single_action(obs[0]) in (0, 1)
+        assert policy.get_policy(name) is part
+    assert alone.get_policy().compute_single_action(obs[0]) in (0, 1)
     cases = [
-        (policy.compute_actions, obs, None, "policy_id: 'first', 'second'"),
-        (policy.compute_single_action, obs[0], "frist", "'frist'.*'first'"),
-        (alone.compute_single_action, obs[0], "shraed", "'shraed'.*'shared'"),
+        (policy, None, "policy_id: 'first', 'second'"),
+        (policy, "frist", "'frist'.*'first'"),
+        (alone, "shraed", "'shraed'.*'shared'"),
     ]
-    assert not_refused(lambda act, given, name: act(given, policy_id=name), cases) == []
+    assert not_refused(PolicySet.get_policy, cases) == []
 
 
-def test_several_policies_are_recurrent_if_one_is() -> None:
-    memory = {**PPO_ENTRY, "model": {**SMALL, "use_lstm": True}}
-    assert several({"first": memory, "second": DQN_ENTRY}, FIRST_AND_SECOND).is_recurrent
-    assert not ppo_and_dqn().is_recurrent
+def test_a_policy_on_its_own_is_the_only_one_of_its_policies() -> None:
+    alone = PPO(*CARTPOLE.spaces(), model=SMALL)
+    assert alone.policies == {"default_policy": alone} and alone.get_policy() is alone
+    assert not alone.agents and [*alone.policies_to_train] == ["default_policy"]
+    assert not any(name.startswith("policies") for name in alone.state_dict())
 
 
 def test_policies_explore_by_different_seeds() -> None:
     policy, obs = two_ppo(), np.zeros((64, 4), np.float32)
     policy.policies["second"].set_weights(policy.policies["first"].get_weights())
     policy.seed_exploration(5)
-    assert not torch.equal(*(policy.compute_actions(obs, policy_id=name)[0] for name in policy.policies))
+    assert not torch.equal(*(part.compute_actions(obs)[0] for part in policy.policies.values()))
 
 
 def test_random_policies_respect_action_masks_and_draw_the_allowed_actions_equally() -> None:
@@ -410,7 +404,7 @@ def test_steps_are_counted_by_environment_or_by_agent(count_steps_by: str, facto
     policy.learn_on_batch(sample(policy, lanes=1, length=8))
     assert policy.env_steps == 8 * factor
     assert {part.env_steps for part in policy.policies.values()} == {policy.env_steps}
-    policy.learn_on_gradients([(0, MultiAgentGradientUpdate({}, env_steps=10, agent_steps=20), True)])
+    policy.learn_on_batch(GradientUpdates([(0, MultiAgentGradientUpdate({}, env_steps=10, agent_steps=20), True)]))
     assert policy.env_steps == 18 * factor
 
 
@@ -474,15 +468,6 @@ def test_a_batch_of_one_agent_or_an_unknown_policy_or_numbers_that_are_not_finit
     batch["second"]["rewards"] = torch.full_like(batch["second"].rewards, torch.nan)
     with pytest.raises(NonFiniteError, match="'second'"):
         policy.learn_on_batch(batch)
-
-
-def test_gradients_are_computed_and_applied_by_policy() -> None:
-    policy = two_ppo()
-    gradients, metrics = policy.compute_gradients(sample(policy))
-    assert gradients.keys() == {"first", "second"} and "first/loss" in metrics
-    before = weights_of(policy)
-    policy.apply_gradients(gradients)
-    assert policy.gradient_steps == 2 and differ(before, weights_of(policy))
 
 
 # -- in a Trainer -----------------------------------------------------------------------------------------------------
@@ -563,19 +548,20 @@ def test_another_policy_with_the_same_state_learns_the_same() -> None:
     policy, other = ppo_and_dqn(seed=1), ppo_and_dqn(seed=1)
     batches = [sample(policy, seed=seed) for seed in range(2)]
     policy.learn_on_batch(batches[0])
-    other.set_state(pickle.loads(pickle.dumps(policy.get_state())))
+    other.env_steps = policy.env_steps
+    for part, twin in zip(policy.policies.values(), other.policies.values(), strict=True):
+        twin.set_state(pickle.loads(pickle.dumps(part.get_state())))
     for each in (policy, other):
         each.learn_on_batch(batches[1])
     assert_same(weights_of(other), weights_of(policy))
-    assert counters(other) == counters(policy)
     assert [counters(part) for part in other.policies.values()] == [counters(part) for part in policy.policies.values()]
 
 
 # -- adding policies --------------------------------------------------------------------------------------------------
-def copy_of(policy: MultiAgentPolicy) -> MultiAgentPolicy:
+def copy_of(policy: PolicySet) -> PolicySet:
     """As a worker process builds it."""
     spaces_, keywords = pickle.loads(pickle.dumps(policy.constructor_arguments()))
-    return MultiAgentPolicy(*spaces_, **keywords)
+    return PolicySet(*spaces_, **keywords)
 
 
 def test_a_policy_is_added_and_copies_in_workers_follow() -> None:
@@ -650,7 +636,7 @@ def test_an_addition_that_cannot_work_changes_nothing() -> None:
         with pytest.raises(ConfigError, match=message):
             policy.add_policy(policy_id, entry, **keywords)
     assert list(policy.policies) == ["main", "other"] and policy.mapping is mapping and not policy.additions
-    assert MultiAgentPolicy(*agent_spaces(), **policy.constructor_arguments()[1]).policies_to_train == ["main"]
+    assert PolicySet(*agent_spaces(), **policy.constructor_arguments()[1]).policies_to_train == ["main"]
 
 
 def test_a_mapping_that_gives_a_policy_agents_of_other_spaces_changes_nothing() -> None:

@@ -22,15 +22,9 @@ for _name, _value in {
 
 __all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
-_HOMES = {
-    "RolloutWorker": "worker_set",
-    "WorkerSet": "worker_set",
-    "make_worker_set": "worker_set",
-}
-
 
 def __getattr__(name: str) -> Any:
     """Import the classes lazily, so that processes of an asynchronous vector environment do not import torch."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in __all__:
+        return getattr(importlib.import_module(f"{__name__}.worker_set"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.rollouts.episodes import AgentSteps
-from lightning_rl.rollouts.fragments import EnvSteps, concat_steps
+from lightning_rl.rollouts.fragments import EnvSteps, concat_steps, zip_leaves
 from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
 from lightning_rl.rollouts.policy_lanes import PolicyLanes
 from lightning_rl.rollouts.recurrent_state import LaneMemory
@@ -59,7 +59,6 @@ class AgentLanes(PolicyLanes):
         kind, self.kind = layout.kinds[place], str(place)
         super().__init__(worker, policy_id, policy, kind.observation_space, self.num_envs * self.per_env, LaneMemory)
         self.whole_kind = slots == kind.slots
-        self.all_slots = slots == tuple(range(len(layout.agents)))
         self.slot_index = _as_slice([*slots])
         self.rows_of_kind = np.array([layout.places[slot][1] for slot in slots])
         self.row_index = _as_slice(self.rows_of_kind.tolist())
@@ -112,9 +111,7 @@ class AgentLanes(PolicyLanes):
     # -- acting -------------------------------------------------------------------------------------------------------
     def of_lanes(self, agents: np.ndarray) -> np.ndarray:
         """Values `[…, B, A]` of all agents as those of the lanes, `[…, L]`."""
-        if not self.all_slots:
-            agents = agents[..., self.slot_index]
-        return agents.reshape(*agents.shape[:-2], self.size)
+        return agents[..., self.slot_index].reshape(*agents.shape[:-2], self.size)
 
     def acting(self, acts: np.ndarray, owners: np.ndarray) -> np.ndarray:
         """Which lanes act, bool `[…, L]`, where the agents `acts […, B, A]` act and have the policies `owners`."""
@@ -181,24 +178,9 @@ class AgentLanes(PolicyLanes):
             for values in (self.rows.actions, *self.rows.extra.values()):
                 values.append(values[-1])
 
-    def advance_memory(self, rewards: np.ndarray, acting: np.ndarray) -> None:
-        """Take a step into the memory: rewards `[B, A]`, and the lanes that acted, bool `[L]`."""
-        gained = self.of_lanes(rewards)
-        if self.chosen is None:
-            self.memory.wait(gained)
-        else:
-            actions, state, _ = self.chosen
-            self.memory.advance_acting(state, actions, gained, acting)
-
-    def _per_lane(self, values: np.ndarray) -> np.ndarray:
-        """Values `[T, B, …]` of environments as those of their lanes, `[T, L, …]`."""
-        return values if self.per_env == 1 else np.repeat(values, self.per_env, axis=1)
-
     def by_env(self, actions: Any) -> Any:
         """Actions `[L, *]` in the environment's space as `[B, n, *]`."""
-        if type(actions) is np.ndarray:
-            return actions.reshape(self.num_envs, self.per_env, *actions.shape[1:])
-        return map_leaves(self.by_env, actions)
+        return map_leaves(lambda leaf: leaf.reshape(self.num_envs, self.per_env, *leaf.shape[1:]), actions)
 
     def _take(self, value: Any) -> Any:
         # Arrays first: the test for an abstract class costs more than all the rest.
@@ -206,8 +188,7 @@ class AgentLanes(PolicyLanes):
             return {name: self._take(child) for name, child in value.items()}
         if isinstance(value, tuple):
             return tuple(self._take(child) for child in value)
-        rows = value if self.whole_kind else value[:, self.row_index]
-        return np.array(rows, order="C").reshape(self.size, *value.shape[2:])
+        return np.array(value[:, self.row_index], order="C").reshape(self.size, *value.shape[2:])
 
     # -- the fragment -------------------------------------------------------------------------------------------------
     def build(self, steps: EnvSteps, of_agents: AgentSteps) -> SampleBatch:
@@ -220,10 +201,11 @@ class AgentLanes(PolicyLanes):
         rewards, terminated, truncated = map(
             self.of_lanes, (of_agents.rewards, of_agents.terminated, of_agents.truncated)
         )
-        t, self._own_steps = own_steps(acts[:-1], self._per_lane(~steps.experience), self._own_steps)
-        columns = {"t": t, "env_t": self._per_lane(steps.t), "eps_id": self._per_lane(of_agents.eps_id[:-1])}
+        per_lane = partial(np.repeat, repeats=self.per_env, axis=1)
+        t, self._own_steps = own_steps(acts[:-1], per_lane(~steps.experience), self._own_steps)
+        columns = {"t": t, "env_t": per_lane(steps.t), "eps_id": per_lane(of_agents.eps_id[:-1])}
         if self.reads_central_obs and of_agents.central_obs is not None:
-            columns["central_obs"] = self._per_lane(of_agents.central_obs)
+            columns["central_obs"] = per_lane(of_agents.central_obs)
         fragment = self.build_fragment(acts[:-1], rewards, terminated, truncated, columns)
         if self.held is None and all_act(acts[:-1], terminated | truncated, acts[-1]):
             return fragment
@@ -244,7 +226,7 @@ class AgentLanes(PolicyLanes):
         held = self.held
         if held is not None:  # what is held lies before the first step
             before = held.select(*every.columns).map(lambda column: column.unsqueeze(0))
-            every = SampleBatch({name: _join(before[name], every[name]) for name in every})
+            every = zip_leaves(lambda first, then: torch.cat([first, then]), before, every)
             acts = np.concatenate([held.held.numpy()[None], acts])
             rewards = np.concatenate([held.held_rewards.numpy()[None], rewards])
             nothing = np.zeros((1, self.size), dtype=bool)
@@ -289,9 +271,3 @@ def _as_slice(indices: list[int]) -> slice | list[int]:
     """A slice where the indices follow each other, which numpy takes without a copy."""
     first, last = indices[0], indices[-1]
     return slice(first, last + 1) if indices == [*range(first, last + 1)] else indices
-
-
-def _join(before: Any, column: Any) -> Any:
-    if isinstance(column, SampleBatch):
-        return SampleBatch({name: _join(before[name], child) for name, child in column.items()})
-    return torch.cat([before, column])

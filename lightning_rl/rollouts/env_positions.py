@@ -197,11 +197,9 @@ def digest(obs: Any) -> str:
 
 
 def _leaves(value: Any) -> list[np.ndarray]:
-    if isinstance(value, Mapping):
-        return [leaf for child in value.values() for leaf in _leaves(child)]
-    if isinstance(value, tuple):
-        return [leaf for child in value for leaf in _leaves(child)]
-    return [np.asarray(value)]
+    found: list[np.ndarray] = []
+    map_leaves(lambda leaf: found.append(np.asarray(leaf)), value)
+    return found
 
 
 def _stack(steps: Sequence[Any]) -> Any:
@@ -225,17 +223,9 @@ def _read(kept: Tensor) -> np.ndarray:
 
 def _tensors(value: Any) -> Any:
     """Nested plain data with tensors in place of arrays."""
-    if isinstance(value, Mapping):
-        return {name: _tensors(child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_tensors(child) for child in value)
-    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+    return map_leaves(lambda leaf: torch.from_numpy(leaf.copy()) if isinstance(leaf, np.ndarray) else leaf, value)
 
 
 def _arrays(value: Any) -> Any:
     """The inverse of `_tensors`."""
-    if isinstance(value, Mapping):
-        return {name: _arrays(child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_arrays(child) for child in value)
-    return value.numpy().copy() if isinstance(value, Tensor) else value
+    return map_leaves(lambda leaf: leaf.numpy().copy() if isinstance(leaf, Tensor) else leaf, value)

@@ -205,23 +205,21 @@ class EpisodeTracker:
         finished, self.finished = self.finished, []
         return finished
 
-    def running(self, env: int, policy_ids: Sequence[str]) -> Episode:
-        """The episode that is running in an environment and is cut.
+    def episode(self, env: int, policy_ids: Sequence[str], cut: bool = False) -> Episode:
+        """The running episode of an environment, so far.
 
         Args:
             env: index of the environment.
             policy_ids: the policy of each of `agents`.
+            cut: as `Episode`.
         """
-        return self._episode(env, policy_ids, cut=True)
-
-    def _episode(self, env: int, policy_ids: Sequence[str], cut: bool = False) -> Episode:
         each = zip(self.agents, policy_ids, self._gains[env].tolist(), self._acted[env].tolist(), strict=True)
         by_agent = {agent: (policy_id, gain) for agent, policy_id, gain, has_acted in each if has_acted}
         return Episode(float(self.returns[env]), int(self.lengths[env]), by_agent, cut)
 
     def _end(self, ended: np.ndarray, step: int, of_agents: AgentSteps | None) -> None:
         for index in np.flatnonzero(ended).tolist():
-            episode = self._episode(index, () if of_agents is None else of_agents.policies_at(step, index))
+            episode = self.episode(index, () if of_agents is None else of_agents.policies_at(step, index))
             self.finished.append((index, episode))
             arguments: dict[str, Any] = {"env_index": index, "episode_return": episode[0], "episode_length": episode[1]}
             for hook in self.hooks["on_episode_end"]:

@@ -23,7 +23,6 @@ __all__ = [
     "concat_steps",
     "copy_arrays",
     "describe_not_finite",
-    "drop_last_row",
     "insert_final_obs",
     "insert_reset_rows",
     "is_finite",
@@ -31,6 +30,7 @@ __all__ = [
     "stack_steps",
     "step_inputs",
     "write_final_masks",
+    "zip_leaves",
 ]
 
 
@@ -125,7 +125,7 @@ def insert_reset_rows(fragment: SampleBatch, following: SampleBatch) -> SampleBa
 
     fragment_out = fragment.without(*following.columns).map(insert_rows)
     for name, after in following.items():
-        fragment_out[name] = _zip_map(insert_input_rows, fragment[name], after)
+        fragment_out[name] = zip_leaves(insert_input_rows, fragment[name], after)
     return fragment_out
 
 
@@ -209,9 +209,10 @@ def is_finite(obs: Any) -> bool:
         return math.isfinite(array.sum()) or bool(np.isfinite(array).all())
 
 
-def _zip_map(fn: Any, first: Any, second: Any) -> Any:
+def zip_leaves(fn: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+    """`fn` of every two arrays of two batches that are nested alike."""
     if isinstance(first, SampleBatch):
-        return SampleBatch({name: _zip_map(fn, first[name], second[name]) for name in first})
+        return SampleBatch({name: zip_leaves(fn, first[name], second[name]) for name in first})
     return fn(first, second)
 
 
@@ -223,8 +224,3 @@ def step_inputs(obs: list[Any], memory: list[SampleBatch]) -> SampleBatch:
     """
     columns = dict(stack_steps(memory).items()) if memory else {}
     return SampleBatch({"obs": stack_steps(obs), **columns})
-
-
-def drop_last_row(column: Any) -> Any:
-    """A (nested) column without its last row."""
-    return column.map(drop_last_row) if isinstance(column, SampleBatch) else column[:-1]

@@ -137,9 +137,6 @@ def own_steps(acting: np.ndarray, resets: np.ndarray, before: np.ndarray) -> tup
     Returns:
         int32 `[K, L]`, and `before` of the step after the last.
     """
-    if not resets.any():
-        acted = acting.cumsum(0) + before
-        return (acted - acting).astype(np.int32), acted[-1]
     acted = acting.cumsum(0)
     earlier = acted - acting
     at_reset = np.maximum.accumulate(np.where(resets, earlier, -before), axis=0)

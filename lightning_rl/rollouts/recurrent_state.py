@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_rl.rollouts.fragments import zip_leaves
 from lightning_rl.sample_batch import SampleBatch, as_plain, to_nested_batch
 
 __all__ = ["LaneMemory", "PolicyMemory"]
@@ -55,7 +56,7 @@ class PolicyMemory:
         self.state = list(state)
         for name in self.before:
             newest = to_nested_batch(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
-            self.before[name] = _map_leaves(_shift if self.steps[name] > 1 else _cast, self.before[name], newest)
+            self.before[name] = zip_leaves(_shift if self.steps[name] > 1 else _cast, self.before[name], newest)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory now, and that of an episode's start, which may depend on weights that have changed since."""
@@ -63,7 +64,7 @@ class PolicyMemory:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with `state`; comes after `restart`."""
-        now, self._first = (_map_leaves(_cast, self._first, to_nested_batch(state[name])) for name in ("now", "first"))
+        now, self._first = (zip_leaves(_cast, self._first, to_nested_batch(state[name])) for name in ("now", "first"))
         if self.state:
             self.state = [now["state_in"][str(index)] for index in range(len(self.state))]
         self.before = {name: now[name] for name in self.before}
@@ -74,7 +75,7 @@ class PolicyMemory:
         if self.state:
             self.state = [_where(part, first.state_in[str(i)], chosen) for i, part in enumerate(self.state)]
         for name, value in self.before.items():
-            self.before[name] = _map_leaves(lambda now, then: _where(now, then, chosen), value, first[name])
+            self.before[name] = zip_leaves(lambda now, then: _where(now, then, chosen), value, first[name])
 
 
 class LaneMemory(PolicyMemory):
@@ -88,25 +89,27 @@ class LaneMemory(PolicyMemory):
         super().restart()
         self._acted = np.zeros(self.num_envs, dtype=bool)  # in the running episode
 
-    def advance_acting(self, state: Any, actions: Any, rewards: np.ndarray, acting: np.ndarray) -> None:
-        """Take in a step in which the lanes `acting [L]` acted; `state` and `actions` of the others are ignored."""
-        held_state, held = self.state, self.before
+    def advance_acting(self, chosen: tuple[Any, Any, Any] | None, rewards: np.ndarray, acting: np.ndarray) -> None:
+        """Take in a step.
+
+        Args:
+            chosen: actions and the state after them, of which those of lanes that waited are ignored; `None`: no lane
+                acted.
+            rewards: `[L]`.
+            acting: bool `[L]`.
+        """
         waiting = ~acting & self._acted
         self._acted |= acting
-        self.state, self.before = list(held_state), dict(held)
-        self.advance(state, actions, rewards)
-        chosen = torch.from_numpy(acting)
-        self.state = [_where(old, new, chosen) for old, new in zip(held_state, self.state, strict=True)]
-        for name, old in held.items():
-            if name == "prev_rewards" and waiting.any():
-                old = self._add_rewards(old, np.where(waiting, rewards, 0.0))
-            self.before[name] = _map_leaves(lambda now, then: _where(now, then, chosen), old, self.before[name])
-
-    def wait(self, rewards: np.ndarray) -> None:
-        """Take in a step in which no lane acted."""
-        if "prev_rewards" in self.before and self._acted.any():
-            gained = np.where(self._acted, rewards, 0.0)
+        if "prev_rewards" in self.before and waiting.any():
+            gained = np.where(waiting, rewards, 0.0)
             self.before["prev_rewards"] = self._add_rewards(self.before["prev_rewards"], gained)
+        if chosen is None:
+            return
+        held_state, held, select = self.state, dict(self.before), torch.from_numpy(acting)
+        self.advance(chosen[1], chosen[0], rewards)
+        self.state = [_where(old, new, select) for old, new in zip(held_state, self.state, strict=True)]
+        for name, old in held.items():
+            self.before[name] = zip_leaves(lambda now, then: _where(now, then, select), old, self.before[name])
 
     def state_dict(self) -> dict[str, Any]:
         """As `PolicyMemory`, with the lanes that have acted in the running episode."""
@@ -141,9 +144,3 @@ def _cast(now: Tensor, newest: Tensor) -> Tensor:
 
 def _shift(window: Tensor, newest: Tensor) -> Tensor:
     return torch.cat([window[:, 1:], _cast(window, newest).unsqueeze(1)], dim=1)
-
-
-def _map_leaves(fn: Any, first: Any, second: Any) -> Any:
-    if isinstance(first, SampleBatch):
-        return SampleBatch({name: _map_leaves(fn, first[name], second[name]) for name in first})
-    return fn(first, second)

@@ -263,7 +263,7 @@ class RolloutWorker:
                     left[env] -= 1
             if self.max_episode_steps is not None:
                 for env in np.flatnonzero((self.episodes.lengths >= self.max_episode_steps) & (left > 0)).tolist():
-                    episode = self.episodes.running(env, self.agents.policy_ids(env))
+                    episode = self.episodes.episode(env, self.agents.policy_ids(env), cut=True)
                     played[env].append(self._with_finite_return(env, episode))
                     left[env] = 0
         return [episode for episodes in played for episode in episodes]

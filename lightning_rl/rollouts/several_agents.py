@@ -16,7 +16,8 @@ import torch
 from gymnasium import Space
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from lightning_rl.envs.multi_agent import AgentLayout
+from lightning_rl.envs.multi_agent import AgentLayout, PackedVectorEnv
+from lightning_rl.envs.multi_agent.packed_env import is_packed
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean
 from lightning_rl.rollouts.agent_lanes import AgentLanes
 from lightning_rl.rollouts.episodes import AgentSteps
@@ -254,7 +255,8 @@ class SeveralAgents:
         self._recorded["truncated"].append(np.array(obs["truncated"]).view(np.bool_))
         for lanes in self.lanes:
             if lanes.memory.active:
-                lanes.advance_memory(obs["rewards"], lanes.acting(self._acts, self._owners))
+                acting = lanes.acting(self._acts, self._owners)
+                lanes.memory.advance_acting(lanes.chosen, lanes.of_lanes(obs["rewards"]), acting)
 
     # -- the fragment -------------------------------------------------------------------------------------------------
     def record_last(self) -> None:
@@ -312,13 +314,7 @@ def layout_of(env: Any, where: str) -> AgentLayout:
     Raises:
         EnvError: its environments are no `PackedEnv`s.
     """
-    base = env.unwrapped
-    if isinstance(layout := getattr(base, "layout", None), AgentLayout):
-        return layout
-    try:
-        layouts = base.get_attr("layout")
-    except AttributeError:
-        layouts = ()
-    if not layouts or not isinstance(layouts[0], AgentLayout):
+    if not is_packed(env.single_observation_space):
         raise EnvError(f"{where} has one agent, and its policy is made of several: train one policy alone")
-    return layouts[0]
+    base = env.unwrapped
+    return base.layout if isinstance(base, PackedVectorEnv) else base.get_attr("layout")[0]

@@ -12,7 +12,6 @@ from lightning_rl.envs.infos import info_of
 from lightning_rl.rollouts.fragments import (
     EnvSteps,
     copy_arrays,
-    drop_last_row,
     insert_final_obs,
     insert_reset_rows,
     stack_masks,
@@ -20,7 +19,7 @@ from lightning_rl.rollouts.fragments import (
     write_final_masks,
 )
 from lightning_rl.rollouts.policy_lanes import LaneRows, PolicyLanes
-from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch
+from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch, map_leaves
 
 __all__ = ["SingleAgent"]
 
@@ -142,7 +141,7 @@ class SingleAgent:
             return fragment
         following = step_inputs(self._following.obs, self._following.memory)
         for name in following:
-            fragment[name] = drop_last_row(fragment[name])
+            fragment[name] = map_leaves(lambda column: column[:-1], fragment[name])
         before, fragment = fragment, insert_reset_rows(fragment, following)
         if self._following.masks:
             write_final_masks(fragment, before, stack_masks(self._following.masks, len(valid)))

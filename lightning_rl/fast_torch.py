@@ -8,7 +8,8 @@ tested, and never if the environment variable `LIGHTNING_RL_PLAIN_STEPS` is 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["ENABLED", "FastAttributes", "is_tested", "lean_linear", "set_mode"]
+__all__ = ["ENABLED", "FastAttributes", "in_eval_mode", "is_tested", "lean_linear", "set_mode"]
 
 TESTED = {"torch": ((2, 6), (2, 13)), "lightning": ((2, 6), (2, 6))}  # from, to: major and minor version
 
@@ -78,3 +79,16 @@ def set_mode(modules: Iterable[nn.Module], training: bool) -> None:
             module.__dict__["training"] = training
         else:
             module.training = training
+
+
+@contextmanager
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """Context in eval mode: batch norm uses its running statistics unchanged; dropout and noise are off."""
+    training = module.training
+    if training:
+        module.eval()
+    try:
+        yield
+    finally:
+        if training:
+            module.train()

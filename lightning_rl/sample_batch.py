@@ -621,6 +621,11 @@ def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
     return fn(value)
 
 
+def to_tensors(value: Any, device: torch.device) -> Any:
+    """The arrays of a nested observation or action as tensors on `device`, in the same structure."""
+    return map_leaves(lambda leaf: torch.as_tensor(leaf, device=device), value)
+
+
 def leading_shape(value: Any) -> tuple[int, int]:
     """The first two sizes of a nested observation's arrays, `[T, B, *]`."""
     shape = _first_leaf(value).shape

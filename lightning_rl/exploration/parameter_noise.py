@@ -151,8 +151,8 @@ class ParameterNoise(ExplorationWrapper):
             self.measured.zero_()
         if bool(batch.valid.any()):  # a fragment of one step may consist of a reset
             rows = policy.flatten_fragment(batch)
-            undisturbed, disturbed = policy.distribution_of(rows), policy.acting_distribution(rows)
-            distances = row_distances(undisturbed, disturbed, best_actions=self._real)
+            disturbed = policy.distribution(rows.action_dist_inputs, policy.mask_of(rows))
+            distances = row_distances(policy.distribution_of(rows), disturbed, best_actions=self._real)
             self.measured += torch.stack((distances.sum(), distances.new_tensor(len(distances))))
         total, rows = (mean_over_ranks(number) for number in self.measured)
         if rows < ADAPTED_EVERY:

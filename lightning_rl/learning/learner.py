@@ -15,12 +15,14 @@ from torch import Tensor
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError, short_repr
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.custom_losses import CustomLosses
 from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates, StatisticsRecorder, as_tensor
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.optimiser import Optimiser, flush_denormals
 from lightning_rl.learning.protocols import step_by_batch, step_by_gradients, step_by_loss
 from lightning_rl.models.filters import MeanStdFilter
+from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.sample_batch import (
     SampleBatch,
     count_new_env_steps,
@@ -250,7 +252,7 @@ class Learner:
         by priority.
         """
         policy = self.policy
-        with policy.switching_modes():
+        with fast_modes(policy):
             for rows, count in _count_wait(iter(draws), iteration):
                 if not policy.training:  # acting has set eval mode
                     policy.train()
@@ -401,7 +403,7 @@ class Learner:
         policy = self.policy
         scales, reads_next = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
         of_steps = [*["step_rewards"] * scales, *["step_next_obs"] * reads_next]
-        return [*policy.read_before(), *of_steps, *policy.replay_columns]
+        return [*previous_columns(policy.model), *of_steps, *policy.replay_columns]
 
     @torch.no_grad()
     def initial_priorities(self, rows: SampleBatch) -> Tensor:
@@ -414,8 +416,8 @@ class Learner:
             ConfigError: `loss` gives no "td_errors".
         """
         policy, rows = self.policy, self.policy.reward_filter.scale_rewards(rows)
-        with policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(policy.action_seed)
+        with in_eval_mode(policy), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(policy.generators.seed)
             self.td_errors = policy.loss(rows)[1].get("td_errors")
         return self._priorities().abs()
 
@@ -478,7 +480,7 @@ class Learner:
         policy = self.policy
         with StatisticsRecorder(policy) as statistics:
             with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(policy.action_seed)
+                torch.default_generator.manual_seed(policy.generators.seed)
                 rows = self.rows_of(samples) if is_fragment(samples) else samples  # rows were scaled before
                 for hook in hooks:
                     hook(policy=policy, postprocessed_batch=rows, original_batch=samples)
@@ -510,6 +512,17 @@ class Learner:
             metrics |= self.step_with(update.gradients)
         update.add_statistics_to(self.policy)
         return metrics
+
+
+@contextmanager
+def fast_modes(policy: Any) -> Iterator[None]:
+    """Context in which `train` and `eval` are fast: modules are listed once, so none may be added."""
+    resting = {id(module) for module in policy.resting_modules()}
+    policy.mode_modules = [module for module in policy.modules() if id(module) not in resting]
+    try:
+        yield
+    finally:
+        policy.mode_modules = None
 
 
 def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:

@@ -11,7 +11,12 @@ from lightning_rl.models.model import Model
 from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import is_continuous, leaf_spaces, pack_leaves
 
-__all__ = ["initial_previous_actions", "initial_previous_step"]
+__all__ = ["initial_previous_actions", "initial_previous_step", "previous_columns"]
+
+
+def previous_columns(model: Any) -> list[str]:
+    """Those of "prev_actions" and "prev_rewards" that a model reads."""
+    return [name for name in ("prev_actions", "prev_rewards") if getattr(model, name)]
 
 
 def initial_previous_step(model: Model, space: Space[Any], batch_size: int, device: torch.device) -> dict[str, Any]:

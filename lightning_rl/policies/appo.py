@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate
 from lightning_rl.models.distributions import ActionDistribution
@@ -104,7 +105,7 @@ class APPO(IMPALA):
 
         Sets the column "target_logp" and, for the KL penalty, "target_dist_inputs".
         """
-        with self.in_eval_mode():
+        with in_eval_mode(self):
             outputs, mask, _ = self.outputs_of(rows, self.target_model)
             rows["target_logp"] = self.dist_class(outputs, self.target_model, mask).logp(rows.actions)
             if self.has_kl_penalty:

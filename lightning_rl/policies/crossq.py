@@ -18,6 +18,7 @@ from lightning_rl.models.batch_norm import BatchNorm
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
+from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.policies.sac import SAC, flat
 from lightning_rl.policies.targets import resting
 from lightning_rl.sample_batch import SampleBatch
@@ -108,7 +109,7 @@ class CrossQ(SAC):
         with resting(self.model):
             _, dist = self.inputs_and_distribution(batch, following=True)
         next_actions = flat(dist.rsample())
-        names = ["obs", *self.read_before()]
+        names = ["obs", *previous_columns(self.model)]
         halves = [SampleBatch({name: batch[f"{prefix}{name}"] for name in names}) for prefix in ("", "next_")]
         inputs = self.inputs_of(SampleBatch.concat_samples(halves))
         return inputs, torch.cat([flat(batch.actions), next_actions]), dist.sampled_action_logp()

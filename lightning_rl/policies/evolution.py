@@ -21,12 +21,21 @@ from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
 from lightning_rl.exploration.wrapper import ExplorationWrapper
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments, gather_moments, moments
+from lightning_rl.policies.acting import state_or_start
 from lightning_rl.policies.policy import Policy
-from lightning_rl.sample_batch import SampleBatch, env_steps, flatten_fragment, from_nested_batch, map_leaves
+from lightning_rl.sample_batch import (
+    SampleBatch,
+    env_steps,
+    flatten_fragment,
+    from_nested_batch,
+    map_leaves,
+    to_tensors,
+)
 from lightning_rl.schema.ranges import Positive
 
 __all__ = ["EvolutionStrategy"]
@@ -194,10 +203,10 @@ class EvolutionStrategy(Policy):
             return
         space = copy.deepcopy(self.observation_space)
         space.seed(0)
-        obs = self._tensors(map_leaves(lambda leaf: np.asarray(leaf)[None], space.sample()))
+        obs = to_tensors(map_leaves(lambda leaf: np.asarray(leaf)[None], space.sample()), self.device)
         parameters = self.evolved_parameters()
-        with self.in_eval_mode():
-            outputs, _ = self.model(self.input_dict(obs), self._state((), obs), None)
+        with in_eval_mode(self):
+            outputs, _ = self.model(self.input_dict(obs), state_or_start(self, (), obs), None)
             values = self.model.value_function()
         of_actions, of_values = (
             torch.autograd.grad(each.sum(), parameters, allow_unused=True, retain_graph=True)

@@ -1,6 +1,6 @@
 """Writes a policy as one file that goes from an environment's observation to its action, and checks that file.
 
-The exported network runs the policy's own acting code (`Policy.run_model`, the exploration strategy's best action, the
+The exported network runs the policy's own acting code (`run_model`, the exploration strategy's best action, the
 action transform) under `torch.export`, so no equation is written twice. A file gets its name only after it has given
 the policy's own answers on the rows of a check.
 """
@@ -32,7 +32,9 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean, first_line
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.models.preprocessors import NestedPreprocessor, Preprocessor
+from lightning_rl.policies.acting import run_model
 from lightning_rl.sample_batch import (
     SampleBatch,
     flatten_fragment,
@@ -117,7 +119,7 @@ class ActingModule(nn.Module):
         policy: Any = self.policy
         obs, state, before, mask = self.arguments(inputs)
         how = self.best_action
-        dist, outputs, state_out = policy.run_model(obs, state, before, mask, how)
+        dist, outputs, state_out = run_model(policy, obs, state, before, mask, how)
         actions = policy.exploration.get_action(dist, **how)
         names = _names("action", policy.action_space)
         answer = dict(zip(names, policy.action_transform.to_env_tensors(actions), strict=True))
@@ -139,7 +141,7 @@ class ActingModule(nn.Module):
         return {"timestep": policy.env_steps, "explore": False, "generator": None}
 
     def arguments(self, inputs: Mapping[str, Tensor]) -> tuple[Any, list[Tensor], dict[str, Any], Tensor | None]:
-        """The observation, state, "prev_actions" and "prev_rewards", and mask of `Policy.run_model`."""
+        """The observation, state, "prev_actions" and "prev_rewards", and mask of `run_model`."""
         policy: Any = self.policy
         leaves = iter([inputs[name] for name in _names("obs", policy.observation_space)])
         state = [inputs[name] for name in self.memory if name.startswith("state.")]
@@ -185,7 +187,7 @@ class ActingModule(nn.Module):
         actions, state_out, _ = policy.act(obs, state, **before, action_mask=mask, explore=False)
         taken = leaf_values(policy.action_space, policy.env_actions(actions))
         with torch.no_grad():
-            outputs = policy.run_model(obs, state, before, mask, self.best_action)[1]
+            outputs = run_model(policy, obs, state, before, mask, self.best_action)[1]
         return {
             **{
                 name: np.asarray(value)
@@ -279,7 +281,7 @@ def export_policy(
     policy = policy if policy.device.type == "cpu" else policy.copy_for_acting()
     folder, name = Path(export_dir), FORMATS[format]
     mask = rows.get("action_mask")
-    with policy.in_eval_mode():
+    with in_eval_mode(policy):
         module = ActingModule(policy, 0 if mask is None else mask.shape[-1]).eval()
         inputs = module.inputs_of(rows.to("cpu"))
         expected = [module.answers_of_policy(batch) for batch in _batches(inputs)]

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
@@ -103,7 +104,7 @@ class IMPALA(Policy):
     @torch.no_grad()
     def logp_and_values(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
         """Log π(a|s) and V(s) of the rows, `[N]` each, for the policy that V-trace corrects for."""
-        with self.in_eval_mode():
+        with in_eval_mode(self):
             dist, values = self.distribution_and_values(rows)
         return dist.logp(rows.actions), values
 

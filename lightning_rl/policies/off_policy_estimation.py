@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.losses.actor_critic import critic_error
 from lightning_rl.losses.off_policy import (
     bootstrap_interval,
@@ -93,7 +94,7 @@ class EvaluatedPolicy:
         placed = placed if placed is not episodes else episodes.copy()
         placed["place"] = torch.arange(episodes.valid.numel()).view(episodes.valid.shape)
         rows = flatten_fragment(placed, steps if self.policy.is_recurrent else None)
-        with self.policy.in_eval_mode():
+        with in_eval_mode(self.policy):
             outputs, mask, _ = self.policy.outputs_of(rows)
             logp = self.distribution(outputs, mask).logp(rows.actions).double()
         return logp.new_zeros(episodes.valid.numel()).index_copy(0, rows["place"], logp).view(episodes.valid.shape)
@@ -258,7 +259,7 @@ def _q_and_v(
     length, count = episodes.valid.shape
     placed["place"] = torch.arange(length * count).view(length, count)
     rows = transition_rows(placed)
-    with evaluated.policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
+    with in_eval_mode(evaluated.policy), torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "evaluation", 1))
         for _ in range(steps):
             fitted.learn(rows[torch.randint(rows.count, (BATCH_ROWS,), generator=generator)])

@@ -6,8 +6,7 @@ A new algorithm overrides `postprocess_trajectory` (the columns that its loss ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from lightning_rl.envs.action_masks import flat_mask
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
-from lightning_rl.fast_torch import set_mode
+from lightning_rl.fast_torch import in_eval_mode, set_mode
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
 from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.lightning_limits import check_lightning_methods
@@ -29,12 +28,13 @@ from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.learning.protocols import OUTPUT_READERS, VERBS, overridden_methods
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
-from lightning_rl.models.distributions import ActionDistribution, Categorical, log_std_columns
+from lightning_rl.models.distributions import ActionDistribution, log_std_columns
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.noisy import NoisyLinear
-from lightning_rl.models.previous_step import initial_previous_step
+from lightning_rl.models.previous_step import initial_previous_step, previous_columns
+from lightning_rl.policies.acting import DeviceGenerators, can_skip_model, run_model, state_or_start
 from lightning_rl.policies.checkpoints import (
     counters,
     load_as,
@@ -43,7 +43,6 @@ from lightning_rl.policies.checkpoints import (
 )
 from lightning_rl.policies.export import export_policy
 from lightning_rl.policies.policy_module import PolicyModule
-from lightning_rl.policies.policy_type import PolicyType
 from lightning_rl.policies.replayed_sequences import sequences_of
 from lightning_rl.sample_batch import (
     DEFAULT_POLICY,
@@ -58,17 +57,18 @@ from lightning_rl.sample_batch import (
     padding,
     row_count,
     to_nested_batch,
+    to_tensors,
     transition_rows,
 )
 from lightning_rl.schema.ranges import LearningRate, Positive, Probability, Seed
-from lightning_rl.schema.signatures import check_keywords, constructor_arguments
+from lightning_rl.schema.signatures import check_keywords
 from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import ActionTransform, naming_another_form
 
 __all__ = ["Policy"]
 
 
-class Policy(PolicyModule, metaclass=PolicyType):
+class Policy(PolicyModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
@@ -125,7 +125,6 @@ class Policy(PolicyModule, metaclass=PolicyType):
     free_log_std: ClassVar[bool] = False  # what `model.free_log_std=null` means for Gaussian actions
 
     policies_to_train = (DEFAULT_POLICY,)
-    frozen_names: tuple[str, ...] = ()  # `freeze`: names of parameters, or patterns of names
     policy_id: str | None = None  # among the policies of several agents
 
     model: Any  # a `Model`; algorithms say which kind
@@ -135,7 +134,7 @@ class Policy(PolicyModule, metaclass=PolicyType):
     observation_filter: Callable[[Tensor], Tensor]
     passes: int
     minibatches: int | None
-    _mode_modules: list[nn.Module] | None = None
+    mode_modules: list[nn.Module] | None = None
 
     # -- construction -------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -171,8 +170,7 @@ class Policy(PolicyModule, metaclass=PolicyType):
         self.gamma, self.frozen_names = gamma, tuple(freeze)
         self.passes, self.minibatches, self.microbatches = 1, 1, 1
         self.log_extra = True
-        self.action_seed = derive_seed(seed, "rollout")
-        self._generators: dict[torch.device, torch.Generator] = {}
+        self.generators = DeviceGenerators(derive_seed(seed, "rollout"))
         if not self.has_model:
             return  # `ScratchPolicy` has something else in the place of each of the following
         if config:
@@ -251,18 +249,18 @@ class Policy(PolicyModule, metaclass=PolicyType):
         if training:
             self.eval()
         try:
-            strategy, generator = self.exploration, self._generator(device)
+            strategy, generator = self.exploration, self.generators[device]
             timestep = self.env_steps if timestep is None else timestep
             explore = explore is None or explore
             how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
-            if not logp and action_mask is None and self._can_skip_model(obs):
+            if not logp and action_mask is None and can_skip_model(self, obs):
                 blind = strategy.blind_action(len(obs), **how)
                 if blind is not None:
                     return blind, list(state), {}
             on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # the usual case, six times as fast
-            obs = torch.from_numpy(obs) if on_cpu else self._tensors(obs)
+            obs = torch.from_numpy(obs) if on_cpu else to_tensors(obs, device)
             before = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
-            dist, outputs, state_out = self.run_model(obs, state, before, action_mask, how)
+            dist, outputs, state_out = run_model(self, obs, state, before, action_mask, how)
             extra = {**strategy.extra_action_out(outputs), **self.extra_action_out(outputs, dist)}
             if not logp:
                 return strategy.get_action(dist, **how), state_out, extra
@@ -271,31 +269,6 @@ class Policy(PolicyModule, metaclass=PolicyType):
         finally:
             if training:
                 self.train()
-
-    def run_model(
-        self, obs: Any, state: Sequence[Tensor], before: Mapping[str, Any], action_mask: Any, how: Mapping[str, Any]
-    ) -> tuple[ActionDistribution, Tensor, list[Tensor]]:
-        """One step of the model: the action distribution, the outputs `[B, K]` that parametrise it, and the next state.
-
-        Every number that acting computes before it chooses an action comes from here, in an exported file too.
-
-        Args:
-            obs, state, action_mask: tensors, as in `compute_actions`.
-            before: "prev_actions" and "prev_rewards", as in `compute_actions`.
-            how: "timestep", "explore" and "generator", as `Exploration.model_outputs`.
-        """
-        inputs = self.input_dict(obs, **before)
-        outputs, state_out = self.exploration.model_outputs(self.model, inputs, self._state(state, obs), **how)
-        return self.distribution(outputs, self._mask(obs, action_mask)), outputs, state_out
-
-    def _can_skip_model(self, obs: Any) -> bool:
-        """Whether nothing but the actions depends on the model's outputs, and no action can be forbidden."""
-        return (
-            self.dist_class is Categorical
-            and isinstance(obs, Tensor | np.ndarray)
-            and not (self.reads_outputs or self.exploration.reads_outputs)
-            and not (self.is_recurrent or self.model.forbids_actions)
-        )
 
     def compute_single_action(
         self,
@@ -331,7 +304,7 @@ class Policy(PolicyModule, metaclass=PolicyType):
         """
         given = {"prev_actions": prev_action, "prev_rewards": prev_reward}
         before = {
-            name: self._tensors(to_nested_batch(_batch_of_one(value)))
+            name: to_tensors(to_nested_batch(_batch_of_one(value)), self.device)
             for name, value in given.items()
             if value is not None
         }
@@ -360,11 +333,11 @@ class Policy(PolicyModule, metaclass=PolicyType):
         """
         if not actions_normalized:
             actions = self.action_transform.from_env(actions)
-        with torch.no_grad(), self.in_eval_mode():
-            obs = self._tensors(obs)
+        with torch.no_grad(), in_eval_mode(self):
+            obs = to_tensors(obs, self.device)
             inputs = self.input_dict(obs, **before)
-            outputs, _ = self.model(inputs, self._state(state, obs), None)
-            return self.distribution(outputs, self._mask(obs, None)).logp(self._tensors(actions))
+            outputs, _ = self.model(inputs, state_or_start(self, state, obs), None)
+            return self.distribution(outputs, self._mask(obs, None)).logp(to_tensors(actions, self.device))
 
     def env_actions(self, actions: Any) -> Any:
         """Policy-space actions as numpy arrays in the environment's space and structure."""
@@ -391,14 +364,7 @@ class Policy(PolicyModule, metaclass=PolicyType):
 
     def seed_exploration(self, seed: int) -> None:
         """Seed the random generators of actions; a worker does this once per fragment."""
-        self.action_seed = seed
-        for generator in self._generators.values():
-            generator.manual_seed(seed)
-
-    def _generator(self, device: torch.device) -> torch.Generator:
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.action_seed)
-        return self._generators[device]
+        self.generators = DeviceGenerators(seed)
 
     # -- a model's outputs on rows ------------------------------------------------------------------------------------
     def distribution_and_values(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
@@ -449,17 +415,13 @@ class Policy(PolicyModule, metaclass=PolicyType):
                 before[name] = map_leaves(_flatten_rows, fragment[name])
         state = _state_list(before.pop("state_in", None))
         obs = map_leaves(_flatten_rows, obs)
-        with self.in_eval_mode():  # targets: no dropout, and only gradient steps update batch statistics
-            self.model(self.input_dict(obs, **before), self._state(state, obs), None)
+        with in_eval_mode(self):  # targets: no dropout, and only gradient steps update batch statistics
+            self.model(self.input_dict(obs, **before), state_or_start(self, state, obs), None)
             return self.model.value_function().float().unflatten(0, shape)
 
     def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
         """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
         return self.dist_class(outputs, self.model, mask)
-
-    def acting_distribution(self, rows: SampleBatch) -> ActionDistribution:
-        """The distribution that the rows' actions were sampled from, of "action_dist_inputs" and the rows' mask."""
-        return self.distribution(rows.action_dist_inputs, self.mask_of(rows))
 
     def input_dict(
         self,
@@ -497,12 +459,8 @@ class Policy(PolicyModule, metaclass=PolicyType):
     def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
         """The inputs of a model without state for the rows' observations, or (`following`) the next ones."""
         prefix = "next_" if following else ""
-        before = {name: rows.get(f"{prefix}{name}") for name in self.read_before()}
+        before = {name: rows.get(f"{prefix}{name}") for name in previous_columns(self.model)}
         return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
-
-    def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
-        """`state`, or the state at an episode's start if `state` is empty."""
-        return state if len(state) > 0 or not self.is_recurrent else self.get_initial_state(row_count(obs))
 
     def flat_observations(self, obs: Any) -> Tensor:
         """Observations `[N, *]`, nested as the environment's, preprocessed and filtered: `[N, size]`."""
@@ -521,20 +479,10 @@ class Policy(PolicyModule, metaclass=PolicyType):
         mask = torch.as_tensor(mask, dtype=torch.bool, device=self.device)
         return mask if mask.ndim < 3 else mask.flatten(1)  # of a MultiDiscrete space perhaps [N, entries, values]
 
-    def _tensors(self, value: Any) -> Any:
-        if isinstance(value, SampleBatch):
-            return value.to(self.device)
-        device = self.device
-        return map_leaves(lambda leaf: torch.as_tensor(leaf, device=device), value)
-
     # -- the model's inputs at an episode's start ---------------------------------------------------------------------
     def get_initial_state(self, batch_size: int) -> list[Tensor]:
         """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
         return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
-
-    def initial_states(self, batch_size: int) -> list[Tensor]:
-        """The states with which workers start episodes, `[B, …]` each."""
-        return self.get_initial_state(batch_size)
 
     @property
     def prev_actions(self) -> int:
@@ -546,35 +494,19 @@ class Policy(PolicyModule, metaclass=PolicyType):
         """The number of earlier steps of which the model reads the rewards."""
         return self.model.prev_rewards
 
-    def read_before(self) -> list[str]:
-        """Those of "prev_actions" and "prev_rewards" that the model reads."""
-        return [name for name in ("prev_actions", "prev_rewards") if getattr(self.model, name)]
-
     def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
         """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
         return initial_previous_step(self.model, self.action_transform.policy_space, batch_size, self.device)
 
     # -- modes --------------------------------------------------------------------------------------------------------
-    @contextmanager
-    def in_eval_mode(self) -> Iterator[None]:
-        """Context in eval mode: batch norm uses its running statistics unchanged; dropout and noise are off."""
-        training = self.training
-        if training:
-            self.eval()
-        try:
-            yield
-        finally:
-            if training:
-                self.train()
-
     def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`, but `resting_modules` stay in eval mode; faster in `switching_modes`."""
-        if self._mode_modules is None:
+        if self.mode_modules is None:
             super().train(mode)
             for module in self.resting_modules() if mode else ():
                 module.training = False
             return self
-        set_mode(self._mode_modules, mode)
+        set_mode(self.mode_modules, mode)
         return self
 
     def resting_modules(self) -> list[nn.Module]:
@@ -584,16 +516,6 @@ class Policy(PolicyModule, metaclass=PolicyType):
         """
         targets = [child for name, child in self.named_children() if name.startswith("target_")]
         return [module for target in targets for module in target.modules() if not isinstance(module, NoisyLinear)]
-
-    @contextmanager
-    def switching_modes(self) -> Iterator[None]:
-        """Context in which `train` and `eval` are fast: modules are listed once, so none may be added."""
-        resting = {id(module) for module in self.resting_modules()}
-        self._mode_modules = [module for module in self.modules() if id(module) not in resting]
-        try:
-            yield
-        finally:
-            self._mode_modules = None
 
     # -- learning: methods that algorithms override --------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
@@ -612,7 +534,7 @@ class Policy(PolicyModule, metaclass=PolicyType):
         if self.is_recurrent:
             return sequences_of(batch, self.max_seq_len, self.gamma)
         batch = batch.copy()
-        for name in self.read_before():
+        for name in previous_columns(self.model):
             if name in batch:
                 batch[f"next_{name}"] = batch[name][1:]
         rows = transition_rows(batch)
@@ -702,20 +624,6 @@ class Policy(PolicyModule, metaclass=PolicyType):
         return self.env_actions(self.act(batch, explore=False)[0])
 
     # -- weights and state -------------------------------------------------------------------------------------------
-    def get_weights(self) -> dict[str, np.ndarray]:
-        """Copies of parameters, buffers and filter statistics, with which another policy acts like this one."""
-        state = {name: tensor.detach().cpu() for name, tensor in self.state_dict().items()}
-        # NumPy has no bfloat16.
-        return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in state.items()}
-
-    def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Act with these weights from now on.
-
-        Raises:
-            RuntimeError: the names or shapes are those of another policy.
-        """
-        self.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
-
     def get_state(self) -> dict[str, Any]:
         """Copies of weights, optimizer state and counters, on the CPU."""
         optimizer = deepcopy(self.learner.optimiser.torch_optimizer.state_dict())
@@ -731,11 +639,6 @@ class Policy(PolicyModule, metaclass=PolicyType):
         set_counters(self, state["counters"])
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
-    def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The spaces and keywords of this policy's constructor; `cls(*spaces, **keywords)` builds another one."""
-        args, kwargs = self.__dict__["_constructor"]
-        return constructor_arguments(type(self).__init__, args, kwargs, leading=2)
-
     # -- export -------------------------------------------------------------------------------------------------------
     def export_model(
         self, export_dir: str | Path, rows: SampleBatch | None = None, *, format: str = "onnx"

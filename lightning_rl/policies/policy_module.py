@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
+import numpy as np
+import torch
 from lightning.pytorch import LightningModule
 
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean
@@ -21,13 +23,15 @@ from lightning_rl.policies.checkpoints import (
     policy_spec,
     set_counters,
 )
+from lightning_rl.policies.policy_type import PolicyType
 from lightning_rl.run_directory.checkpoint_files import check_version, version_entry
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schema.signatures import constructor_arguments
 
 __all__ = ["PolicyModule"]
 
 
-class PolicyModule(FastAttributes, LightningModule):
+class PolicyModule(FastAttributes, LightningModule, metaclass=PolicyType):
     """The hooks of Lightning for one policy or several, which are in `policies` by id.
 
     Args:
@@ -56,6 +60,7 @@ class PolicyModule(FastAttributes, LightningModule):
     observation_space: gym.Space[Any]
     policies: Any  # mapping of ids
     policies_to_train: Sequence[str]
+    frozen_names: tuple[str, ...] = ()  # `freeze`: names of parameters, or patterns of names
     agents: Sequence[str] = ()  # names of several
     generation: int = 0
 
@@ -144,7 +149,8 @@ class PolicyModule(FastAttributes, LightningModule):
 
     def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The spaces and keywords of this object's constructor; `cls(*spaces, **keywords)` builds another one."""
-        raise NotImplementedError  # abstract
+        args, kwargs = self.__dict__["_constructor"]
+        return constructor_arguments(type(self).__init__, args, kwargs, leading=2)
 
     def spec(self) -> dict[str, Any]:
         """Class, constructor keywords and spaces as plain data; `Policy.load` builds the object again from it."""
@@ -161,12 +167,18 @@ class PolicyModule(FastAttributes, LightningModule):
         return twin.eval()
 
     def get_weights(self) -> dict[str, Any]:
-        """Copies of all weights, with which another such object acts like this one."""
-        raise NotImplementedError  # abstract
+        """Copies of parameters, buffers and filter statistics, with which another object acts like this one."""
+        state = {name: tensor.detach().cpu() for name, tensor in self.state_dict().items()}
+        # NumPy has no bfloat16.
+        return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in state.items()}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Act with these weights from now on."""
-        raise NotImplementedError  # abstract
+        """Act with these weights from now on.
+
+        Raises:
+            RuntimeError: the names or shapes are those of another policy.
+        """
+        self.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the class, keywords, spaces and counters, from which `Policy.load` builds this object again.

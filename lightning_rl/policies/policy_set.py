@@ -30,7 +30,7 @@ from lightning_rl.policies.policy_mapping import PolicyMapping
 from lightning_rl.policies.policy_module import PolicyModule
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment, other_agent_batches
 from lightning_rl.schema.ranges import Seed, Whole
-from lightning_rl.schema.signatures import check_keywords, keywords_of
+from lightning_rl.schema.signatures import keywords_of
 from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import space_difference
 
@@ -78,7 +78,6 @@ class PolicySet(PolicyModule):
     policies: Any  # an `nn.ModuleDict` of policies
     mapping: PolicyMapping
 
-    @check_keywords("policy")
     def __init__(
         self,
         observation_space: Space[Any],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +18,7 @@ from lightning_rl.models.central_critic import used_central_obs_size
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
-from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
+from lightning_rl.policies.kl import acting_distribution, adapt_kl_coef, mean_kl
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
@@ -132,7 +133,7 @@ class PPO(Policy):
         if self.log_extra:
             metrics["clip_fraction"] = clip_fraction(logp, batch.action_logp, clip)
         if self.has_kl_penalty:
-            kl = self.acting_distribution(batch).kl(dist).mean()
+            kl = acting_distribution(self, batch).kl(dist).mean()
             loss = loss + self.kl_coef * kl
             metrics |= {"kl": kl, "kl_coef": self.kl_coef}
         return loss, metrics
@@ -162,4 +163,6 @@ class PPO(Policy):
         "kl" is that of the updated policy (section 4 of the paper), in place of the mean over the gradient steps.
         """
         explained = {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
-        return {**explained, "kl": mean_kl(self, rows, self.acting_distribution)} if self.has_kl_penalty else explained
+        if not self.has_kl_penalty:
+            return explained
+        return {**explained, "kl": mean_kl(self, rows, partial(acting_distribution, self))}

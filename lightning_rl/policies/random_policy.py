@@ -34,7 +34,7 @@ class RandomPolicy(ScratchPolicy):
         seed: Seed = 0,
     ) -> None:
         super().__init__(observation_space, action_space, config, seed=seed)
-        self.seed_exploration(self.action_seed)
+        self.seed_exploration(self.generators.seed)
 
     def compute_actions(self, obs: Any, state: Any = (), *, action_mask: Any = None, **unused: Any) -> Any:
         """Random actions for observations `[B, *]`.

@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.model import InputDict
+from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.policies.replayed_sequences import sequence_index, sequence_priorities, trained_rows
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
@@ -67,7 +68,7 @@ class RecurrentSAC(SAC):
         """The trained rows with the actor's outputs and the critics' features, then and next; each row's sequence."""
         lens, index = batch.seq_lens, sequence_index(batch.seq_lens)
         # One pass over each sequence and the observation behind it computes both.
-        names, ends = ["obs", *self.read_before()], lens.cumsum(0) - 1
+        names, ends = ["obs", *previous_columns(self.model)], lens.cumsum(0) - 1
         parts = [SampleBatch({name: batch[name] for name in names})]
         parts.append(SampleBatch({name: batch[f"next_{name}"][ends] for name in names}))
         order = torch.cat([index, index[ends]]).argsort(stable=True)

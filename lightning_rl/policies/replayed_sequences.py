@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.sample_batch import SampleBatch, to_sequences
 
 __all__ = [
@@ -69,7 +70,7 @@ def run_burn_in(policy: Any, model: Any, batch: SampleBatch, counts: Tensor) -> 
         chosen = counts == count
         rows = warming & chosen[sequence]
         part = select_rows(batch, rows, batch.state_in[chosen], counts[chosen])
-        before = {name: part.get(name) for name in policy.read_before()}
+        before = {name: part.get(name) for name in previous_columns(policy.model)}
         inputs = policy.input_dict(part.obs, is_training=model.training, **before)
         outputs, after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
         values[rows] = outputs.to(values.dtype)

@@ -41,7 +41,7 @@ class ScriptedPolicy(ScratchPolicy):
         super().__init__(observation_space, action_space, config, seed=seed)
         self.function = import_object(function) if isinstance(function, str) else function
         self._takes = frozenset(inspect.signature(self.function).parameters)
-        self.seed_exploration(self.action_seed)
+        self.seed_exploration(self.generators.seed)
 
     def compute_actions(self, obs: Any, state: Any = (), *, action_mask: Any = None, **unused: Any) -> Any:
         """The function's actions for observations `[B, *]`.

@@ -22,7 +22,7 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.rllib.function_optimiser import FunctionOptimiser
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import postprocess_trajectories, takes_episode
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch, is_fragment, to_tensors
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["VERBS_BY_HOOKS", "BatchModel", "FunctionPolicy", "loss_and_metrics", "settings_of", "td_errors_of"]
@@ -145,7 +145,7 @@ class FunctionPolicy(Policy):
         training = self.training
         self.eval()
         try:
-            return self._compute_actions(self.input_dict(self._tensors(obs)), state, **given)
+            return self._compute_actions(self.input_dict(to_tensors(obs, self.device)), state, **given)
         finally:
             self.train(training)
 
@@ -160,7 +160,7 @@ class FunctionPolicy(Policy):
             self, self.model, inputs, state_batches=state, seq_lens=None, is_training=False, **how
         )
         dist = dist_class(outputs, self.model)
-        generator = self._generator(outputs.device)
+        generator = self.generators[outputs.device]
         actions, logp = self.exploration.get_exploration_action(dist, generator=generator, **how)
         return actions, list(state_out), {"action_logp": logp, **self.extra_action_out(outputs, dist)}
 

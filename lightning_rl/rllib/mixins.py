@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.sample_batch import to_tensors
 from lightning_rl.schedules import schedule_value
 
 __all__ = ["EntropyCoeffSchedule", "KLCoeffMixin", "LearningRateSchedule", "ValueNetworkMixin"]
@@ -23,9 +24,10 @@ class ValueNetworkMixin:
     def _value(self: Any, obs: Any, prev_action: Any = None, prev_reward: Any = None, *state: Any) -> float:
         """V of one observation, as the environment gave it."""
         columns = {"obs": obs, "prev_actions": prev_action, "prev_rewards": prev_reward}
-        rows = SampleBatch({name: self._tensors(value) for name, value in columns.items() if value is not None})
+        given = {name: value for name, value in columns.items() if value is not None}
+        rows = SampleBatch({name: to_tensors(value, self.device) for name, value in given.items()})
         if state:
-            rows["state_in"] = {str(number): self._tensors(part) for number, part in enumerate(state)}
+            rows["state_in"] = {str(number): to_tensors(part, self.device) for number, part in enumerate(state)}
         rows = rows.map(lambda leaf: leaf[None, None])
         return float(self.values(rows.obs, rows))
 

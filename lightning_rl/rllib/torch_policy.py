@@ -32,7 +32,15 @@ from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, set
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode
-from lightning_rl.sample_batch import PER_SEQUENCE, env_steps, first_row, from_nested_batch, is_fragment, map_leaves
+from lightning_rl.sample_batch import (
+    PER_SEQUENCE,
+    env_steps,
+    first_row,
+    from_nested_batch,
+    is_fragment,
+    map_leaves,
+    to_tensors,
+)
 
 __all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
@@ -341,7 +349,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         actions, states, extra = act(
             _batch_of(self.observation_space, obs_batch),
             [torch.as_tensor(part) for part in state_batches or ()],
-            **{name: self._tensors(value) for name, value in before.items() if value is not None},
+            **{name: to_tensors(value, self.device) for name, value in before.items() if value is not None},
             explore=self.config.get("explore", True) if explore is None else explore,
             timestep=timestep,
             **keywords,
@@ -390,7 +398,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             _batch_of(self.observation_space, obs_batch),
             [torch.as_tensor(part) for part in state_batches or ()],
             actions_normalized=actions_normalized,
-            **{name: self._tensors(value) for name, value in before.items() if value is not None},
+            **{name: to_tensors(value, self.device) for name, value in before.items() if value is not None},
         )
 
     def get_initial_state(self, batch_size: int | None = None) -> list[Any]:

@@ -93,7 +93,7 @@ def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientSource, 
     """The workers, the source, and (worker index, whether it counted) of each gradient."""
     source, workers = GradientSource(**keywords), Scripted(order)
     RolloutDataModule(ENV, {"logical_workers": 3}, None, source)
-    source.policy = policy = SimpleNamespace(gradient_steps=0)
+    source.policy = policy = SimpleNamespace(gradient_steps=0, policies_to_train=())
     came, answers = [], async_gradients(workers, policy)
     for _ in range(len(order)):
         index, _, fresh = source.check_staleness(next(answers))

@@ -11,6 +11,7 @@ import pytest
 from lightning_rl.data import AsyncSource, GradientSource, RolloutDataModule, ShardedReplayFeed, SyncSource
 from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.errors import ConfigError
+from lightning_rl.policies import PPO
 from lightning_rl.policies.apex import ApexDQN
 from tests.data.small_runs import APEX, REPLAY, fit
 from tests.envs.classic_control import CARTPOLE
@@ -79,7 +80,7 @@ def test_arguments_that_exclude_each_other_are_refused() -> None:
 def test_several_ranks_and_scaled_losses_are_refused(kind: Any, trainer: dict[str, Any], message: str) -> None:
     source = kind()
     RolloutDataModule(CARTPOLE, None, None, source).trainer = SimpleNamespace(**trainer)  # type: ignore[assignment]
-    policy = ApexDQN(*CARTPOLE.spaces()) if kind is ShardedReplayFeed else SimpleNamespace(off_policy=False)
+    policy = ApexDQN(*CARTPOLE.spaces()) if kind is ShardedReplayFeed else PPO(*CARTPOLE.spaces())
     with pytest.raises(ConfigError, match=message):
         source.prepare(policy)
 

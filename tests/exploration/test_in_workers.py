@@ -14,6 +14,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.exploration import Actor, EpsilonGreedy, Exploration
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import DQN, PPO, R2D2, SAC, TD3, Policy
+from lightning_rl.policies.acting import can_skip_model
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 
@@ -213,7 +214,7 @@ def test_a_forbidden_action_is_never_taken_at_random(way: str) -> None:
     policy = kind(*CARTPOLE.spaces(), exploration=exploration)
     if way == "swapped":
         policy.model.wrapped = Subclass(*CARTPOLE.spaces(), 0)
-        assert policy.model.forbids_actions and not policy._can_skip_model(np.zeros((1, 4)))
+        assert policy.model.forbids_actions and not can_skip_model(policy, np.zeros((1, 4)))
         return
     worker = RolloutWorker(CARTPOLE, policy, fragment_length=30, record_logp=False)
     assert not worker.sample().actions.any()
@@ -229,7 +230,7 @@ def test_random_numbers_of_a_failed_step_are_dropped() -> None:
         if fails:
             policy.seed_exploration(9)
             while policy.exploration._drawn is None:
-                policy.exploration.blind_action(1, timestep=0, explore=True, generator=policy._generator(policy.device))
+                policy.exploration.blind_action(1, timestep=0, explore=True, generator=policy.generators[policy.device])
         actions.append(worker.sample().actions)
         worker.stop()
     assert torch.equal(*actions)

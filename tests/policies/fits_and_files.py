@@ -38,7 +38,7 @@ def saved(policy: Any, file: Path) -> Path:
     return file
 
 
-def weights_of(policy: Policy) -> dict[str, torch.Tensor]:
+def weights_of(policy: PolicyModule) -> dict[str, torch.Tensor]:
     """Copies of its parameters and buffers."""
     return {name: value.clone() for name, value in policy.state_dict().items()}
 

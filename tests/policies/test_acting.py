@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
 from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
+from lightning_rl.policies.acting import can_skip_model
 from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -34,8 +35,8 @@ def sample_fragment(policy: Policy, **keywords: Any) -> Any:
 def test_the_model_runs_for_random_actions_too_if_a_method_of_the_policy_reads_its_outputs(method: str) -> None:
     own = type("Own", (DQN,), {method: lambda self, *arguments: getattr(DQN, method)(self, *arguments)})
     spaces_of_env, same = CARTPOLE.spaces(), type("Same", (DQN,), {})
-    assert same(*spaces_of_env)._can_skip_model(OBS)
-    assert DQN(*spaces_of_env)._can_skip_model(OBS) and not own(*spaces_of_env)._can_skip_model(OBS)
+    assert can_skip_model(same(*spaces_of_env), OBS)
+    assert can_skip_model(DQN(*spaces_of_env), OBS) and not can_skip_model(own(*spaces_of_env), OBS)
 
 
 class FirstActionOnly(Categorical):

@@ -10,9 +10,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from lightning_rl.fast_torch import in_eval_mode
+from lightning_rl.learning.learner import fast_modes
 from lightning_rl.models import Model
 from lightning_rl.models.noisy import NoisyLinear
+from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.policies.kl import acting_distribution
 from lightning_rl.sample_batch import SampleBatch, leading_shape, row_count
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(4)
@@ -65,7 +69,7 @@ def test_models_read_action_minus_1_and_reward_0_before_the_first_step(actions: 
     policy = policy_that_reads(actions, rewards)
     inputs = policy.input_dict(torch.zeros(2, 3))
     assert (none_or_list(inputs["prev_actions"]), none_or_list(inputs["prev_rewards"])) == before
-    assert policy.read_before() == ["prev_actions"] * (actions > 0) + ["prev_rewards"] * (rewards > 0)
+    assert previous_columns(policy.model) == ["prev_actions"] * (actions > 0) + ["prev_rewards"] * (rewards > 0)
     assert (policy.prev_actions, policy.prev_rewards) == (actions, rewards)
 
 
@@ -145,7 +149,7 @@ def test_acting_distribution_is_that_of_the_recorded_inputs_and_mask() -> None:
     """Equal logits and two allowed actions of four: each has probability ½."""
     mask = torch.tensor([[True, False, True, False]])
     rows = SampleBatch(obs=torch.zeros(1, 3), action_dist_inputs=torch.ones(1, 4), action_mask=mask)
-    dist = PPO(OBS, ACTION).acting_distribution(rows)
+    dist = acting_distribution(PPO(OBS, ACTION), rows)
     assert dist.logp(torch.tensor([2])).exp().item() == pytest.approx(0.5)
 
 
@@ -185,7 +189,7 @@ def test_in_eval_mode_restores_each_module_s_mode_after_an_error_too(training: b
     policy = PPO(OBS, ACTION).train(training)
     before = modes(policy)
     assert before["model"] is training
-    with pytest.raises(KeyError), policy.in_eval_mode():
+    with pytest.raises(KeyError), in_eval_mode(policy):
         assert not any(modes(policy).values())
         raise KeyError
     assert modes(policy) == before
@@ -209,7 +213,7 @@ def test_train_leaves_target_networks_in_eval_mode_except_noisy_layers() -> None
 def test_switching_modes_sets_the_same_modes_as_train_and_eval() -> None:
     """Within it modules are listed once; after it, after an error too, a module added since is switched as well."""
     policy, plain = noisy_dqn().train(), noisy_dqn()
-    with pytest.raises(KeyError), policy.switching_modes():
+    with pytest.raises(KeyError), fast_modes(policy):
         for mode in (True, False, True):
             assert policy.train(mode) is policy and modes(policy) == modes(plain.train(mode))
         raise KeyError

@@ -53,7 +53,6 @@ from lightning_rl.spaces import ActionTransform, leaf_values, pack_leaves
 from tests.families import each
 from tests.feature_matrix import AnySpaces
 from tests.policies.memories import MEMORIES
-from tests.policies.several_agents import PPO_ENTRY, several
 from tests.refusals import not_refused
 from tests.space_cases import ACTIONS
 
@@ -456,7 +455,6 @@ def test_what_no_file_can_hold_is_refused_before_anything_is_written(tmp_path: P
     sampling = build_policy("Sampler", loss_fn=lambda *_: None, action_sampler_fn=sampler)
     cases = [
         (RandomPolicy(VECTOR, DISCRETE), "RandomPolicy"),
-        (several({"a": PPO_ENTRY}), r"name it \(a\)"),
         (sampling(VECTOR, DISCRETE), "compute_actions"),
         (PPO(VECTOR, DISCRETE, model={"custom_preprocessor": InNumpy}), "InNumpy computes in NumPy"),
     ]

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, ScratchPolicy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
+from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.policies import PPO
 from tests.envs.classic_control import CARTPOLE
 from tests.refusals import not_refused
@@ -166,10 +167,10 @@ def test_states_of_one_environment_begin_in_each_of_several() -> None:
 def test_earlier_actions_that_are_numbers_are_recorded_for_those_who_take_them() -> None:
     two, text, obs_space = spaces.Discrete(2), spaces.Text(3), CARTPOLE.spaces()[0]
     for numbers in (two, spaces.Dict({"a": two, "b": spaces.Box(0, 1, (2,))})):
-        assert Scratch(obs_space, numbers, {}).read_before() == ["prev_actions"]
-        assert RecordingScratch(obs_space, numbers, {}).read_before() == []
+        assert previous_columns(Scratch(obs_space, numbers, {}).model) == ["prev_actions"]
+        assert previous_columns(RecordingScratch(obs_space, numbers, {}).model) == []
     for other in (text, spaces.Tuple([two, text])):
-        assert Scratch(obs_space, other, {}).read_before() == []
+        assert previous_columns(Scratch(obs_space, other, {}).model) == []
 
 
 def test_seed_exploration_seeds_the_action_space_of_a_scratch_policy() -> None:

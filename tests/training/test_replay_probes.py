@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lightning_rl.envs import EnvCreator
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.policies import DDPG, DQN, SAC, TD3, TQC, Policy, SimpleQ
 from lightning_rl.replay import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
@@ -53,7 +54,7 @@ def best_values(policy: Any, observations: list[float]) -> np.ndarray:
     """Q of the best action."""
     obs = np.array(observations, np.float32).reshape(-1, 1)
     rows = SampleBatch(obs=torch.from_numpy(obs))
-    with torch.no_grad(), policy.in_eval_mode():
+    with torch.no_grad(), in_eval_mode(policy):
         if isinstance(policy, SimpleQ):
             return policy.q_values(policy.model, rows)[0].amax(1).numpy()
         inputs, actions = policy.inputs_of(rows), policy.compute_actions(obs, explore=False)[0]

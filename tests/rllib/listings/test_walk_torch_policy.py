@@ -8,6 +8,7 @@ import numpy as np
 
 from lightning_rl.rllib.agents.dqn.dqn_torch_policy import DQNTorchPolicy, build_q_losses
 from lightning_rl.rllib.policy.torch_policy import TorchPolicy
+from lightning_rl.sample_batch import to_tensors
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.small_worker import small_worker
 
@@ -23,7 +24,7 @@ class MyPolicy(DQNTorchPolicy):
 def test_its_model_distribution_and_loss_are_attributes() -> None:
     policy: Any = MyPolicy(*CARTPOLE.spaces())
     assert isinstance(policy, TorchPolicy) and policy.model_gpu_towers[0] is policy.model
-    outputs, state = policy.model(policy.input_dict(policy._tensors(np.zeros((2, 4), np.float32))), [], None)
+    outputs, state = policy.model(policy.input_dict(to_tensors(np.zeros((2, 4), np.float32), policy.device)), [], None)
     dist = policy.dist_class(outputs, policy.model)
     assert dist.sample().shape == dist.entropy().shape == (2,) and state == []
     fragment = small_worker(policy).sample()

@@ -249,6 +249,8 @@ def evaluation_workers(
         "vectorization": workers.get("vectorization", "auto"),
         "seed": seed,
         "stream": "evaluation",
+        "batch_mode": "complete_episodes",  # of a callback that samples: an episode of each environment
+        "fragment_length": 1,
         "explore": bool(options["explore"]),
         "max_episode_steps": options["max_episode_steps"],
     }

@@ -14,12 +14,12 @@ from typing import Any
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.envs import EnvContext, register_env
-from lightning_rl.envs.multi_agent import MultiAgentEnv, make_multi_agent
 from lightning_rl.rllib import plan_operators, plans
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.callbacks import DefaultCallbacks, Episode, MultiCallbacks
+from lightning_rl.rllib.env.multi_agent_env import MultiAgentEnv, make_multi_agent
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer

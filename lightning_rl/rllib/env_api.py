@@ -21,6 +21,7 @@ __all__ = [
     "ClassicEnv",
     "ClassicMultiAgentEnv",
     "agent_number",
+    "as_current",
     "current_api",
     "gymnasium_space",
     "make_current",
@@ -53,7 +54,8 @@ def current_api(
     if not isinstance(creator, type) or not hasattr(creator, "reset"):
         made = call_creator(creator, context, {})
         found = type(made)
-        made.close()
+        if hasattr(made, "close"):
+            made.close()
     if not _is_classic(found):
         return env, multiagent, False
     warnings.warn(
@@ -83,9 +85,20 @@ def map_number(agent_id: str, episode: Any = None, worker: Any = None, *, fn: Ca
 
 def make_current(context: EnvContext, *, creator: Callable[..., Any], policies: Any, mapping: Any) -> Any:
     """Make an environment of RLlib 1.x, with Gymnasium's API."""
-    env = call_creator(creator, context, {})
+    return as_current(call_creator(creator, context, {}), policies, mapping)
+
+
+def as_current(env: Any, policies: Any = None, mapping: Any = None) -> Any:
+    """An environment of RLlib 1.x with Gymnasium's API; one that has it stays as it is.
+
+    Args:
+        env: of one agent or several.
+        policies, mapping: as `ClassicMultiAgentEnv`.
+    """
+    if not _is_classic(type(env)):
+        return env
     several = any(parent.__name__ == "MultiAgentEnv" for parent in type(env).__mro__)
-    return ClassicMultiAgentEnv(env, policies, mapping) if several else ClassicEnv(env)
+    return ClassicMultiAgentEnv(env, policies or {}, mapping) if several else ClassicEnv(env)
 
 
 def _is_classic(env_class: type) -> bool:
@@ -211,8 +224,8 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
         seen = dict.fromkeys(obs)
         for _ in range(STEPS):
             result = self.env.step({agent: self._space(2, agent, policies, mapping).sample() for agent in obs})
-            obs = result[0]
-            seen |= dict.fromkeys(obs)
+            obs = {agent: value for agent, value in result[0].items() if not result[2].get(agent)}
+            seen |= dict.fromkeys(result[0])
             if result[2].get(ALL):
                 break
         return sorted(seen, key=str)

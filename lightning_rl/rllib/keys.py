@@ -99,12 +99,10 @@ FIXED: dict[str, tuple[Any, str]] = {
     "no_done_at_end": (False, "truncation is bootstrapped without it"),
     "observation_space": (None, "it is the environment's"),
     "action_space": (None, "it is the environment's"),
-    "env_task_fn": (None, "a callback's `on_train_result` can call `trainer.workers.foreach_worker`"),
     "render_env": (False, "`lightning-rl play` shows episodes"),
     "record_env": (False, "`lightning-rl video` records episodes"),
     "monitor": (False, "`lightning-rl video` records episodes"),
     "fake_sampler": (False, "there is no such test here"),
-    "custom_eval_function": (None, "override `evaluate`"),
     "synchronize_filters": (True, "filters are part of the policy and travel with its weights"),
     "extra_python_environs_for_driver": ({}, "set environment variables before the program starts"),
     "extra_python_environs_for_worker": ({}, "set environment variables before Ray starts"),
@@ -116,7 +114,6 @@ FIXED: dict[str, tuple[Any, str]] = {
     "output": (None, "`JsonWriter` is a callback that writes samples"),
     "shuffle_sequences": (True, "minibatches are always shuffled"),
     "after_train_step": (None, "`on_learn_on_batch` of a callback, or a plan of one's own"),
-    "logger_config": (None, "give the Trainer a `logger_creator`"),
     "_disable_preprocessor_api": (False, "preprocessors belong to the model"),
     "mixer": ("qmix", "the sum of values is another trainer, `VDNTrainer`"),
     **REPLAY_FIXED,
@@ -170,6 +167,9 @@ SPECIAL: dict[str, str] = {
     "evaluation_interval": "results of `train` between two evaluations",
     "evaluation_config": "its keys explore, horizon, env and env_config: `evaluation.explore`, "
     "`evaluation.max_episode_steps`, `evaluation.env`",
+    "custom_eval_function": "called with the trainer and its evaluation workers in place of an evaluation",
+    "env_task_fn": "called with a result and each environment, which gets the task that it returns",
+    "logger_config": "`type` is called with the other keys and a `logdir`, and gets each result",
     "episodes_per_batch": "`data.directions`: two episodes each",
     "multiagent": "`policies`, `policy_mapping`, `policies_to_train`, `count_steps_by`",
     "metrics_smoothing_episodes": "episodes of the window that results are over",
@@ -324,8 +324,8 @@ def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[
     model = dict(given)
     if "custom_options" in model:
         model["custom_model_config"] = {**model.pop("custom_options"), **model.get("custom_model_config", {})}
-    if model.get("lstm_use_prev_action_reward") is True:
-        model |= {"lstm_use_prev_action": True, "lstm_use_prev_reward": True, "lstm_use_prev_action_reward": -1}
+    if isinstance(both := model.get("lstm_use_prev_action_reward"), bool):
+        model |= {"lstm_use_prev_action": both, "lstm_use_prev_reward": both, "lstm_use_prev_action_reward": -1}
     if filters := model.get("conv_filters"):
         model["conv_filters"] = [*([*entry, "same"] for entry in filters[:-1]), filters[-1]]
     atari = {key: model.pop(key) for key in ATARI if key in model}

@@ -76,10 +76,11 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
         counts |= {"num_agent_steps_sampled": steps, "num_agent_steps_trained": trained}
         counts["agent_timesteps_total"] = steps
     histograms = {f"policy_{name}_reward": own for name, own in by_policy.items()}
+    played = episode_statistics(window.returns, window.lengths)
     return {
         **metrics,
-        **_episodes(window.returns, window.lengths),
-        "hist_stats": {**_histograms(window.returns, window.lengths), **histograms},
+        **played,
+        "hist_stats": {**played["hist_stats"], **histograms},
         "episodes_this_iter": episodes - since["episodes"],
         "episodes_total": episodes,
         "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
@@ -105,10 +106,21 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
     }
 
 
+def episode_statistics(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, Any]:
+    """The greatest, least and mean return of episodes, and their mean length, with the lists under "hist_stats"."""
+    return {
+        "episode_reward_max": max(returns, default=math.nan),
+        "episode_reward_min": min(returns, default=math.nan),
+        "episode_reward_mean": fmean(returns) if returns else math.nan,
+        "episode_len_mean": fmean(lengths) if lengths else math.nan,
+        "hist_stats": {"episode_reward": [*returns], "episode_lengths": [*lengths]},
+    }
+
+
 def evaluation_result(state: ClassicState, metrics: Mapping[str, float]) -> dict[str, Any]:
     """The result of an evaluation, under the key "evaluation" as there, with this package's names beside RLlib's."""
     returns, lengths = state.evaluated
-    found = {**_episodes(returns, lengths), "hist_stats": _histograms(returns, lengths)}
+    found = episode_statistics(returns, lengths)
     return {"evaluation": {**metrics, **found, "episodes_this_iter": len(returns), "custom_metrics": {}}}
 
 
@@ -127,19 +139,6 @@ def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str,
         }
         for policy_id, own in named.items()
     }
-
-
-def _episodes(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:
-    return {
-        "episode_reward_max": max(returns, default=math.nan),
-        "episode_reward_min": min(returns, default=math.nan),
-        "episode_reward_mean": fmean(returns) if returns else math.nan,
-        "episode_len_mean": fmean(lengths) if lengths else math.nan,
-    }
-
-
-def _histograms(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, list[float]]:
-    return {"episode_reward": [*returns], "episode_lengths": [*lengths]}
 
 
 def _rows_of_a_step(trainer: Any) -> int:

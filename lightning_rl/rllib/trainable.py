@@ -162,6 +162,9 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
             super().stop()
             return
         self.cleanup()
+        if self._logger is not None:
+            self._logger.flush()
+            self._logger.close()
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> Any:

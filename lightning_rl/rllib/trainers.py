@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -73,6 +74,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if not isinstance(config, Mapping | None) or isinstance(env, Mapping):
             config, env = env, config
         given = dict(config or {}) if env is None else {**(config or {}), "env": env}
+        if logger_creator is None and given.get("logger_config"):
+            logger_creator = make_logger
         super().__init__(given, logger_creator, storage)
 
     # -- of a Trainable -----------------------------------------------------------------------------------------------
@@ -171,6 +174,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         result["hist_stats"] |= self._statistics.hist_stats()
         if (every := self.config.get("evaluation_interval")) and (self.iteration + 1) % every == 0:
             result |= self.evaluate()
+        if (choose_task := self.config.get("env_task_fn")) is not None:
+            self.workers.foreach_env_with_context(partial(set_task, result=result, choose_task=choose_task))
         return result
 
     def log_result(self, result: dict[str, Any]) -> None:
@@ -201,7 +206,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._fit(iterations=0)
 
     def cleanup(self) -> None:
-        """Close environments and worker processes."""
+        """Close environments, worker processes and the logger of the config."""
         algorithm.Algorithm.stop(self)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -275,6 +280,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """Play `evaluation_num_episodes` episodes: {"evaluation": {"episode_reward_mean": …}}."""
         if self.before_evaluate_fn is not None:
             type(self).before_evaluate_fn(self)
+        if (evaluate := self.config.get("custom_eval_function")) is not None:
+            workers = PlanWorkers(self.evaluation_workers, self.policy, self.datamodule)
+            workers.sync_weights(self.policy)
+            return {"evaluation": evaluate(self, workers)}
         return evaluation_result(self._state, algorithm.Algorithm.evaluate(self))
 
     def compute_single_action(  # type: ignore[override]
@@ -574,6 +583,22 @@ def build_trainer(name: str, **changes: Any) -> type[Trainer]:
 def episode_callbacks(callbacks: Iterable[Any]) -> list[EpisodeCallbacks]:
     """Those in RLlib's form."""
     return [each for each in callbacks if isinstance(each, EpisodeCallbacks)]
+
+
+def make_logger(config: Mapping[str, Any]) -> Any:
+    """The logger of `config["logger_config"]`: its `type`, a class or its import path, of the other keys.
+
+    It writes to `logdir` among these, or to a new directory.
+    """
+    given = dict(config["logger_config"])
+    made, logdir = given.pop("type"), given.pop("logdir", None) or tempfile.mkdtemp(prefix="rllib_")
+    return (object_at(made) if isinstance(made, str) else made)(given, logdir=logdir)
+
+
+def set_task(env: Any, context: EnvContext, result: Mapping[str, Any], choose_task: Callable[..., Any]) -> None:
+    """Set the task of an environment to `choose_task(result, env, context)`, if that is another one."""
+    if (task := choose_task(result, env, context)) != env.get_task():
+        env.set_task(task)
 
 
 def takes_whole_config(policy: type) -> bool:

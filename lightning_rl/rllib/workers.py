@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightning_rl.envs.registry import EnvContext
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch
 
@@ -82,6 +84,11 @@ class ClassicWorker:
         """`func(env)` of every environment, unwrapped."""
         return list(map(func, BaseEnv(self.worker.env).get_sub_environments()))
 
+    def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
+        """`func(env, context)` of every environment and its `EnvContext`."""
+        index, kwargs = itertools.count(), self.worker.env_creator.kwargs
+        return self.foreach_env(lambda env: func(env, EnvContext(kwargs, self.worker.worker_index, next(index))))
+
     def save(self) -> dict[str, Any]:
         """The state of every policy: weights, running statistics, optimizer, counters."""
         return {name: policy.get_state() for name, policy in self.policy_map.items()}
@@ -135,6 +142,10 @@ class Workers:
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
         """`func(env)` of every environment, by worker."""
         return self.foreach_worker(functools.partial(ClassicWorker.foreach_env, func=func))
+
+    def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[list[Any]]:
+        """`func(env, context)` of every environment and its `EnvContext`, by worker."""
+        return self.foreach_worker(functools.partial(ClassicWorker.foreach_env_with_context, func=func))
 
     def foreach_policy(self, func: Callable[..., Any]) -> list[Any]:
         """`func(policy, policy_id)` of every policy of every worker."""

@@ -424,6 +424,22 @@ class RolloutWorker:
         """`fn(worker)`, in the process of the worker."""
         return fn(self)
 
+    def foreach_env(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """`fn(env)` of every environment, unwrapped, results in order: `lambda env: env.set_task(2)`, say.
+
+        What it changes in them is no part of checkpoints.
+
+        Raises:
+            ConfigError: the environments are one object, or in processes of their own.
+        """
+        envs = getattr(self.env.unwrapped, "envs", None)
+        if envs is None:
+            raise ConfigError(
+                f"foreach_env needs environments that are objects of the worker's process, not {self.env.unwrapped}: "
+                "set workers.vectorization=sync"
+            )
+        return [fn(env.unwrapped) for env in envs]
+
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
         for policy in (self.policy, *self.policies.values()):  # each enters train mode by itself when it learns

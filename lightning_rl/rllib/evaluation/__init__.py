@@ -2,6 +2,7 @@
 
 from lightning_rl.rllib.callbacks import Episode
 from lightning_rl.rllib.callbacks import Episode as MultiAgentEpisode
+from lightning_rl.rllib.evaluation.metrics import collect_metrics
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch
 from lightning_rl.rollouts import RolloutWorker
@@ -15,4 +16,5 @@ __all__ = [
     "RolloutWorker",
     "SampleBatch",
     "WorkerSet",
+    "collect_metrics",
 ]

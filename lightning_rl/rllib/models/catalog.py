@@ -9,6 +9,9 @@ from gymnasium import Space
 
 from lightning_rl.models import catalog
 from lightning_rl.models.model import Model
+from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
+from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
+from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog"]
 
@@ -67,14 +70,24 @@ class ModelCatalog(catalog.ModelCatalog):
         model_config: Mapping[str, Any],
         framework: str = "torch",
         name: str = "default_model",
+        model_interface: type | None = None,
     ) -> Model:
         """The model of a config; see `lightning_rl.models.ModelCatalog.get_model`.
 
         Args:
             obs_space, action_space, num_outputs: as there.
             model_config: RLlib's keys.
-            framework, name: without effect.
+            framework: without effect.
+            name: of a model with a `model_interface`.
+            model_interface: a subclass of `TorchModelV2`; the model is of a class that derives from it and from
+                `FullyConnectedNetwork` (`VisionNetwork` for images), which its `super().__init__` builds.
         """
+        if model_interface is not None:
+            network = FullyConnectedNetwork if len(obs_space.shape or ()) < 3 else VisionNetwork
+            base = type(network.__name__, (network, TorchModelV2), {})
+            namespace = {"__module__": model_interface.__module__}
+            made: Any = type(model_interface.__name__, (model_interface, base), namespace)
+            return made(obs_space, action_space, num_outputs, model_config, name)
         known = {key: value for key, value in model_config.items() if key in catalog.MODEL_DEFAULTS}
         return cls.get_model(obs_space, action_space, num_outputs, known)
 

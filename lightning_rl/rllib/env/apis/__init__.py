@@ -1,0 +1,1 @@
+"""RLlib's interfaces that environments may have beside the usual one."""

@@ -10,6 +10,7 @@ from tests.rllib.examples.envs import StatelessCartPole
 from tests.rllib.examples.training import train_until
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("use_prev_action_reward", "stop_reward"),
     [(False, 55), *(pytest.param(each, 150, marks=pytest.mark.slow) for each in (False, True))],

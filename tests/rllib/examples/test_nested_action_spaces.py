@@ -11,8 +11,9 @@ from tests.rllib.examples.envs import NestedSpaceRepeatAfterMeEnv
 from tests.rllib.examples.training import train_until
 
 
-@pytest.mark.parametrize("stop_reward", [-1000, pytest.param(-400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stop_reward", [-700, pytest.param(-400, marks=pytest.mark.slow)])
 def test_every_part_of_the_action_follows_the_observation(stop_reward: float) -> None:
+    """Random actions get −1040; the original's 0 is the maximum, which no distribution of some width reaches."""
     register_env("NestedSpaceRepeatAfterMeEnv", lambda c: NestedSpaceRepeatAfterMeEnv(c))
     parts = {"d": Box(-10.0, 10.0, ()), "e": Discrete(2)}
     config = {

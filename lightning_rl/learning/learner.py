@@ -302,7 +302,7 @@ class Learner:
         policy = self.policy
         with self.optimiser.loss_context():
             loss, metrics = policy.loss(batch)
-            if (custom := policy.model.custom_loss(loss, batch)) is not loss:
+            if (custom := policy.model.loss_with_custom(loss, batch)) is not loss:
                 loss = sum_of_losses(policy.model, custom)
             extra, extra_metrics = self.custom_losses(policy, batch) if self.custom_losses.losses else (None, {})
             loss = loss if extra is None else loss + extra
@@ -310,7 +310,9 @@ class Learner:
             if explored is not None:
                 loss = loss + explored[0]
                 extra_metrics |= {f"exploration/{name}": value for name, value in explored[1].items()}
-            model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in policy.model.metrics().items()}
+            model_metrics = {
+                f"model/{name}": torch.as_tensor(value).squeeze() for name, value in policy.model.metrics().items()
+            }
             metrics = {"loss": loss, **metrics, **extra_metrics, **model_metrics}
             td_errors = metrics.pop("td_errors", None)
             self.td_errors = None if td_errors is None else td_errors.detach()
@@ -551,4 +553,4 @@ def sum_of_losses(model: Any, returned: Any) -> Tensor:
             f"{owner}.custom_loss returned {short_repr(returned)}; expected the policy's loss with the "
             "model's own terms added, a scalar tensor, or a list of such"
         )
-    return sum(parts[1:], parts[0])
+    return sum(parts[1:], parts[0]).squeeze()

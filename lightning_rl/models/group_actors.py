@@ -70,7 +70,7 @@ class GroupActors(Model):
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
         """The custom losses of all members' networks, each of the loss before it and of its own member's rows."""
         for number, actor in enumerate(self._networks):
-            custom = actor.custom_loss(policy_loss, self._rows_of(loss_inputs, number))
+            custom = actor.loss_with_custom(policy_loss, self._rows_of(loss_inputs, number))
             policy_loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
         return policy_loss
 

@@ -179,7 +179,7 @@ class GroupQModel(ModelWrapper):
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
         """The network's custom loss, on "obs" `[N · n, *]` as the network read them in its last forward."""
-        return self.wrapped.custom_loss(policy_loss, SampleBatch(obs=self._last.get()[1]))
+        return self.wrapped.loss_with_custom(policy_loss, SampleBatch(obs=self._last.get()[1]))
 
     def get_initial_state(self) -> list[Tensor]:
         """The network's initial state for each member, `[n, …]` each."""

@@ -130,6 +130,10 @@ class Model(FastAttributes):
         """Return the loss to minimize instead of `policy_loss` (a list is summed), computed from rows `loss_inputs`."""
         return policy_loss
 
+    def loss_with_custom(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
+        """Call `custom_loss`; a base class whose `custom_loss` takes the arguments in another form converts them."""
+        return self.custom_loss(policy_loss, loss_inputs)
+
     def metrics(self) -> dict[str, Tensor | float]:
         """Numbers to log, read after each loss."""
         return {}

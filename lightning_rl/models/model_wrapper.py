@@ -43,7 +43,7 @@ class ModelWrapper(Model):
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
         """The wrapped model's custom loss."""
-        return self.wrapped.custom_loss(policy_loss, loss_inputs)
+        return self.wrapped.loss_with_custom(policy_loss, loss_inputs)
 
     def metrics(self) -> dict[str, Tensor | float]:
         """The wrapped model's metrics."""

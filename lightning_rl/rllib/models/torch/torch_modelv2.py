@@ -8,8 +8,10 @@ from typing import Any
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from lightning_rl import sample_batch
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
+from lightning_rl.rllib.sample_batch import SampleBatch
 
 __all__ = ["TorchModelV2"]
 
@@ -19,7 +21,8 @@ class TorchModelV2:
 
     The model reads preprocessed observations, as in RLlib: "obs" has the structure of the environment's space, with
     discrete parts as one-hot vectors; `obs_space` is that of the vectors, and its attribute `original_space` that of
-    the environment. A Box of any shape stays as it is.
+    the environment. A Box of any shape stays as it is. `custom_loss(policy_loss, loss_inputs)` gets one loss `[1]`,
+    where RLlib has a list, and may return a list.
 
     Args:
         obs_space, action_space: of one environment.
@@ -75,6 +78,15 @@ class TorchModelV2:
     def update_ops(self) -> list[Any]:
         """Nothing to run: layers such as batch normalization update their statistics in `forward`."""
         return []
+
+    def loss_with_custom(self: Any, policy_loss: Tensor, loss_inputs: sample_batch.SampleBatch) -> Any:
+        """Call `custom_loss` with one loss in the place of RLlib's list, `[1]`, and columns by RLlib's names.
+
+        Such a tensor can be indexed and iterated like the list, and added to.
+        """
+        losses = policy_loss.unsqueeze(0)
+        returned = self.custom_loss(losses, SampleBatch.of(loss_inputs))
+        return policy_loss if returned is losses else returned
 
     def variables(self: Any, as_dict: bool = False) -> Any:
         """All parameters, in a list or by name."""

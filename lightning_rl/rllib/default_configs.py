@@ -418,6 +418,37 @@ ALGORITHMS: dict[str, tuple[str | None, dict[str, Any]]] = {
             "clip_rewards": False,
         },
     ),
+    "marwil": (
+        None,
+        {
+            "postprocess_inputs": True,
+            "use_gae": True,
+            "beta": 1.0,
+            "vf_coeff": 1.0,
+            "grad_clip": None,
+            "lr": 1e-4,
+            "moving_average_sqd_adv_norm_update_rate": 1e-8,
+            "moving_average_sqd_adv_norm_start": 100.0,
+            "train_batch_size": 2000,
+            "replay_buffer_size": 10_000,
+            "learning_starts": 0,
+            "bc_logstd_coeff": 0.0,
+            "num_workers": 0,
+        },
+    ),
+    "bc": ("marwil", {"beta": 0.0, "postprocess_inputs": False}),
+    "cql": (
+        "sac",
+        {
+            "input_evaluation": [],
+            "bc_iters": 20_000,
+            "temperature": 1.0,
+            "num_actions": 10,
+            "lagrangian": False,
+            "lagrangian_thresh": 5.0,
+            "min_q_weight": 5.0,
+        },
+    ),
     "es": (
         None,
         {
@@ -509,14 +540,15 @@ def option_of(policy_class: type) -> str | None:
 def applicable_defaults(option: str | None, composed: Mapping[str, Any]) -> dict[str, Any]:
     """Those of RLlib's defaults of an algorithm that say anything here.
 
-    Evaluations explore, unless the algorithm's own config says otherwise, as they do there.
+    Evaluations explore, unless the algorithm's own config says otherwise, as they do there. There is no
+    `input_evaluation` unless it is asked for, because data may have no probabilities.
 
     Args:
         option: of conf/policy.
         composed: the config of that option.
     """
     evolves = "directions" in composed["data"]
-    skipped = {"num_gpus", *FIXED, *NO_EFFECT, *(OF_EPISODES if evolves else ())}
+    skipped = {"num_gpus", "input_evaluation", *FIXED, *NO_EFFECT, *(OF_EPISODES if evolves else ())}
     found = {
         key: value
         for key, value in rllib_defaults(option).items()

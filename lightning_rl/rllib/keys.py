@@ -21,6 +21,7 @@ from lightning_rl.rllib.async_keys import (
 from lightning_rl.rllib.callbacks import EpisodeCallbacks
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
+from lightning_rl.rllib.offline_keys import OFFLINE_SPECIAL, Output
 from lightning_rl.rllib.replay_keys import (
     ITERATION,
     REPLAY_FIXED,
@@ -69,11 +70,16 @@ KEYS |= {"restart_failed_sub_environments": "workers.max_env_restarts", "sample_
 KEYS |= {"explore": "workers.explore", "remote_worker_envs": "workers.vectorization"}
 KEYS |= {"disable_env_checking": "env.check", "grad_norm_clipping": "policy.max_grad_norm"}
 KEYS |= {"optim_alpha": "policy.optimizer_kwargs.alpha", "optim_eps": "policy.optimizer_kwargs.eps"}
-KEYS |= {"mixing_embed_dim": "policy.mixing_embed_dim"}
+KEYS |= {"mixing_embed_dim": "policy.mixing_embed_dim", "vf_coeff": "policy.value_coef", "beta": "policy.beta"}
+KEYS |= {"moving_average_sqd_adv_norm_start": "policy.norm_start"}
+KEYS |= {"moving_average_sqd_adv_norm_update_rate": "policy.norm_rate", "deterministic_backup": "policy.backup_entropy"}
+KEYS |= {name: f"policy.{name}" for name in ("bc_iters", "temperature", "num_actions", "lagrangian", "min_q_weight")}
+KEYS |= {"lagrangian_thresh": "policy.lagrangian_thresh"}
 VALUES: dict[str, dict[Any, Any]] = {
     "restart_failed_sub_environments": {True: 3, False: 0},
     "remote_worker_envs": {True: "async", False: "auto"},
     "disable_env_checking": {True: False, False: True},
+    "deterministic_backup": {True: False, False: True},
     "observation_filter": {"NoFilter": "none", "MeanStdFilter": "mean_std", "ConcurrentMeanStdFilter": "mean_std"},
     "clip_rewards": {True: "sign", False: "none", None: "none", "clip": "clip", "return_std": "return_std"},
 }
@@ -106,15 +112,10 @@ FIXED: dict[str, tuple[Any, str]] = {
     "synchronize_filters": (True, "filters are part of the policy and travel with its weights"),
     "extra_python_environs_for_driver": ({}, "set environment variables before the program starts"),
     "extra_python_environs_for_worker": ({}, "set environment variables before Ray starts"),
-    "input": ("sampler", "experience comes from the environments"),
-    "input_config": ({}, "experience comes from the environments"),
-    "actions_in_input_normalized": (False, "experience comes from the environments"),
-    "postprocess_inputs": (False, "experience comes from the environments"),
-    "shuffle_buffer_size": (0, "experience comes from the environments"),
-    "output": (None, "`JsonWriter` is a callback that writes samples"),
     "shuffle_sequences": (True, "minibatches are always shuffled"),
     "after_train_step": (None, "`on_learn_on_batch` of a callback, or a plan of one's own"),
     "_disable_preprocessor_api": (False, "preprocessors belong to the model"),
+    "bc_logstd_coeff": (0.0, "`exploration` widens what a policy does; imitation does not"),
     "mixer": ("qmix", "the sum of values is another trainer, `VDNTrainer`"),
     **REPLAY_FIXED,
     **ASYNC_FIXED,
@@ -142,9 +143,7 @@ NO_EFFECT: dict[str, str] = {
     "tf_session_args": "a word of TensorFlow",
     "local_tf_session_args": "a word of TensorFlow",
     "_tf_policy_handles_more_than_one_loss": "a word of TensorFlow",
-    "input_evaluation": "only for offline data",
-    "output_compress_columns": "only for files of samples",
-    "output_max_file_size": "only for files of samples",
+    "replay_buffer_size": "the rows of files are all there at once",
     "noise_size": "noise is drawn by seeds, not read from a table",
     "report_length": "means are over the episode window",
     "torch_distributed_backend": "Lightning chooses it by the device",
@@ -179,6 +178,7 @@ SPECIAL: dict[str, str] = {
     **dict.fromkeys(("min_time_s_per_iteration", "min_time_s_per_reporting"), "as `min_iter_time_s`"),
     **REPLAY_SPECIAL,
     **ASYNC_SPECIAL,
+    **OFFLINE_SPECIAL,
 }
 MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
 MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
@@ -252,6 +252,9 @@ def translate_keys(
     _evaluation(out, given)
     if given.get("callbacks") is not None:
         out["callbacks"] = [EpisodeCallbacks.adapt(given["callbacks"])]
+    if given.get("output") is not None:
+        out.setdefault("callbacks", []).append(Output(given["output"], given))
+        out["workers"] = {"record_logp": True, **out.get("workers", {})}
     if given.get("multiagent"):
         counts = {key: given[key] for key in ROW_COUNTS if key in given and write is write_replay_keys}
 
@@ -277,8 +280,8 @@ def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:
     for key, value in section.items():
         if key in EVALUATION_KEYS:
             put(out, EVALUATION_KEYS[key], value)
-        elif key not in EVALUATION_NO_EFFECT:
-            known = [*EVALUATION_KEYS, "env", "env_config"]
+        elif key not in EVALUATION_NO_EFFECT and (key, value) != ("input", "sampler"):
+            known = [*EVALUATION_KEYS, "env", "env_config", "input (only 'sampler')"]
             raise ConfigError(f"evaluation_config key {key!r}: here it can only be one of {', '.join(known)}")
 
 

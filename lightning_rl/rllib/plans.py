@@ -419,10 +419,13 @@ class ClassicPlan:
             which is a buffer of the config's size for a policy that replays.
         config: RLlib's keys.
         trainer: what it gets for that.
+        reading: a `ReaderPlan` whose batches take the place of samples; `None`: workers sample.
     """
 
-    def __init__(self, plan: Callable[..., Iterable[Any]], config: Mapping[str, Any], trainer: Any = None) -> None:
-        self.plan, self.config = plan, config
+    def __init__(
+        self, plan: Callable[..., Iterable[Any]], config: Mapping[str, Any], trainer: Any = None, reading: Any = None
+    ) -> None:
+        self.plan, self.config, self.reading = plan, config, reading
         parameters = inspect.signature(plan).parameters.values()
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         self.trainer = [trainer] if len([name for name in names if name != "local_replay_buffer"]) > 2 else []
@@ -461,7 +464,9 @@ class PlannedDataset(PlanDataset):
     def __init__(self, datamodule: Any, policy: Any) -> None:
         super().__init__(datamodule, policy)
         self.plan: ClassicPlan = datamodule.source.plan
-        self.workers = PlanWorkers(datamodule.workers, policy, datamodule)
+        reading, workers = self.plan.reading, datamodule.workers
+        workers = workers if reading is None else reading.over(workers, policy)
+        self.workers = PlanWorkers(workers, policy, datamodule)
 
     def iterations(self) -> Iterator[Callable[[], Any]]:
         """Each goes on with the plan."""

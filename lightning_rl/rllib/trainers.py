@@ -28,6 +28,14 @@ from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, put, translate_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
+from lightning_rl.rllib.offline_keys import (
+    Output,
+    ReaderPlan,
+    data_files,
+    reader_of,
+    reading_rate,
+    write_offline_keys,
+)
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
 from lightning_rl.rllib.torch_policy import Policy, RLlibMethods, TorchPolicy
@@ -127,6 +135,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self.config = merge_configs(classic_view(option, self.run_config), self.config)
         if self._logdir is None:
             self._logdir = self.run_config["run_dir"]
+        places = [each for each in self.trainer.callbacks if isinstance(each, Output)]  # type: ignore[attr-defined]
+        plan = self.run_config["data"].get("plan")
+        for each in [*places, getattr(plan, "reading", plan)]:
+            if isinstance(each, Output | ReaderPlan):
+                each.log_dir = str(self._logdir)
         if self.validate_env is not None:
             context = EnvContext(given.get("env_config") or {})
             env = self.env_creator(context)
@@ -269,7 +282,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     def callbacks(self) -> Any:
         """The callbacks of the config; without any, an object whose methods do nothing."""
         held: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
-        found = next((each for each in held if isinstance(each, RLCallback)), None)
+        own = (each for each in held if isinstance(each, RLCallback) and not isinstance(each, Output))
+        found = next(own, None)
         return found.callbacks if isinstance(found, EpisodeCallbacks) else found or DefaultCallbacks()
 
     def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
@@ -508,18 +522,34 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> list[str]:
         """Put the execution plan into `classic`; return the overrides that choose the data pipeline."""
-        data, plan = classic.setdefault("data", {}), type(self).execution_plan
+        policy_class, plan = object_at(defaults["policy"]["_target_"]), type(self).execution_plan
+        files = None if self._planned or plan is not None else data_files(given, policy_class)
+        if files is not None:
+            return write_offline_keys(classic, given, defaults, files, policy_class)
+        data, make = classic.setdefault("data", {}), reader_of(given)
+        reading = None if make is None else ReaderPlan(make, given, None if self._planned else plan)
+        if reading is not None and ("requests_per_worker" in defaults["data"] or "num_shards" in defaults["data"]):
+            raise ConfigError(
+                "config key 'input': the workers of an asynchronous algorithm sample by themselves; train dqn, ppo or "
+                "another one that waits for its samples"
+            )
         starts = data.get("learning_starts", defaults["data"].get("learning_starts"))
         if not self._planned:
-            if plan is not None:
-                data["plan"] = plan
+            if plan is not None or reading is not None:
+                data["plan"] = plan if reading is None else reading
+                data.pop("fragments_per_batch", None)
+            if reading is not None and "batch_size" in defaults["data"]:
+                data |= reading_rate(classic, given, defaults)
             # So that what is random until learning starts follows.
             return [f"data.learning_starts={starts}"] if "learning_starts" in data else []
         for entry in classic.get("policies", {}).values():
             entry["data"] = None  # the plan has buffers of its own
         option = option_of(object_at(defaults["policy"]["_target_"]))
         keys = merge_configs({**classic_view(option, defaults), "target_network_update_freq": 500}, given)
-        classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, keys, self)}
+        classic["data"] = {
+            "dataset": PlannedDataset,
+            "plan": ClassicPlan(type(self).execution_plan, keys, self, reading),
+        }
         waits = "random_timesteps" in defaults["exploration"]
         return ["data=on_policy", *([f"exploration.random_timesteps={starts or 0}"] if waits else [])]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning_rl import rllib
 
-CONTINUOUS = ("SAC", "TD3", "DDPG", "TQC")
+CONTINUOUS = ("SAC", "TD3", "DDPG", "TQC", "CQL")
 
 
 def trainer(name: str = "PPO", plan: Any = None, env: Any = None, **keys: Any) -> Any:

@@ -75,7 +75,7 @@ def test_rllib_s_defaults_can_be_asked_for(option: str) -> None:
     if option == "qmix":
         pytest.skip("it has several agents")
     name = {"simple_q": "SimpleQ", "recurrent_sac": "RecurrentSAC"}.get(option, option.upper())
-    env = "Pendulum-v1" if option in ("ddpg", "td3", "recurrent_sac") else "CartPole-v1"
+    env = "Pendulum-v1" if option in ("ddpg", "td3", "recurrent_sac", "cql") else "CartPole-v1"
     made = trainer(name, env=env, defaults="rllib", num_workers=0)
     found = made.run_config
     made.stop()

@@ -43,8 +43,8 @@ def open_data(
 
     Args:
         source: a directory of shards, as `data.output` and `lightning-rl record` write; a file, .csv, .parquet, .npz,
-            .hdf5 or .h5 (`tables.read_table`); .json files of RLlib: one, a directory, a pattern such as "DIR/*.json",
-            or a list of these; or "minari:NAME_OR_DIRECTORY".
+            .hdf5 or .h5 (`tables.read_table`); RLlib's .json: a file, a directory, a pattern, or a list of these; or
+            "minari:NAME_OR_DIRECTORY".
         columns: of a file; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 

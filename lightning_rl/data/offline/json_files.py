@@ -12,7 +12,7 @@ import glob
 import io
 import json
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from lightning_rl.errors import ConfigError, first_line
 from lightning_rl.replay.storage import available_bytes
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, as_plain
 
-__all__ = ["JsonReader", "JsonWriter", "find_json_files", "parse_line", "read_json"]
+__all__ = ["JsonReader", "JsonWriter", "find_json_files", "parse_batch", "read_json"]
 
 NAMES = {"new_obs": "next_obs", "terminateds": "terminated", "dones": "terminated", "truncateds": "truncated"}
 """RLlib's name of a column → its name here."""
@@ -172,7 +172,7 @@ def _starts(file: Path) -> Iterator[int]:
 
 def _columns(line: bytes, where: str) -> dict[str, Any]:
     """The columns of a line under their names here; of several policies those of the only one."""
-    batch = parse_line(line, where)
+    batch = parse_batch(line, where)
     if isinstance(batch, MultiAgentBatch):
         if len(batch.policy_batches) != 1:
             raise ShardError(f"{where}: this line has the policies {', '.join(batch.policy_batches)}; expected one")
@@ -180,18 +180,18 @@ def _columns(line: bytes, where: str) -> dict[str, Any]:
     return dict(batch.items())
 
 
-def parse_line(line: str | bytes, where: str) -> AnyBatch:
+def parse_batch(line: str | bytes | Mapping[str, Any], where: str) -> AnyBatch:
     """The batch in a line: arrays under their names here, without "infos".
 
     Args:
-        line: a JSON object with "type".
+        line: JSON, or the object in it.
         where: the file and the place in it, for the message.
 
     Raises:
-        ConfigError: the line is no batch.
+        ConfigError: it is no batch.
     """
     try:
-        written: dict[str, Any] = json.loads(line)
+        written: dict[str, Any] = dict(line) if isinstance(line, Mapping) else json.loads(line)
         kind = written.pop("type")
         if kind == "MultiAgentBatch":
             parts = {str(name): _batch(columns) for name, columns in written["policy_batches"].items()}
@@ -203,7 +203,7 @@ def parse_line(line: str | bytes, where: str) -> AnyBatch:
         *(KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError, EOFError, MemoryError),
         *(binascii.Error, pickle.UnpicklingError, ImportError, IndexError),
     ) as error:
-        raise ShardError(f"{where}: this line is no batch ({type(error).__name__}: {first_line(error)})") from error
+        raise ShardError(f"{where}: this is no batch ({type(error).__name__}: {first_line(error)})") from error
 
 
 def _batch(written: dict[str, Any]) -> SampleBatch:

@@ -1,0 +1,21 @@
+"""What experience is read by: one method."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ["InputReader"]
+
+
+class InputReader(ABC):
+    """Gives batches of experience in the place of the workers: `input` is a function `context -> InputReader`.
+
+    The columns of a batch have RLlib's names or this package's: at least "obs", "new_obs", "actions", "rewards" and
+    "terminateds" or "dones", in rows `[N, *]` of arrays. A batch ends no episode: its last row only ends one if it says
+    so.
+    """
+
+    @abstractmethod
+    def next(self) -> Any:
+        """The next `SampleBatch` of rows; readers have no end."""

@@ -1,0 +1,280 @@
+"""RLlib's keys of experience in files: what is read in place of sampling, and where samples are written."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_rl.callbacks.hooks import RLCallback
+from lightning_rl.data.kinds_of_data import kind_of_data
+from lightning_rl.data.plans import parallel_rollouts
+from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.rllib.callbacks import policies_of
+from lightning_rl.rllib.offline.dataset_reader import reader_of_dataset
+from lightning_rl.rllib.offline.input_reader import InputReader
+from lightning_rl.rllib.offline.io_context import IOContext
+from lightning_rl.rllib.offline.json_reader import JsonReader
+from lightning_rl.rllib.offline.json_writer import JsonWriter
+from lightning_rl.rllib.offline.mixed_input import MixedInput
+from lightning_rl.rllib.offline.output_writer import OutputWriter
+from lightning_rl.rllib.offline.registry import registered_input
+from lightning_rl.rllib.offline.shuffled_input import ShuffledInput
+from lightning_rl.rllib.row_fragments import fragment_of_rows
+from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
+from lightning_rl.rllib.trajectories import trajectories
+from lightning_rl.sample_batch import DEFAULT_POLICY, AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
+
+__all__ = ["OFFLINE_SPECIAL", "Output", "ReaderPlan", "data_files", "reader_of", "write_offline_keys"]
+
+OFFLINE_SPECIAL = {
+    "input": "files: `data=offline`, `data.input`; a function, a mix or a name of `register_input`: its batches take "
+    "the place of the workers' samples",
+    "input_config": '`context.input_config` of the function; of "dataset" its paths and format',
+    "actions_in_input_normalized": "`data.actions_normalized`",
+    "postprocess_inputs": "what a loss reads is always computed from the rows that are read, as with `True`",
+    "shuffle_buffer_size": "batches that `ShuffledInput` holds; files are in random order without it",
+    **dict.fromkeys(("input_evaluation", "off_policy_estimation_methods"), "`evaluation.estimators`, on held-out data"),
+    "output": "a callback that writes samples as RLlib's JSON; `data.output` writes shards",
+    "output_config": "`context.output_config` of a function of `output`",
+    "output_compress_columns": "columns that are packed",
+    "output_max_file_size": "bytes of a file",
+}
+SAMPLER = ("sampler", None)
+WRITTEN = ("valid", "obs", "actions", "rewards", "terminated", "truncated", "t", "eps_id", "action_logp", "action_mask")
+
+
+def data_files(given: Mapping[str, Any], policy_class: type) -> str | list[str] | None:
+    """The files or directories of `input` that `data=offline` reads; `None`: there are none, or they need a reader.
+
+    A policy that learns from its own rollouts only reads them as its samples, which RLlib permits.
+    """
+    source = given.get("input")
+    if source in SAMPLER or source == "dataset" or registered_input(source) is not None:
+        return None
+    if isinstance(source, list | tuple) and all(isinstance(entry, str) for entry in source):
+        source = list(source)
+    elif not isinstance(source, str):
+        return None
+    return source if kind_of_data(policy_class) in ("transitions", "episodes") else None
+
+
+def reader_of(given: Mapping[str, Any]) -> Callable[[IOContext], InputReader] | None:
+    """The function that makes the reader of `input`; `None`: the workers sample.
+
+    Raises:
+        ConfigError: `input` is something else.
+    """
+    source: Any = given.get("input")
+    make: Callable[[IOContext], InputReader]
+    if source in SAMPLER:
+        return None
+    if callable(source):
+        make = source  # pyright: ignore[reportAssignmentType]
+    elif isinstance(source, Mapping):
+        make = lambda context: MixedInput(source, context)  # noqa: E731
+    elif source == "dataset":
+        make = reader_of_dataset
+    elif isinstance(source, str | list | tuple):
+        make = registered_input(source) or (lambda context: JsonReader(source, context))
+    else:
+        raise ConfigError(
+            f"config key 'input'={short_repr(source)}; expected 'sampler', a path or a list of them, "
+            "{source: probability} or a function of an IOContext"
+        )
+    held = given.get("shuffle_buffer_size") or 0
+    return make if held < 2 else lambda context: ShuffledInput(make(context), held, given.get("seed") or 0)
+
+
+def write_offline_keys(
+    classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any], files: Any, policy_class: type
+) -> list[str]:
+    """Let a run read its data from files.
+
+    RLlib reads `train_batch_size` rows for each gradient step, so env steps count like that here.
+
+    Args:
+        classic: the config so far, which is changed.
+        given: RLlib's keys.
+        defaults: the composed config of the policy.
+        files: of `data_files`.
+        policy_class: that learns.
+
+    Returns:
+        The overrides that choose `data=offline`, and `env=none` if there is no environment.
+    """
+    if given.get("prioritized_replay"):
+        warnings.warn("config key 'prioritized_replay' has no effect: rows of files are drawn uniformly", stacklevel=4)
+    replayed, rows = classic.get("data") or {}, given.get("train_batch_size")
+    data = {key: replayed[key] for key in ("batch_size", "n_step") if key in replayed}
+    if kind_of_data(policy_class) == "transitions":
+        rate = reading_rate(classic, given, defaults)
+        data["update_to_data_ratio"] = rate["update_to_data_ratio"]
+        if steps := given.get("timesteps_per_iteration"):
+            data["steps_per_iteration"] = math.ceil(steps * rate["update_to_data_ratio"])
+    elif rows:
+        data["rows_per_iteration"] = rows
+        classic.setdefault("policy", {}).update(passes=1, minibatches=1)
+    normalized = bool(given.get("actions_in_input_normalized"))
+    classic["data"] = {**data, "input": files, "actions_normalized": normalized}
+    classic.setdefault("workers", {})["num_workers"] = 0
+    if given.get("env") is not None:
+        return ["data=offline"]
+    classic.setdefault("env", {})["kwargs"] = {"input": files, "columns": None}
+    return ["data=offline", "env=none"]
+
+
+def reading_rate(classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of `data` by which a replay algorithm learns as often as RLlib: a gradient step for a batch of rows.
+
+    `classic["policy"]` gets the interval of its target network, which RLlib counts in rows that are read.
+
+    Args:
+        classic, given, defaults: as `write_offline_keys`.
+    """
+    batch = (classic.get("data") or {}).get("batch_size", defaults["data"]["batch_size"])
+    ratio = (given.get("training_intensity") or 1.0) / batch
+    if (freq := given.get("target_network_update_freq")) and "target_update_interval" in defaults["policy"]:
+        classic.setdefault("policy", {})["target_update_interval"] = max(1, round(freq * ratio))
+    steps = given.get("timesteps_per_iteration") or 0
+    return {"update_to_data_ratio": ratio, "fragments_per_iteration": max(1, math.ceil(steps / batch))}
+
+
+class InputWorker:
+    """The worker of an `IOContext`.
+
+    Args:
+        workers: of the run, which sample together.
+        policy: that learns; it may hold several.
+    """
+
+    def __init__(self, workers: Any, policy: Any) -> None:
+        self.workers, self.policy = workers, policy
+
+    @property
+    def policy_map(self) -> dict[str, Any]:
+        """Policies by id."""
+        return policies_of(self)
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
+        """The policy of that id."""
+        return self.policy_map[policy_id]
+
+    def sample(self) -> AnyBatch:
+        """One fragment of every environment."""
+        return self.workers.sample()
+
+
+class ReadingWorkers:
+    """A worker set whose samples are the batches of a reader, as fragments `[T, 1, …]`.
+
+    Args:
+        workers: the worker set.
+        reader: of batches of rows.
+    """
+
+    def __init__(self, workers: Any, reader: InputReader) -> None:
+        self.workers, self.reader = workers, reader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workers, name)
+
+    def sample(self) -> AnyBatch:
+        """The next batch.
+
+        Raises:
+            ConfigError: its rows lack a column.
+        """
+        batch = self.reader.next()
+        if isinstance(batch, MultiAgentBatch):
+            return batch.map_batches(fragment_of_rows)
+        return fragment_of_rows(batch)
+
+    def sample_async(self) -> Iterator[AnyBatch]:
+        """The next batches, without end."""
+        while True:
+            yield self.sample()
+
+
+class ReaderPlan:
+    """An execution plan on batches that are read.
+
+    Args:
+        make: makes the reader, once.
+        config: RLlib's keys.
+        plan: the plan, `plan(workers, policy)`; `None`: the data pipeline's own.
+
+    Attributes:
+        log_dir: of the context.
+    """
+
+    def __init__(self, make: Callable[[IOContext], InputReader], config: Mapping[str, Any], plan: Any = None) -> None:
+        self.make, self.config, self.plan = make, config, plan
+        self.log_dir: str | None = None
+        self._reader: InputReader | None = None
+
+    def over(self, workers: Any, policy: Any) -> ReadingWorkers:
+        """The workers that read in the place of these."""
+        if self._reader is None:
+            self._reader = self.make(IOContext(self.log_dir, self.config, 0, InputWorker(workers, policy)))
+        return ReadingWorkers(workers, self._reader)
+
+    def __call__(self, workers: Any, policy: Any, *source: Any) -> Iterator[Any]:
+        """The plan of a source with replay, or `parallel_rollouts`."""
+        plan = self.plan or (type(source[0]).default_plan if source else parallel_rollouts)
+        return plan(self.over(workers, policy), policy, *source)
+
+
+class Output(RLCallback):
+    """Hands samples to an `OutputWriter`, one for each worker, as rows.
+
+    Args:
+        output: "logdir", a directory, or a function `context -> OutputWriter`.
+        config: RLlib's keys.
+
+    Attributes:
+        log_dir: of the run.
+    """
+
+    def __init__(self, output: Any, config: Mapping[str, Any]) -> None:
+        self.output, self.config = output, config
+        self.log_dir: str | None = None
+        self._writers: dict[int, OutputWriter] = {}
+        self._started: dict[tuple[int, str], Tensor] = {}  # by worker and policy: episodes of each lane, int64 [B]
+
+    def on_sample_end(self, *, worker: Any, samples: AnyBatch) -> None:
+        """Write a fragment."""
+        index = worker.worker_index
+        if index not in self._writers:
+            self._writers[index] = self._writer(IOContext(self.log_dir, self.config, index, worker))
+        if isinstance(samples, MultiAgentBatch):
+            parts = {name: self._rows(index, name, part) for name, part in samples.items()}
+            self._writers[index].write(MultiAgentBatch(parts, samples.env_steps))
+        else:
+            self._writers[index].write(self._rows(index, DEFAULT_POLICY, samples))
+
+    def _rows(self, index: int, policy_id: str, fragment: SampleBatch) -> SampleBatch:
+        """The experience of a fragment as RLlib's rows: with the numbers of episodes, and probabilities of actions."""
+        kept = fragment.select(*(name for name in WRITTEN if name in fragment)).torch()
+        if "eps_id" not in kept:
+            begun, lanes = (kept.valid & (kept.t == 0)).long(), kept.valid.shape[1]
+            before = self._started.get((index, policy_id), torch.zeros(lanes, dtype=torch.int64))
+            number = before + begun.cumsum(0)
+            self._started[index, policy_id] = number[-1]
+            kept["eps_id"] = (index << 40) + number * lanes + torch.arange(lanes)
+        rows = ClassicBatch.of(concat_samples(trajectories(kept)))
+        if "action_logp" in rows:
+            rows["action_prob"] = rows["action_prob"]
+        return rows
+
+    def _writer(self, context: IOContext) -> OutputWriter:
+        if callable(self.output):
+            return self.output(context)  # pyright: ignore[reportReturnType]
+        directory = context.log_dir if self.output == "logdir" else str(self.output)
+        sizes = {"output_max_file_size": "max_file_size", "output_compress_columns": "compress_columns"}
+        given = {name: self.config[key] for key, name in sizes.items() if self.config.get(key) is not None}
+        return JsonWriter(directory, context, **given)

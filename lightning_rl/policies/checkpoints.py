@@ -318,7 +318,7 @@ def _entry_of_part(checkpoint: Mapping[str, Any], policy_id: str) -> Mapping[str
 
 
 def repeat_changes_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
-    """Change a policy as the run did before it wrote a checkpoint: added policies, the mapping, the trained policies.
+    """Change a policy as the run did before it wrote a checkpoint: its policies, the mapping, the trained policies.
 
     Where the run changed none of these after its start, they stay those of `policy`.
 
@@ -332,13 +332,16 @@ def repeat_changes_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
     if not isinstance(entries, Mapping):
         return  # `check_fits` says what is wrong
     added = {policy_id: entry for policy_id, entry in entries.items() if policy_id not in policy.policies}
-    changed = bool(added) or bool(checkpoint.get("policies_changed"))
-    if not changed or not set(policy.policies) <= entries.keys():
+    removed = set(policy.policies) - entries.keys()
+    in_run = bool(checkpoint.get("policies_changed"))
+    if (removed and not in_run) or not (added or in_run):
         return
     named = {"policies": added, "policy_mapping": kwargs.get("policy_mapping")}
     names = check_names("(the one to load)", named, [], is_own_checkpoint(checkpoint))
     with as_checkpoint_error("(the one to load)"), names.restrict_imports():
         policy.add_policies(added, kwargs.get("policy_mapping"), kwargs.get("policies_to_train"))
+    for policy_id in removed:
+        policy.remove_policy(policy_id)
 
 
 def check_finite_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:

@@ -100,6 +100,7 @@ class PolicySet(PolicyModule):
         self.agents = list(self._agent_spaces)
         self._spaces_of: dict[str, str] = {}  # policy id → an agent of its spaces
         self._added: list[str] = []  # ids of policies that the constructor did not build
+        self._removed: set[str] = set()
         if not policies:
             raise ConfigError("policies={}; expected at least one: {id: {_target_: import path, **keywords}}")
         for policy_id in policies:
@@ -191,6 +192,8 @@ class PolicySet(PolicyModule):
         check_policy_id(policy_id)
         if policy_id in self.policies:
             raise ConfigError(f"add_policy: there is a policy {policy_id!r} already")
+        if policy_id in self._removed:
+            raise ConfigError(f"add_policy: {policy_id!r} was the id of a policy that was removed: choose another id")
         if trained and self.in_trainer and self.trainer.world_size > 1:
             raise ConfigError(
                 f"add_policy({policy_id!r}, trained=True): with several ranks, add policies to train before fit"
@@ -218,6 +221,29 @@ class PolicySet(PolicyModule):
             ConfigError: as the constructor.
         """
         self._extend({}, self.mapping.given, policy_ids)
+
+    def remove_policy(self, policy_id: str, *, policy_mapping: Any = None) -> None:
+        """Forget a policy between two iterations of a run; checkpoints do not have it from then on.
+
+        Copies in worker processes keep it and give it no agent, so that its id cannot be that of another policy.
+
+        Args:
+            policy_id: whose policy it is.
+            policy_mapping: the mapping from now on; `None` keeps the present one.
+
+        Raises:
+            ConfigError: there is no such policy, or the mapping may give it an agent.
+        """
+        self.get_policy(policy_id)
+        mapping = self.mapping.given if policy_mapping is None else policy_mapping
+        kept = [name for name in self.policies if name != policy_id]
+        PolicyMapping(mapping, self._agent_spaces, kept)  # which checks it, before anything changes
+        if policy_id in self.policies_to_train:
+            self.set_policies_to_train([name for name in self.policies_to_train if name != policy_id])
+        del self.policies[policy_id], self._spaces_of[policy_id]
+        self._added = [name for name in self._added if name != policy_id]
+        self._removed.add(policy_id)
+        self._extend({}, mapping)
 
     @property
     def additions(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lightning_rl.config.keys import value_at
@@ -20,7 +20,6 @@ from lightning_rl.rllib.async_keys import (
 )
 from lightning_rl.rllib.callbacks import EpisodeCallbacks
 from lightning_rl.rllib.merge import merge_configs
-from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.offline_keys import OFFLINE_SPECIAL, Output
 from lightning_rl.rllib.replay_keys import (
     ITERATION,
@@ -28,7 +27,6 @@ from lightning_rl.rllib.replay_keys import (
     REPLAY_KEYS,
     REPLAY_NO_EFFECT,
     REPLAY_SPECIAL,
-    ROW_COUNTS,
     without_replay_sections,
     write_replay_keys,
 )
@@ -199,10 +197,8 @@ def translate_keys(
     *,
     joins_fragments: bool = False,
     has_buffers: bool = False,
-    defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
-    own_class: Any = None,
 ) -> dict[str, Any]:
-    """RLlib's keys as the changes to this package's `defaults`.
+    """RLlib's keys, but for `multiagent`, as the changes to this package's `defaults`.
 
     Args:
         given: RLlib's keys.
@@ -210,8 +206,6 @@ def translate_keys(
         own: keys of the policy's own, which go to its `config`.
         joins_fragments: whether an execution plan of the user's makes training batches of several fragments.
         has_buffers: whether the plan keeps the replay buffers.
-        defaults_of: a policy's class → its composed config, for the policies of several agents.
-        own_class: the trainer's policy class.
 
     Raises:
         ConfigError: a key or value that means nothing here.
@@ -222,27 +216,16 @@ def translate_keys(
         if key in own:
             put(out, f"policy.config.{key}", value)
         elif key in KEYS:
-            unset = DEPRECATED if key in RETIRED_KEYS else 0.0 if key == "kl_target" else None
-            if value == unset and (value is not None or key == "seed" or key.endswith("_schedule")):
-                continue
-            put(out, KEYS[key], _value(key, value))
-        elif key in FIXED:
-            expected, reason = FIXED[key]
-            if value not in (expected, DEPRECATED) and (value or expected):
-                raise ConfigError(f"config key {key!r}={value!r}; here it can only be {expected!r}: {reason}")
-        elif key in NO_EFFECT:
-            warnings.warn(f"config key {key!r} has no counterpart and no effect: {NO_EFFECT[key]}", stacklevel=3)
+            if not _is_unset(key, value):
+                put(out, KEYS[key], _value(key, value))
         elif key not in SPECIAL:
-            raise ConfigError(
-                f"no config key {key!r}.{did_you_mean(key, [*KEYS, *SPECIAL, *FIXED])} Keys of RLlib and what "
-                "they are here: docs/rllib_keys.md"
-            )
-    pipelines = {"batch_size": write_replay_keys, "requests_per_worker": write_async_keys}
-    write = next((write for key, write in pipelines.items() if key in defaults["data"]), None)
-    if write is None:
-        _sizes(out, given, defaults, joins_fragments)
+            _check_without_counterpart(key, value)
+    if "batch_size" in defaults["data"]:
+        write_replay_keys(out, given, defaults)
+    elif "requests_per_worker" in defaults["data"]:
+        write_async_keys(out, given, defaults)
     else:
-        write(out, given, defaults)
+        _sizes(out, given, defaults, joins_fragments)
     if given.get("vf_share_layers", DEPRECATED) != DEPRECATED:
         put(out, "model.vf_share_layers", given["vf_share_layers"])
     if "model" in given:
@@ -255,19 +238,29 @@ def translate_keys(
     if given.get("output") is not None:
         out.setdefault("callbacks", []).append(Output(given["output"], given))
         out["workers"] = {"record_logp": True, **out.get("workers", {})}
-    if given.get("multiagent"):
-        counts = {key: given[key] for key in ROW_COUNTS if key in given and write is write_replay_keys}
-
-        def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-            base = defaults if policy_class is None or defaults_of is None else defaults_of(policy_class)
-            base = {**base, "workers": {**base["workers"], **out.get("workers", {})}}
-            shared = counts if "batch_size" in base["data"] else {}
-            changes = translate_keys({**shared, **config}, base, {})
-            parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
-            return {**changes.get("policy", {}), **parts}
-
-        out |= multi_agent_keys(given["multiagent"], entry_of, own_class)
     return out
+
+
+def _is_unset(key: str, value: Any) -> bool:
+    """Whether RLlib's default of a key stands for another key, or leaves the seed or a schedule out."""
+    if value is None:
+        return key == "seed" or key.endswith("_schedule")
+    return value == (DEPRECATED if key in RETIRED_KEYS else 0.0 if key == "kl_target" else None)
+
+
+def _check_without_counterpart(key: str, value: Any) -> None:
+    """Warn of a key without effect; refuse an unknown one, and one that can have only another value."""
+    if key in FIXED:
+        expected, reason = FIXED[key]
+        if value not in (expected, DEPRECATED) and (value or expected):
+            raise ConfigError(f"config key {key!r}={value!r}; here it can only be {expected!r}: {reason}")
+    elif key in NO_EFFECT:
+        warnings.warn(f"config key {key!r} has no counterpart and no effect: {NO_EFFECT[key]}", stacklevel=4)
+    else:
+        raise ConfigError(
+            f"no config key {key!r}.{did_you_mean(key, [*KEYS, *SPECIAL, *FIXED])} Keys of RLlib and what they are "
+            "here: docs/rllib_keys.md"
+        )
 
 
 def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.errors import ConfigError, short_repr
-from lightning_rl.rllib.callbacks import policies_of
 from lightning_rl.rllib.offline.dataset_reader import reader_of_dataset
 from lightning_rl.rllib.offline.input_reader import InputReader
 from lightning_rl.rllib.offline.io_context import IOContext
@@ -27,6 +26,7 @@ from lightning_rl.rllib.offline.shuffled_input import ShuffledInput
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import trajectories
+from lightning_rl.rllib.workers import policies_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = ["OFFLINE_SPECIAL", "Output", "ReaderPlan", "data_files", "reader_of", "write_offline_keys"]

@@ -16,7 +16,11 @@ import torch
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import is_path
+from lightning_rl.config.policies import complete_policies
+from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.data.datamodule import EpisodeWindow
+from lightning_rl.data.kinds_of_data import kind_of_data
+from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.models.catalog import MODEL_DEFAULTS
@@ -27,7 +31,7 @@ from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, put, translate_keys
 from lightning_rl.rllib.merge import merge_configs
-from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
+from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces, multi_agent_keys
 from lightning_rl.rllib.offline_keys import (
     Output,
     ReaderPlan,
@@ -37,6 +41,7 @@ from lightning_rl.rllib.offline_keys import (
     write_offline_keys,
 )
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
+from lightning_rl.rllib.replay_keys import ROW_COUNTS
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
 from lightning_rl.rllib.torch_policy import Policy, RLlibMethods, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
@@ -390,6 +395,90 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             return found
         return tuple({agent: parts[index] for agent, parts in found.items()} for index in range(3))
 
+    def add_policy(
+        self,
+        policy_id: str,
+        policy_cls: Any,
+        *,
+        observation_space: Any = None,
+        action_space: Any = None,
+        config: Mapping[str, Any] | None = None,
+        policy_mapping_fn: Any = None,
+        policies_to_train: Any = None,
+    ) -> Any:
+        """Add a policy to those of several agents; workers have it from the next sample on.
+
+        Args:
+            policy_id: a new one.
+            policy_cls: its class.
+            observation_space, action_space: of its agents; `None`: those of the agents that the mapping gives it.
+            config: RLlib's keys over those of the trainer.
+            policy_mapping_fn: the mapping from the next episodes on; `None` keeps the present one.
+            policies_to_train: ids of the policies that learn, or a function of an id and a batch; `None`: the new one
+                learns if all others do.
+
+        Returns:
+            The policy.
+
+        Raises:
+            ConfigError: the trainer has one agent, there is such a policy, or a key means nothing here.
+        """
+        several = self._policies_of_several_agents()
+        own_class, defaults = self._trained
+        given = {key: self.config[key] for key in ROW_COUNTS if key in self.config}
+        given["multiagent"] = {"policies": {policy_id: PolicySpec(policy_cls, config=config)}}
+        chosen = {**self.run_config, **translate_section(given, defaults, self.run_config, own_class)}
+        entry = fractions_to_env_steps({**chosen, "policies": complete_policies(chosen)})["policies"][policy_id]
+        data = entry.pop("data", None)
+        of_agents = zip(several.observation_space.items(), several.action_space.values(), strict=True)
+        fits = (
+            agent
+            for (agent, observed), acted in of_agents
+            if observed == observation_space and action_space in (None, acted)
+        )
+        all_learn = len(several.policies_to_train) == len(several.policies)
+        added = several.add_policy(
+            policy_id,
+            entry,
+            trained=all_learn and policies_to_train is None,
+            policy_mapping=policy_mapping_fn,
+            spaces_of=next(fits, None),
+        )
+        if data is not None and kind_of_data(type(added)) == "transitions":
+            self.datamodule.feeds[policy_id] = ReplayFeed(**{key: data[key] for key in data if key != "_target_"})
+        self._set_policies_to_train(policies_to_train)
+        return added
+
+    def remove_policy(self, policy_id: str, *, policy_mapping_fn: Any = None, policies_to_train: Any = None) -> None:
+        """Remove a policy from those of several agents.
+
+        Args:
+            policy_id: that of the policy.
+            policy_mapping_fn: the mapping from the next episodes on; `None` keeps the present one, which must not give
+                the policy to an agent.
+            policies_to_train: as `add_policy`; `None`: the same without this one.
+
+        Raises:
+            ConfigError: there is no such policy, the trainer has one agent, or an agent may still get the policy.
+        """
+        self._policies_of_several_agents().remove_policy(policy_id, policy_mapping=policy_mapping_fn)
+        self.datamodule.feeds.pop(policy_id, None)
+        self._set_policies_to_train(policies_to_train)
+
+    def _policies_of_several_agents(self) -> Any:
+        if not self.policy.agents:
+            raise ConfigError(
+                "this trainer has one agent and one policy: name several policies by config['multiagent']"
+            )
+        return self.policy
+
+    def _set_policies_to_train(self, chosen: Any) -> None:
+        policy: Any = self.policy
+        if callable(chosen):
+            chosen = [name for name in policy.policies if call_with_accepted_args(chosen, name, None)]
+        if chosen is not None:
+            policy.set_policies_to_train([*chosen])
+
     def export_policy_model(
         self, export_dir: str | Path, policy_id: str | None = None, onnx: int | None = None
     ) -> dict[str, Any]:
@@ -400,6 +489,24 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """
         policy = self.get_policy(policy_id)
         return policy.export_model(export_dir, format="torchscript" if onnx is None else "onnx")
+
+    def export_policy_checkpoint(
+        self, export_dir: str | Path, filename_prefix: str = "model", policy_id: str | None = None
+    ) -> str:
+        """Write the checkpoint of one policy, which `Policy.load` reads; returns its path.
+
+        Args:
+            export_dir: gets the file `filename_prefix`.ckpt.
+            filename_prefix: of the file's name.
+            policy_id: `None`: the only policy.
+        """
+        policy = self.get_policy(policy_id)
+        checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
+        policy.on_save_checkpoint(checkpoint)
+        path = Path(export_dir) / f"{filename_prefix}.ckpt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(checkpoint, path)
+        return str(path)
 
     def import_policy_model_from_h5(self, import_file: str, policy_id: str | None = None) -> None:
         """Refused: there is no Keras model whose weights such a file could hold.
@@ -441,7 +548,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         given = cls.merge_trainer_configs(cls._default_config, config)
         policy = cls._policy_class
         policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
-        translate_keys(given, defaults_of(policy), {}, defaults_of=defaults_of, own_class=policy)
+        defaults = defaults_of(policy)
+        translate_section(given, defaults, translate_keys(given, defaults, {}), policy)
 
     def _make_workers(
         self,
@@ -502,12 +610,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             keys_of_policy if isinstance(keys_of_policy, Mapping) and not whole_config else {},
             joins_fragments=plan is not None,
             has_buffers=self._planned,
-            defaults_of=defaults_of,
-            own_class=policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]),
         )
+        self._trained = policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]), defaults
+        classic |= translate_section(kept, defaults, classic, self._trained[0])
         if whole_config:
-            common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": MODEL_DEFAULTS}
-            classic["policy"] = {"config": plain_values({**common, **classic_keys(defaults), **given})}
+            classic["policy"] = {"config": config_of_policy(defaults, given)}
             classic.pop("exploration", None)
             classic.pop("model", None)
         elif isinstance(policy, type) and issubclass(policy, TorchPolicy):
@@ -635,6 +742,47 @@ def takes_whole_config(policy: type) -> bool:
     """Whether a policy's constructor is RLlib's (observation space, action space, config), which gets all keys."""
     parameters = inspect.signature(policy).parameters
     return list(parameters)[2:] == ["config"] and issubclass(policy, RLlibMethods)
+
+
+def config_of_policy(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a policy whose constructor takes all keys.
+
+    Args:
+        defaults: its composed config.
+        given: RLlib's keys.
+    """
+    common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": MODEL_DEFAULTS}
+    return plain_values({**common, **classic_keys(defaults), **given})
+
+
+def translate_section(
+    given: Mapping[str, Any], defaults: Mapping[str, Any], out: Mapping[str, Any], own_class: Any
+) -> dict[str, Any]:
+    """The section `multiagent` as changes to a composed config; {} without one.
+
+    Args:
+        given: RLlib's keys.
+        defaults: the composed config of the trainer's policy.
+        out: what the other keys are here.
+        own_class: the trainer's policy class.
+
+    Raises:
+        ConfigError: a key or value that means nothing here.
+    """
+
+    def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+        base = defaults if policy_class is None else defaults_of(policy_class)
+        if isinstance(policy_class, type) and takes_whole_config(policy_class):
+            others = {key: value for key, value in given.items() if key != "multiagent"}
+            return {"config": config_of_policy(base, merge_configs(others, config))}
+        base = {**base, "workers": {**base["workers"], **out.get("workers", {})}}
+        replays = "batch_size" in defaults["data"] and "batch_size" in base["data"]
+        counts = {key: given[key] for key in ROW_COUNTS if key in given and replays}
+        changes = translate_keys({**counts, **config}, base, {})
+        parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
+        return {**changes.get("policy", {}), **parts}
+
+    return multi_agent_keys(given["multiagent"], entry_of, own_class) if given.get("multiagent") else {}
 
 
 def plain_values(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -467,6 +467,14 @@ MEMBERS = [
     *takes("agents.trainer.Trainer.get_weights", "policies"),
     *takes("agents.trainer.Trainer.set_weights", "weights"),
     *takes("agents.trainer.Trainer.export_policy_model", "export_dir policy_id onnx"),
+    *takes("agents.trainer.Trainer.export_policy_checkpoint", "export_dir filename_prefix policy_id"),
+    *takes(
+        "agents.trainer.Trainer.add_policy",
+        "policy_id policy_cls observation_space action_space config policy_mapping_fn policies_to_train",
+    ),
+    *takes("agents.trainer.Trainer.remove_policy", "policy_id policy_mapping_fn policies_to_train"),
+    *other("Trainer.import_policy_model_from_h5", "agents.trainer.Trainer.set_weights",
+           "an error says so: HDF5 files hold models of Keras"),
     *columns(
         CUR_OBS="obs", NEXT_OBS="new_obs", ACTIONS="actions", PREV_ACTIONS="prev_actions", PREV_REWARDS="prev_rewards",
         INFOS="infos", SEQ_LENS="seq_lens", ACTION_DIST_INPUTS="action_dist_inputs", ACTION_PROB="action_prob",

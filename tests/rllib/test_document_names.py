@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -163,14 +163,14 @@ class Callbacks(DefaultCallbacks):
     def on_train_result(self, *, trainer, result, **kwargs): ...
 
 
-class FromScratch(cast("Any", Policy)):
+class FromScratch(Policy):
     @noted("Policy")
     def __init__(self, observation_space, action_space, config):
         super().__init__(observation_space, action_space, config)
         self.w = 1.0
 
     @noted("Policy")
-    def compute_actions(
+    def compute_actions(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         obs_batch,
         state_batches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,8 @@ import torch
 from lightning_rl import rllib
 from lightning_rl.envs.multi_agent import make_multi_agent
 from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
-from lightning_rl.policies import DQN, PPO
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import DQN, PPO, Policy
 from tests.envs.classic_control import CARTPOLE
 from tests.refusals import not_refused
 from tests.rllib.classic import trainer
@@ -138,6 +140,121 @@ def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mo
     assert result["timesteps_total"] == drawn[-1][0] == drawn[-1][1] >= 100
     same = [torch.equal(rows["a"].batch_indexes, rows["b"].batch_indexes) for _, _, rows in drawn]
     assert all(same) if mode == "lockstep" else not any(same)
+
+
+def all_have(policy_id: str) -> Any:
+    return lambda agent_id, episode, worker, **kwargs: policy_id
+
+
+def test_policies_are_added_and_removed_while_a_trainer_trains(tmp_path: Path) -> None:
+    """The added one has the trainer's keys and its own over them, acts and learns; files lack the removed one."""
+    section = {"policies": {"a": None, "b": None}, "policy_mapping_fn": map_agents}
+    made = two_agents(keys={"gamma": 0.9, "lr": 1e-3}, **section)
+    made.train()
+    added = made.add_policy("c", rllib.PPOTorchPolicy, config={"lr": 1e-4}, policy_mapping_fn=all_have("c"))
+    assert added is made.get_policy("c") and isinstance(added, rllib.PPOTorchPolicy)
+    assert (added.learner.optimiser.lr, added.gamma) == (1e-4, 0.9)
+    added.set_weights(made.get_weights()["a"])
+    before = made.get_weights()
+    result = made.train()
+    after = made.get_weights()
+    assert result["policy_reward_mean"]["c"] > 0 and all(
+        (before["a"][key] == after["a"][key]).all() for key in after["a"]
+    )
+    assert any((before["c"][name] != value).any() for name, value in after["c"].items())
+    made.remove_policy("a")
+    with pytest.raises(ConfigError, match="no policy 'a'"):
+        made.get_policy("a")
+    assert [*made.train()["info"]["learner"]] == ["b", "c"]
+    path = made.save(tmp_path)
+    made.stop()
+    other = two_agents(keys={"gamma": 0.9}, **section)
+    other.restore(path)
+    assert [*other.policy.policies] == ["b", "c"] and other.policy.policies_to_train == ["b", "c"]
+    assert all((other.get_weights()["c"][name] == value).all() for name, value in made.get_weights()["c"].items())
+    before = [other.get_policy(name).iterations for name in "bc"]
+    other.train()
+    assert [other.get_policy(name).iterations for name in "bc"] == [before[0], before[1] + 1]
+    other.stop()
+
+
+def test_an_added_policy_may_be_of_another_class_with_a_buffer_of_its_own() -> None:
+    policies = {"a": (None, *SPACES, {}), "b": (None, *SPACES, {})}
+    made = two_agents("DQN", REPLAY, policies=policies, policy_mapping_fn=map_agents)
+    made.train()
+    keys = {"buffer_size": 300, "learning_starts": 20}
+    mapping = {"agent_0": "a", "agent_1": "c"}.__getitem__
+    made.add_policy(
+        "c", DQN, observation_space=SPACES[0], action_space=SPACES[1], config=keys,
+        policy_mapping_fn=lambda agent_id, **_: mapping(agent_id), policies_to_train=["c"],
+    )  # fmt: skip
+    before = [made.get_policy(name).gradient_steps for name in "abc"]
+    made.train()
+    after = [made.get_policy(name).gradient_steps for name in "abc"]
+    assert after[:2] == before[:2] and after[2] > before[2] == 0
+    assert made.datamodule.feeds["c"].capacity == 300
+    made.remove_policy("b", policies_to_train=lambda policy_id, batch: policy_id == "a")
+    assert made.policy.policies_to_train == ["a"] and "b" not in made.datamodule.feeds
+    made.train()
+    assert made.get_policy("a").gradient_steps > after[0]
+    made.stop()
+
+
+def test_a_policy_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
+    made = two_agents(policies={"a": None, "b": None}, policy_mapping_fn=map_agents)
+    for name in "ab":
+        path = made.export_policy_checkpoint(tmp_path / name, policy_id=name)
+        loaded = PPO.load(path)
+        assert path == str(tmp_path / name / "model.ckpt") and loaded.policy_id is None
+        assert all((loaded.get_weights()[key] == value).all() for key, value in made.get_weights()[name].items())
+    made.stop()
+    alone = trainer("PPO", **SMALL)
+    loaded = Policy.load(alone.export_policy_checkpoint(tmp_path, "alone"))
+    assert loaded.compute_single_action(SPACES[0].sample(), explore=False)[0] in (0, 1)
+    with pytest.raises(ConfigError, match="one agent and one policy"):
+        alone.add_policy("b", PPO)
+    alone.stop()
+
+
+def test_a_policy_that_agents_have_is_not_removed_and_its_id_not_used_again() -> None:
+    made = two_agents(policies={"a": None, "b": None}, policy_mapping_fn=map_agents)
+    for wrong in (lambda: made.remove_policy("a"), lambda: made.remove_policy("d"), lambda: made.add_policy("a", PPO)):
+        with pytest.raises(ConfigError):
+            wrong()
+    assert [*made.policy.policies] == ["a", "b"] == made.policy.policies_to_train
+    made.remove_policy("a", policy_mapping_fn=all_have("b"))
+    with pytest.raises(ConfigError, match="choose another id"):
+        made.add_policy("a", PPO)
+    made.stop()
+
+
+def test_a_policy_with_rllib_s_constructor_gets_the_trainer_s_keys_and_its_own() -> None:
+    class Own(rllib.Policy):
+        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **_: Any) -> Any:  # type: ignore[override]
+            return [self.config["action"] for _ in obs_batch], [], {}
+
+        def learn_on_batch(self, batch: Any) -> Any:
+            return {}
+
+    policies = {"a": None, "b": (Own, *SPACES, {"action": 1, "gamma": 0.5})}
+    made = two_agents(keys={"lr": 0.25}, policies=policies, policy_mapping_fn=map_agents, policies_to_train=["a"])
+    assert {"action": 1, "gamma": 0.5, "lr": 0.25}.items() <= made.get_policy("b").config.items()
+    assert made.train()["policy_reward_mean"]["b"] > 0
+    made.stop()
+
+
+@pytest.mark.ray
+def test_workers_in_processes_follow_added_and_removed_policies() -> None:
+    section = {"policies": {"a": None, "b": None}, "policy_mapping_fn": map_agents}
+    made = two_agents(keys={"num_workers": 1, "rollout_fragment_length": 64}, **section)
+    made.train()
+    made.add_policy("c", PPO, policy_mapping_fn=all_have("c"))
+    made.train()
+    made.remove_policy("a")
+    result = made.train()
+    steps = {name: made.get_policy(name).iterations for name in "bc"}
+    made.stop()
+    assert steps == {"b": 1, "c": 2} and result["policy_reward_mean"]["c"] > 0
 
 
 def test_what_has_no_meaning_is_refused() -> None:

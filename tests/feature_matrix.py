@@ -175,7 +175,7 @@ def page() -> str:
     """The page, as Markdown."""
     head = "| | " + " | ".join(POLICIES) + " |\n|---" + "|---" * len(POLICIES) + "|"
     rows = [
-        "| " + " | ".join([feature, *("yes" if works(name, feature) else "–" for name in POLICIES)]) + " |"
+        "| " + " | ".join([feature, *("✓" if works(name, feature) else "–" for name in POLICIES)]) + " |"
         for feature in FEATURES
     ]
     return (

@@ -24,7 +24,6 @@ ALONE = [
     *(ROOT / "docs" / f"{name}.md" for name in ("custom_algorithms", "environments")),
 ]  # block by block
 WITH_CODE = [file for file, text in TEXTS.items() if "```python" in text and file.name not in ELSEWHERE]
-FIRST = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 RUN = """
 import os, runpy, sys, traceback
 failed = False
@@ -39,7 +38,9 @@ sys.exit(failed)
 """
 
 
-@pytest.mark.parametrize("files", [FIRST, pytest.param(WITH_CODE, marks=pytest.mark.process)], ids=["first", "all"])
+@pytest.mark.parametrize(
+    "files", [[ROOT / "README.md"], pytest.param(WITH_CODE, marks=pytest.mark.process)], ids=["first", "all"]
+)
 def test_code_blocks_run(files: list[Path], tmp_path: Path) -> None:
     """One interpreter runs all pages, each in a namespace and a directory: importing takes longest."""
     programs = []

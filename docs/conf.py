@@ -1,9 +1,9 @@
 """Sphinx builds the pages of this folder: `sphinx-build -W -b html docs docs/_build/html` (`pip install -e '.[docs]'`).
 
 Pages are plain Markdown that reads on a Git host as well. The pages in `CONTENTS` are lists of links, and the site's
-navigation is made of these lists: a new page is one line in `index.md`, which begins like the README. The pages below `reference/` are written from
-the package at each build, and are in no repository. tests/test_site.py checks the links between pages; `-b linkcheck`
-tries those that leave the site.
+navigation is made of these lists: a new page is one line in `index.md`, which begins like the README. The pages below
+`reference/` are written from the package at each build, and are in no repository. tests/test_site.py checks the links
+between pages; `-b linkcheck` tries those that leave the site.
 """
 
 from __future__ import annotations

@@ -86,6 +86,16 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("warmup_steps", "start_steps"), ("data.learning_starts",)),
     **dict.fromkeys(("target_network_update_freq", "target_update_freq"), ("policy.target_update_interval",)),
+    **dict.fromkeys(
+        ("normalize_advantage", "normalize_advantages", "norm_adv", "standardize_fields"),
+        ("policy.standardise_advantages",),
+    ),
+    **dict.fromkeys(
+        ("norm_reward", "normalize_reward", "reward_scaling", "reward_normalization", "clip_rewards"),
+        ("policy.reward_filter",),
+    ),
+    **dict.fromkeys(("norm_obs", "normalize_obs", "normalize_observation"), ("policy.observation_filter",)),
+    "anneal_lr": ("policy.lr",),
     **dict.fromkeys(("polyak", "soft_update"), ("policy.tau",)),
     **dict.fromkeys(
         ("net_arch", "hidden_sizes", "hidden_dims", "hidden_size", "hiddens", "layers"), ("model.fcnet_hiddens",)

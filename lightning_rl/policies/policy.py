@@ -71,6 +71,7 @@ __all__ = ["Policy"]
 class Policy(PolicyModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
+    `Algorithm` or Lightning's Trainer trains a policy; its own `train()` and `eval()` are `nn.Module`'s and set a mode.
     A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
 
     Args:
@@ -204,7 +205,7 @@ class Policy(PolicyModule):
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
                 "choose a feed-forward model (model.use_lstm, use_gru and use_attention false), or an algorithm that "
-                "does: ppo, a2c, pg, r2d2, recurrent_sac"
+                "does, such as ppo, a2c, impala, r2d2 or recurrent_sac"
             )
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:

@@ -57,7 +57,7 @@ def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tenso
     fragment["row"] = torch.arange(valid.numel()).view_as(valid)
     room = 2 * valid.numel() + 2 * valid.shape[1]  # for an episode's end at each step
     columns = (*REPLAY_COLUMNS, *policy.learner.extra_replay_columns(), "row")
-    buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, obs_frames=0)
+    buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, stack_frames=False)
     buffer.add(fragment)
     if buffer.ring is None or len(buffer) == 0:
         return torch.zeros(valid.shape)

@@ -240,4 +240,4 @@ class AsyncSource(Source):
         together = -(-logical // self.datamodule.num_workers) if self.datamodule.num_workers else 1
         state = sum(4 * part.numel() for each in policy.policies.values() for part in each.model.get_initial_state())
         spaces = policy.observation_space, policy.action_space
-        return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))
+        return float(estimated_bytes(*spaces, rows * together, stack_frames=False, extra_row_bytes=state))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from lightning_rl.replay.ring import SAMPLEABLE, Ring
 from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import OF_STEPS, transitions
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, Probability, Whole
+from lightning_rl.schema.ranges import Count, Probability
 from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["COLUMNS", "REPLAY_COLUMNS", "ReplayBuffer", "uniform"]
@@ -43,8 +43,8 @@ class ReplayBuffer:
         storage: "memory", or a directory for files on its disk (`storage.py`).
         columns: columns of a fragment to store and to return with every sample; rows with n-step returns have those of
             `OF_STEPS` that are listed here, and all have "next_actions" if it is.
-        obs_frames: frames in a stacked image, which are then stored once each; "auto" detects stacks in the first
-            fragment (uint8 images only), 0 stores whole images.
+        stack_frames: whether to store each frame of stacked images once, if the first fragment holds such stacks (uint8
+            images only); else whole images.
         seed: seed of samples without a generator.
         parts: number of buffers of this size that share the memory or the disk.
 
@@ -61,11 +61,11 @@ class ReplayBuffer:
         gamma: Probability = 0.99,
         storage: str = "memory",
         columns: Sequence[str] = COLUMNS,
-        obs_frames: Whole | Literal["auto"] = "auto",
+        stack_frames: bool = True,
         seed: int = 0,
         parts: int = 1,
     ) -> None:
-        self.capacity, self.n_step, self.gamma, self.obs_frames = capacity, n_step, gamma, obs_frames
+        self.capacity, self.n_step, self.gamma, self.stack_frames = capacity, n_step, gamma, stack_frames
         self.columns = tuple(dict.fromkeys((*NEEDED, *columns)))
         of_steps = (*OF_STEPS, "next_actions") if n_step > 1 else ("next_actions",)
         self._of_steps = tuple(name for name in of_steps if name in self.columns)
@@ -104,7 +104,7 @@ class ReplayBuffer:
         """
         steps = FragmentArrays.from_fragment(fragment, self.columns)
         if self.ring is None:
-            self.ring = Ring.for_fragment(steps, self.capacity, self.allocate, self.obs_frames)
+            self.ring = Ring.for_fragment(steps, self.capacity, self.allocate, self.stack_frames)
         ring = self.ring
         steps = ring.accept(steps)
         for start in range(0, len(steps.valid), ring.longest):

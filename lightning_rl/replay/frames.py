@@ -62,19 +62,18 @@ class Stack:
         return (frames != frames[(..., slice(1), slice(None))]).any((-1, -2))
 
 
-def find_stack(obs: np.ndarray, valid: np.ndarray, frames: int | str) -> Stack | None:
-    """The frame stack of a fragment's observations, if every step shifts it by one frame; else `None`.
+def find_stack(obs: np.ndarray, valid: np.ndarray) -> Stack | None:
+    """The frame stack of a fragment's uint8 images, if every step shifts it by one frame; else `None`.
 
     Args:
         obs: `[T+1, B, *]`.
         valid: bool `[T, B]`, the steps.
-        frames: number of frames in a stack; "auto": detected, for uint8 images.
     """
     shape = obs.shape[2:]
-    if frames in (0, 1) or len(shape) < 3 or (frames == "auto" and obs.dtype != np.uint8):
+    if len(shape) < 3 or obs.dtype != np.uint8:
         return None
     for last, channels in ((False, shape[0]), (True, shape[-1])):
-        for count in (channels, channels // 3) if frames == "auto" else (int(frames),):
+        for count in (channels, channels // 3):
             if 2 <= count <= MOST_FRAMES and channels % count == 0:
                 stack = Stack(count, shape, last)
                 if stack.follows(obs[:-1], obs[1:])[valid].all():

@@ -60,34 +60,27 @@ class Ring:
         self.move_heads(self.heads)
 
     @classmethod
-    def for_fragment(cls, steps: FragmentArrays, capacity: int, allocate: Allocator, obs_frames: int | str) -> Self:
+    def for_fragment(cls, steps: FragmentArrays, capacity: int, allocate: Allocator, stack_frames: bool) -> Self:
         """An empty ring for fragments like this one.
 
         Args:
             steps: the first fragment.
             capacity: rows, over all environments.
             allocate: creates the arrays.
-            obs_frames: frames in a stacked image, "auto" or 0; see `ReplayBuffer`.
+            stack_frames: as `ReplayBuffer`.
 
         Raises:
-            ConfigError: the images are no stacks of that many frames, or the rows do not fit.
+            ConfigError: the rows do not fit.
         """
         layouts = []
         for path, leaf in steps.leaves.items():
-            stack = find_stack(leaf, steps.valid, obs_frames) if path[0] == "obs" else None
+            stack = find_stack(leaf, steps.valid) if path[0] == "obs" and stack_frames else None
             layouts.append(Layout(path, leaf.shape[2:], leaf.dtype, stack))
         history = max((layout.stack.frames - 1 for layout in layouts if layout.stack), default=0)
-        if not history and obs_frames not in ("auto", 0, 1):
-            raise ConfigError(
-                f"obs_frames={obs_frames}, but no observation is a stack of so many frames that moves on with every "
-                f"step: {', '.join(str(layout) for layout in layouts if layout.path[0] == 'obs')}; set obs_frames=0"
-            )
         rows = -(-capacity // steps.num_envs)
         # One slot for the newest observation; the history twice: of the oldest rows, and of a new episode.
         length = max(rows, history + 1) + 1 + history
         columns = Columns(layouts, length, steps.num_envs, allocate)
-        for frames in columns.frames.values():
-            frames.proven = obs_frames != "auto"
         return cls(columns, length)
 
     # -- positions and slots ------------------------------------------------------------------------------------------
@@ -244,7 +237,7 @@ class Ring:
             elif frames.proven:
                 raise ConfigError(
                     f"column {'.'.join(path)!r} was stored as stacks of {frames.stack.frames} frames, and now a step "
-                    "does not move its stack on by one frame: keep whole images with obs_frames=0"
+                    "does not move its stack on by one frame: keep whole images with stack_frames=False"
                 )
             else:
                 self.columns.keep_whole(path, self.limit)

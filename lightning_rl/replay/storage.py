@@ -98,7 +98,7 @@ def estimated_bytes(
     capacity: int,
     *,
     num_envs: int = 1,
-    obs_frames: int | str = "auto",
+    stack_frames: bool = True,
     extra_row_bytes: int = 0,
 ) -> int:
     """Estimated size of a full `ReplayBuffer`, in bytes.
@@ -107,13 +107,13 @@ def estimated_bytes(
         obs_space, action_space: of one environment.
         capacity: rows.
         num_envs: number of environments; each needs a few extra slots.
-        obs_frames: as `ReplayBuffer`; "auto" takes a uint8 image of 2 to 16 channels (but not of 3) for a stack.
+        stack_frames: as `ReplayBuffer`; a uint8 image of 2 to 16 channels (but not of 3) counts as a stack.
         extra_row_bytes: bytes per row of further columns (masks, states).
     """
     row = ROW_BYTES + extra_row_bytes + sum(_leaf_bytes(space) for _, space in leaf_spaces(action_space))
     history = 0
     for _, space in leaf_spaces(obs_space):
-        frames = _frames(space, obs_frames)
+        frames = _frames(space) if stack_frames else 1
         row += _leaf_bytes(space) // frames
         history = max(history, frames - 1)
     return row * (-(-capacity // num_envs) + 1 + history) * num_envs
@@ -167,12 +167,10 @@ def _leaf_bytes(space: spaces.Space[Any]) -> int:
     return math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize
 
 
-def _frames(space: spaces.Space[Any], obs_frames: int | str) -> int:
+def _frames(space: spaces.Space[Any]) -> int:
     """Number of frames that an observation of this space is assumed to stack; 1: no stack."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 3:
         return 1
-    if obs_frames != "auto":
-        return max(1, int(obs_frames))
     for channels in (space.shape[0], space.shape[-1]):
         if channels > 3 and channels % 3 == 0 and channels <= 3 * MOST_FRAMES:
             return channels // 3

@@ -132,7 +132,7 @@ def test_numbers_out_of_range_are_refused() -> None:
 
     sizes = {"burn_in": 1, "length": 8}
     cases = [
-        *((ReplayBuffer, wrong) for wrong in ({"capacity": 0}, {"n_step": 0}, {"gamma": 1.1}, {"obs_frames": "all"})),
+        *((ReplayBuffer, wrong) for wrong in ({"capacity": 0}, {"n_step": 0}, {"gamma": 1.1}, {"stack_frames": "all"})),
         *((PrioritizedReplayBuffer, {name: value}) for name, value in (("alpha", 1.5), ("alpha", np.nan))),
         *((PrioritizedReplayBuffer, wrong) for wrong in ({"beta": 2.0}, {"eps": 0.0})),
         *((SequenceReplayBuffer, {"burn_in": -1, "length": 8}), (SequenceReplayBuffer, {"length": 0, "burn_in": 1})),

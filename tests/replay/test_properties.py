@@ -95,7 +95,7 @@ def test_frames_stored_once_give_the_stacks_of_whole_storage(
     """What is drawable may be less (a new episode's older frames take slots), but is the newest, and the same."""
     stream = Stream(num_envs, seed, longest=12, frames=frames, padding=padding)
     model = Model(num_envs, 1000)
-    *_, buffer = play(operations, stream, model, lambda: Watched(capacity, n_step=n_step, gamma=0.9, obs_frames=frames))
+    *_, buffer = play(operations, stream, model, lambda: Watched(capacity, n_step=n_step, gamma=0.9))
     expected = model.transitions(n_step, 0.9)
     if not len(buffer):
         assert not expected

@@ -26,7 +26,9 @@ def test_a_million_stacked_frames_cost_seven_gigabytes_and_whole_ones_four_times
     """84 · 84 bytes a frame, and 8 + 4 + 1 bytes for action, reward and flags."""
     actions = gym.spaces.Discrete(6)
     assert estimated_bytes(PIXELS, actions, 10**6) == pytest.approx((84 * 84 + 13) * 10**6, rel=1e-4)
-    assert estimated_bytes(PIXELS, actions, 10**6, obs_frames=0) == pytest.approx((4 * 84 * 84 + 13) * 10**6, rel=1e-4)
+    assert estimated_bytes(PIXELS, actions, 10**6, stack_frames=False) == pytest.approx(
+        (4 * 84 * 84 + 13) * 10**6, rel=1e-4
+    )
 
 
 def test_colour_channels_are_no_stack_of_frames() -> None:

@@ -35,7 +35,7 @@ from lightning_rl.envs.multi_agent.random_play import OLD_API, check_env
 from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
-from lightning_rl.envs.replayable_env import ReplayableEnv, SeededEpisodes
+from lightning_rl.envs.replayable_env import ReplayableEnv
 from lightning_rl.envs.sync_vector_env import SyncEnv
 from lightning_rl.errors import (
     ConfigError,
@@ -254,8 +254,9 @@ class EnvCreator:
         if vectorization == "native" or (vectorization == "auto" and native and num_envs >= self._native_pays()):
             return self._native(num_envs)
         contexts = [EnvContext(self.kwargs, worker_index, index, num_workers) for index in range(num_envs)]
-        make = self._make_replayable if replayable else self.make_single
-        creators = [partial(make, context) for context in contexts]
+        creators: list[Callable[[], gym.Env[Any, Any]]] = [partial(self.make_single, context) for context in contexts]
+        if replayable:
+            creators = [partial(_make_replayable, create) for create in creators]
         if vectorization == "async":
             # The fork server imports this module once, instead of each environment's process for itself.
             multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", __name__])
@@ -264,19 +265,12 @@ class EnvCreator:
         else:
             first = creators[0]()
             given: list[Callable[[], Any]] = [lambda: first, *creators[1:]]
-            several = isinstance(first, PackedEnv)
+            several = isinstance(first.unwrapped, PackedEnv)
             env = PackedVectorEnv(given) if several else SyncEnv(given, mode)
         if several and mode != AutoresetMode.NEXT_STEP:
             env.close()
             raise EnvError(f"environment {self.name!r} has several agents, which need autoreset mode NEXT_STEP")
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
-
-    def _make_replayable(self, context: EnvContext) -> gym.Env[Any, Any]:
-        env = self.make_single(context)
-        if isinstance(env, PackedEnv):
-            env.episodes = SeededEpisodes()
-            return env
-        return ReplayableEnv(env)
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """Observation and action space of one environment, which is created, checked and closed again.
@@ -412,6 +406,10 @@ class ResetEnded(gym.vector.VectorWrapper):
                 for index in np.flatnonzero(present).tolist():
                     masks[index] = mask_row(infos["action_mask"], index)
         return {"action_mask": masks, "_action_mask": given}
+
+
+def _make_replayable(create: Callable[[], gym.Env[Any, Any]]) -> ReplayableEnv:
+    return ReplayableEnv(create())
 
 
 def _unpickle(values: Mapping[str, Any], creator: Any) -> EnvCreator:

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from lightning_rl.seeding import derive_seed
 
-__all__ = ["ReplayableEnv", "SeededEpisodes", "answer_next", "episode_seed"]
+__all__ = ["ReplayableEnv", "SeededEpisodes", "episode_seed"]
 
 
 class SeededEpisodes:
@@ -69,39 +69,37 @@ class ReplayableEnv(gym.Wrapper[Any, Any, Any, Any]):
         env: one environment with its wrappers.
 
     Attributes:
+        episodes: the seeds of its resets.
         replayed: (episode, actions) for `replay`, which a vector environment sets for each of its environments.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.replayed: tuple[int, Sequence[Any]] = (0, ())
-        self._episodes = SeededEpisodes()
+        self.episodes = SeededEpisodes()
         self.step = env.step  # without a call in between
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin episode 0 of `seed`; or the next one."""
-        return self.env.reset(seed=self._episodes.seed_of_reset(seed), options=options)
+        return self.env.reset(seed=self.episodes.seed_of_reset(seed), options=options)
 
     def replay(self, deadline: float) -> tuple[float, int] | None:
         """Go to the end of the actions in `replayed`; the next `step` ignores its action and answers as the last did.
 
         So the vector environment learns by an ordinary step where its environment stands. As `SeededEpisodes.replay`.
         """
-        found = self._episodes.replay(self.env, *self.replayed, deadline)
+        found = self.episodes.replay(self.env, *self.replayed, deadline)
         self.replayed = (0, ())
-        return None if found is None else answer_next(self, *found)
+        if found is None:
+            return None
+        answer, played = found
 
+        def answer_again(action: Any) -> Any:
+            self.step = self.env.step
+            return answer
 
-def answer_next(env: gym.Env[Any, Any], answer: tuple[Any, ...], played: tuple[float, int]) -> tuple[float, int]:
-    """Let the next `step` of an environment ignore its action and give `answer`; returns `played`."""
-    step = env.step
-
-    def answer_again(action: Any) -> Any:
-        env.step = step
-        return answer
-
-    env.step = answer_again
-    return played
+        self.step = answer_again
+        return played
 
 
 def episode_seed(seed: int, episode: int) -> int:

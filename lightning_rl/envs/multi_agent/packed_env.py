@@ -15,7 +15,6 @@ from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.random_play import agents_without_mask, gives_masks, refuse_masks
-from lightning_rl.envs.replayable_env import SeededEpisodes, answer_next
 from lightning_rl.errors import EnvApiError, short_repr
 
 __all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "is_packed", "plain_actions", "row_of"]
@@ -158,8 +157,6 @@ class PackedEnv(gym.Env[Any, Any]):
         layout: where each agent lies in the arrays.
         arrays: the present observation; each step overwrites it.
         infos: of the last reset or step, by agent.
-        episodes: seeds each reset, so that an episode can be replayed; `None`: resets have the seeds that they get.
-        replayed: (episode, actions) for `replay`.
 
     Raises:
         EnvError: an agent has no space, or the first reset or steps fail.
@@ -191,8 +188,6 @@ class PackedEnv(gym.Env[Any, Any]):
         self.observation_space = spaces.Dict(parts)
         self.action_space = spaces.Dict({key: batch_space(kind.action_space, n) for key, kind, n in named})
         self.infos: dict[str, Any] = {}
-        self.episodes: SeededEpisodes | None = None
-        self.replayed: tuple[int, Sequence[Any]] = (0, ())
         self.bind(create_empty_array(self.observation_space, 1, fn=np.zeros), 0)
 
     def bind(self, arrays: Any, row: int) -> None:
@@ -223,8 +218,6 @@ class PackedEnv(gym.Env[Any, Any]):
 
     def write_reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Begin an episode, and write it into `arrays`; their flags are cleared before and settled afterwards."""
-        if self.episodes is not None:
-            seed = self.episodes.seed_of_reset(seed)
         obs, self.infos = self.env.reset(seed=seed, options=options)
         for leaf in self._seen:
             leaf[...] = 0
@@ -287,12 +280,6 @@ class PackedEnv(gym.Env[Any, Any]):
                 f"not: {short_repr(list(self.layout.agents))}"
             )
         return slot
-
-    def replay(self, deadline: float) -> tuple[float, int] | None:
-        """As `ReplayableEnv.replay`, for vector environments with a process for each environment."""
-        assert self.episodes is not None
-        found = self.episodes.replay(self, *self.replayed, deadline)
-        return None if found is None else answer_next(self, *found)
 
     def render(self) -> Any:
         """As the environment renders."""

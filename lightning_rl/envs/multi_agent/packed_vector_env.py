@@ -16,6 +16,7 @@ from lightning_rl.envs.multi_agent.packed_env import (
     plain_actions,
     row_of,
 )
+from lightning_rl.envs.replayable_env import ReplayableEnv
 
 __all__ = ["PackedVectorEnv"]
 
@@ -27,12 +28,15 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
     overwritten by the next step: the caller copies what it keeps.
 
     Args:
-        creators: functions that create the environments.
+        creators: functions that create the environments; if they create `ReplayableEnv`s of `PackedEnv`s, each reset is
+            seeded, so that episodes can be replayed.
     """
 
-    def __init__(self, creators: Sequence[Callable[[], PackedEnv]]) -> None:
+    def __init__(self, creators: Sequence[Callable[[], PackedEnv | ReplayableEnv]]) -> None:
         self.env_fns = creators
-        self.envs = [create() for create in creators]
+        created = [create() for create in creators]
+        self.envs: list[PackedEnv] = [env.unwrapped for env in created]  # type: ignore[misc]  # pyright: ignore
+        self._episodes = [env.episodes if isinstance(env, ReplayableEnv) else None for env in created]
         first = self.envs[0]
         self.num_envs, self.layout = len(self.envs), first.layout
         self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -55,7 +59,7 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         self._flags.clear()
         self._flags.begin_episode()
         for row, env in enumerate(self.envs):
-            env.write_reset(seed=None if seeds is None else seeds[row], options=options)
+            env.write_reset(seed=self._seed_of_reset(row, None if seeds is None else seeds[row]), options=options)
         self._flags.settle(False, False)
         self._ended[:] = False
         return self._arrays, {}
@@ -73,13 +77,17 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         for row, env in enumerate(self.envs):
             if ended[row]:
                 flags.begin_episode(row)
-                env.write_reset()
+                env.write_reset(seed=self._seed_of_reset(row, None))
             else:
                 own = actions_by_agent(self.layout, [row_of(each, row) for each in given], acting[row])
                 terminated[row], truncated[row] = env.write_step(own)
         flags.settle(terminated, truncated)
         self._ended = terminated | truncated
         return self._arrays, flags.rewards.sum(axis=1), terminated, truncated, {}
+
+    def _seed_of_reset(self, row: int, seed: int | None) -> int | None:
+        episodes = self._episodes[row]
+        return seed if episodes is None else episodes.seed_of_reset(seed)
 
     def replay(self, episodes: Sequence[tuple[int, Sequence[Any]]], deadline: float) -> list[tuple[float, int] | None]:
         """Bring each environment to the end of (episode, its actions); the next `step` answers as their last did.
@@ -90,8 +98,9 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         ends = np.zeros((2, self.num_envs), dtype=bool)
         flags = self._flags
         for row, (env, (number, actions)) in enumerate(zip(self.envs, episodes, strict=True)):
-            assert env.episodes is not None
-            found = env.episodes.replay(env, number, actions, deadline)
+            episodes_of_env = self._episodes[row]
+            assert episodes_of_env is not None
+            found = episodes_of_env.replay(env, number, actions, deadline)
             if found is None:
                 return [None]
             answer, (gained, steps) = found

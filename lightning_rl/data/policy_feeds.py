@@ -55,6 +55,11 @@ class PolicyFeeds(dict[str, ReplayFeed]):
             ConfigError: a policy in training learns from replayed transitions, and has no buffer.
         """
         if not isinstance(batch, MultiAgentBatch):
+            if _needs_replay(self._policy, batch):  # of a user's own plan; else the source has refused the policy
+                raise ConfigError(
+                    f"{type(self._policy).__name__} learns from replayed transitions, and got a rollout: use a "
+                    "ReplayDataModule (data=replay)"
+                )
             return batch
         replaying = self._replaying()
         for name in replaying:

@@ -51,15 +51,10 @@ def test_compiled_networks_learn_the_same(policy: str, tmp_path: Path) -> None:
         torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_what_cannot_be_compiled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_compiled_is_refused(tmp_path: Path) -> None:
     for mode in ("reduce-overhead", "max-autotune"):
         with pytest.raises(ConfigError, match=f"mode='{mode}' captures CUDA graphs, .* mode=default, or trainer=gpu"):
             train(tmp_path / mode, callback=CALLBACK, mode=mode)
-    with pytest.raises(ConfigError, match="mode='fast'"):
-        CompileNetworks("fast")
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="install g\\+\\+"):
-        train(tmp_path, callback=CALLBACK)
 
 
 def small_dqn() -> DQN:

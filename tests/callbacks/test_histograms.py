@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.callbacks.histograms import LogHistograms, action_parts, bins_of
-from lightning_rl.errors import ConfigError
+from lightning_rl.callbacks.histograms import action_parts, bins_of
 from lightning_rl.runs.algorithm import Algorithm
 from tests.callbacks.log_files import events_of
 
@@ -59,8 +58,3 @@ def test_nested_actions_are_named_by_their_parts():
 def test_whole_numbers_get_bars_of_their_own():
     assert bins_of(np.array([0.0, 2.0, 2.0])).tolist() == [-0.5, 0.5, 1.5, 2.5]
     assert bins_of(np.array([0.0, 0.5])) == 64 and bins_of(np.array([0.0, 500.0])) == 64
-
-
-def test_turning_everything_off_is_refused():
-    with pytest.raises(ConfigError, match="all false"):
-        LogHistograms(weights=False, gradients=False, actions=False)

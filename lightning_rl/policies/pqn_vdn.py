@@ -46,7 +46,7 @@ class PQNVDN(PQN):
         **keywords: Any,
     ) -> None:
         # First: the base class builds the model.
-        self.group = GroupSpaces.of(observation_space, action_space, type(self).__name__)
+        self.group = GroupSpaces(observation_space, action_space, type(self).__name__)
         self.reads = {"agent_id": agent_id, "last_action": last_action}
         super().__init__(observation_space, action_space, **keywords)
 

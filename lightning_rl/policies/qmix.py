@@ -94,7 +94,7 @@ class QMIX(Policy):
         **keywords: Any,
     ) -> None:
         # First: the base class builds the model.
-        self.group = GroupSpaces.of(observation_space, action_space, type(self).__name__)
+        self.group = GroupSpaces(observation_space, action_space, type(self).__name__)
         self.mixing, self.hiddens = mixer, tuple(hiddens)
         self.mixing_sizes: dict[str, Any] = {"embed_dim": mixing_embed_dim, "hypernet_hiddens": tuple(hypernet_hiddens)}
         self.reads = {"agent_id": agent_id, "last_action": last_action}

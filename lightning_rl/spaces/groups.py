@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 
-__all__ = ["GroupSpaces", "take_group_apart"]
+__all__ = ["GroupMembers", "GroupSpaces"]
 
 OBS_KEYS = ("action_masks", "agents", "present", "state")
 NO_GROUP = (
@@ -21,108 +21,160 @@ NO_GROUP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpaces:
-    """The parts of a group's observation and action space.
+class GroupMembers:
+    """The members' observations, actions, masks and presence in the observations and actions of a group.
 
-    A group's observation is the Tuple of its members' observations, or a Dict with that Tuple as "agents" and
+    A group observes the Tuple of its members' observations, or a Dict of that Tuple as "agents" and perhaps
 
-    - "present" MultiBinary `[n]`: which members take part now; all of them, if it is missing;
-    - "state": a Box with the state of the whole environment;
-    - "action_masks": a Tuple with a MultiBinary `[A]` for each member, the actions that it may take. Without it masks
-      are the entries "action_mask" of members' Dict observations.
+    - "present", MultiBinary `[n]`: which members' actions count; without it all of them do;
+    - "action_masks", a Tuple of MultiBinary: the allowed actions of each member; without it they are the entry
+      "action_mask" of members' Dict observations, if these have it;
+    - "state", of the whole environment.
 
-    A group's action is the Tuple of its members' Discrete actions. Members have equal spaces.
+    It acts with the Tuple of its members' actions.
 
     Args:
-        size: n, the number of members.
-        observation, action: spaces of one member.
-        state: space of "state".
-        has_present, has_masks: whether the Dict has "present" and "action_masks".
-        is_dict: whether the group's observation is a Dict.
+        observation_space, action_space: of the group.
+        algorithm: that needs a group, for messages.
+        supports: whether the algorithm supports the actions of a member.
+        supported: a description of these, for messages.
+
+    Attributes:
+        observations, actions: spaces of the members, in order.
+
+    Raises:
+        UnsupportedSpaceError: the spaces are not those of a group, or a member's actions are not supported.
     """
 
-    size: int
-    observation: Space[Any]
-    action: spaces.Discrete
-    state: spaces.Box | None = None
-    has_present: bool = False
-    has_masks: bool = False
-    is_dict: bool = False
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        algorithm: str,
+        supports: Callable[[Space[Any]], bool],
+        supported: str,
+    ) -> None:
+        self.observation_space = observation_space
+        self.observations, self.actions = take_group_apart(observation_space, action_space, algorithm, supported)
+        for number, space in enumerate(self.actions):
+            if not supports(space):
+                raise UnsupportedSpaceError(
+                    f"{algorithm} takes members whose actions are {supported}; the action space is {action_space}, "
+                    f"with {space} for member {number}: use ppo, with a policy for each agent"
+                )
+        self._is_dict = isinstance(observation_space, spaces.Dict)
+        self._leaves = dict(leaf_spaces(observation_space))
+        self._present = self._leaf("present", (len(self),), algorithm)
+        self._masks = [self._mask_leaf(number, algorithm) for number in range(len(self))]
+        self._choices = [int(space.n) if isinstance(space, spaces.Discrete) else 0 for space in self.actions]
 
-    @classmethod
-    def of(cls, observation_space: Space[Any], action_space: Space[Any], algorithm: str) -> GroupSpaces:
-        """Take the spaces of a group apart.
+    def __len__(self) -> int:
+        return len(self.actions)
 
-        Args:
-            observation_space, action_space: of one environment.
-            algorithm: that needs a group, for messages.
+    def path(self, member: int) -> str:
+        """The path of a member's observation in the group's."""
+        return f"agents.{member}" if self._is_dict else str(member)
 
-        Raises:
-            UnsupportedSpaceError: the spaces are not those of a group, or members differ.
-        """
-        observations, actions, parts = take_group_apart(
-            observation_space, action_space, algorithm, "Discrete spaces, all equal"
-        )
-        size = len(actions)
-        action = _same(actions, "actions", algorithm)
-        if not isinstance(action, spaces.Discrete):
+    def of(self, obs: Any, member: int) -> Any:
+        """A member's observations `[N, *]` in the group's, nested as the environment's or in batches."""
+        agents = obs["agents"] if self._is_dict else obs
+        return agents[member] if isinstance(agents, tuple) else agents[str(member)]
+
+    def present(self, obs: Any) -> Tensor | None:
+        """Which members' actions count, bool `[N, n]`, in observations nested in any way; `None`: all do."""
+        return None if self._present is None else self._values(obs)[self._present].bool()
+
+    def action_masks(self, obs: Any) -> Tensor | None:
+        """The Discrete members' allowed actions side by side, bool `[N, Σ n]`; `None`: all are allowed."""
+        if all(leaf is None for leaf in self._masks):
+            return None
+        leaves = self._values(obs)
+        masks = []
+        for size, leaf in zip(self._choices, self._masks, strict=True):
+            if leaf is not None:
+                masks.append(leaves[leaf].bool())
+            elif size:
+                masks.append(torch.ones(leaves[0].shape[0], size, dtype=torch.bool, device=leaves[0].device))
+        return torch.cat(masks, dim=1)
+
+    def _values(self, obs: Any) -> list[Tensor]:
+        return leaf_values(self.observation_space, obs)
+
+    def _mask_leaf(self, member: int, algorithm: str) -> int | None:
+        space = self.actions[member]
+        if not isinstance(space, spaces.Discrete):
+            return None
+        common = f"action_masks.{member}"
+        path = common if self._is_dict and common in self._leaves else f"{self.path(member)}.action_mask"
+        return self._leaf(path, (int(space.n),), algorithm)
+
+    def _leaf(self, path: str, shape: tuple[int, ...], algorithm: str) -> int | None:
+        """The index of a leaf of the group's observation; `None` if there is none."""
+        if path not in self._leaves:
+            return None
+        if self._leaves[path].shape != shape:
             raise UnsupportedSpaceError(
-                f"{algorithm} compares all actions of a Discrete space; a member's action space is {action}: use maddpg"
+                f"{algorithm}: part {path!r} of the group's observation is {self._leaves[path]}; expected shape "
+                f"{list(shape)}"
             )
-        state, present, masks = (parts.get(name) for name in ("state", "present", "action_masks"))
-        _check_part("state", state, state is None or isinstance(state, spaces.Box), "a Box", algorithm)
-        flags = present is None or (isinstance(present, spaces.MultiBinary) and present.shape == (size,))
-        _check_part("present", present, flags, f"MultiBinary({size})", algorithm)
-        mask, count = spaces.MultiBinary(int(action.n)), int(action.n)
-        fitting = masks is None or (isinstance(masks, spaces.Tuple) and masks.spaces == (mask,) * size)
-        _check_part("action_masks", masks, fitting, f"a Tuple of {size} × MultiBinary({count})", algorithm)
-        return cls(
-            size=size,
-            observation=_same(observations, "observations", algorithm),
-            action=action,
-            state=state if isinstance(state, spaces.Box) else None,
-            has_present=present is not None,
-            has_masks=masks is not None,
-            is_dict=isinstance(observation_space, spaces.Dict),
+        return list(self._leaves).index(path)
+
+
+class GroupSpaces(GroupMembers):
+    """A group whose members have equal spaces and Discrete actions, so that one network serves all of them.
+
+    Args:
+        observation_space, action_space: of the group, as `GroupMembers`; the Dict's "state", if there is one, is a Box.
+        algorithm: that needs a group, for messages.
+
+    Attributes:
+        size: n, the number of members.
+        num_actions: A, the number of actions of one member.
+        observation: space of one member's observations.
+        state: space of "state"; `None` if there is none.
+
+    Raises:
+        UnsupportedSpaceError: the spaces are not those of a group, or members differ.
+    """
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], algorithm: str) -> None:
+        discrete = "Discrete spaces, all equal"
+        super().__init__(
+            observation_space, action_space, algorithm, lambda space: isinstance(space, spaces.Discrete), discrete
         )
+        self.size, self.num_actions = len(self), self._choices[0]
+        self.observation = _same(self.observations, "observations", algorithm)
+        _same(self.actions, "actions", algorithm)
+        self.state = observation_space.get("state") if isinstance(observation_space, spaces.Dict) else None
 
     @property
-    def num_actions(self) -> int:
-        """A, the number of actions of one member."""
-        return int(self.action.n)
+    def has_masks(self) -> bool:
+        """Whether observations hold action masks."""
+        return any(leaf is not None for leaf in self._masks)
 
     def members(self, obs: Any) -> Any:
         """The members' observations `[N, n, *]`, nested as one member's, of group observations `[N, *]`."""
-        each = obs["agents"] if self.is_dict else obs
-        leaves = zip(*(leaf_values(self.observation, _entry(each, member)) for member in range(self.size)), strict=True)
+        leaves = zip(*(leaf_values(self.observation, self.of(obs, member)) for member in range(self.size)), strict=True)
         return pack_leaves(self.observation, iter([torch.stack(parts, dim=1) for parts in leaves]))
-
-    def present(self, obs: Any) -> Tensor | None:
-        """Which members take part, bool `[N, n]`; `None`: all."""
-        return obs["present"].bool() if self.has_present else None
 
     def action_masks(self, obs: Any) -> Tensor | None:
         """The members' allowed actions, bool `[N, n, A]`; `None`: all. A mask that allows nothing allows everything."""
-        if self.has_masks:
-            each = [_entry(obs["action_masks"], member) for member in range(self.size)]
-        elif isinstance(self.observation, spaces.Dict) and "action_mask" in self.observation.spaces:
-            agents = obs["agents"] if self.is_dict else obs
-            each = [_entry(agents, member)["action_mask"] for member in range(self.size)]
-        else:
+        masks = super().action_masks(obs)
+        if masks is None:
             return None
-        allowed = torch.stack(each, dim=1).bool()
+        allowed = masks.unflatten(1, (self.size, self.num_actions))
         return allowed | ~allowed.any(-1, keepdim=True)
 
     def stack_actions(self, actions: Any) -> Tensor:
         """The members' actions as one tensor `[N, n]`, of a tuple or nested batch of `[N]`."""
-        return torch.stack([_entry(actions, member) for member in range(self.size)], dim=1)
+        each = [actions[member if isinstance(actions, tuple) else str(member)] for member in range(self.size)]
+        return torch.stack(each, dim=1)
 
 
 def take_group_apart(
     observation_space: Space[Any], action_space: Space[Any], algorithm: str, supported: str
-) -> tuple[tuple[Space[Any], ...], tuple[Space[Any], ...], dict[str, Space[Any]]]:
-    """The members' observation and action spaces of a group, and the entries of its Dict observation, if it is one.
+) -> tuple[tuple[Space[Any], ...], tuple[Space[Any], ...]]:
+    """The members' observation and action spaces of a group.
 
     Args:
         observation_space, action_space: of the group.
@@ -149,12 +201,7 @@ def take_group_apart(
             f"{algorithm}: the group has {len(members.spaces)} observations and {len(action_space.spaces)} actions; "
             "expected one of each for every member"
         )
-    return tuple(members.spaces), tuple(action_space.spaces), parts
-
-
-def _entry(values: Any, member: int) -> Any:
-    """One member's entry of a tuple, or of a nested batch, whose entries are named "0", "1" and so on."""
-    return values[member] if isinstance(values, tuple | list) else values[str(member)]
+    return tuple(members.spaces), tuple(action_space.spaces)
 
 
 def _same(members: tuple[Space[Any], ...], what: str, algorithm: str) -> Space[Any]:
@@ -171,10 +218,3 @@ def _same(members: tuple[Space[Any], ...], what: str, algorithm: str) -> Space[A
                 "each kind of agents, or use a policy for each kind (ppo, dqn)"
             )
     return members[0]
-
-
-def _check_part(name: str, space: Space[Any] | None, fits: bool, expected: str, algorithm: str) -> None:
-    if not fits:
-        raise UnsupportedSpaceError(
-            f"{algorithm}: the entry {name!r} of the group's observation space is {space}; expected {expected}"
-        )

@@ -41,8 +41,8 @@ class ReBRAC(TD3):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        actor_bc_coef: Coefficient = 1.0,
-        critic_bc_coef: Coefficient = 1.0,
+        actor_bc_coef: Coefficient = 0.01,
+        critic_bc_coef: Coefficient = 0.01,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **keywords)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.shards import write_shard
@@ -143,6 +144,37 @@ def test_ranks_share_the_episodes(cartpole: Path) -> None:
     parts = [source(policy, cartpole, Place(rank, 2), batch_size=2) for rank in range(2)]
     assert sum(part.steps for part in parts) == whole.steps
     assert sorted(np.concatenate([part._lengths for part in parts])) == sorted(whole._lengths)
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that no file on a disk backs."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+def test_mapped_data_need_the_memory_of_a_shard_not_of_all(tmp_path: Path) -> None:
+    """40 links to a shard of 10 MB are 400 MB of data; less than 100 MB remain in memory, whatever is sampled."""
+    spec, count = DataSpec(spaces.Box(-1, 1, (60,)), spaces.Box(-1, 1, (4,))), 40_000
+    last = np.arange(999, count, 1000)
+    columns = {
+        ("obs",): np.random.default_rng(0).uniform(-1, 1, (count, 60)).astype(np.float32),
+        ("actions",): np.zeros((count, 4), np.float32),
+        ("rewards",): np.zeros(count, np.float32),
+        ("terminated",): np.isin(np.arange(count), last),
+        ("truncated",): np.zeros(count, bool),
+    }
+    shard = write_shard(tmp_path / "data", "a0", close_episodes(columns, last, None), spec)
+    for number in range(1, 40):
+        shard.with_name(shard.name.replace("a0", f"a{number}")).hardlink_to(shard)
+    del columns
+    policy, before = SAC(spec.observation_space, spec.action_space, model={"fcnet_hiddens": [8]}), anonymous_bytes()
+    data = source(policy, tmp_path / "data", storage=str(tmp_path / "mapped"))
+    for _ in range(50):
+        data.buffer.sample(4096, np.random.default_rng(0))
+    assert data.steps == 40 * count and data.buffer.nbytes > 400e6
+    assert anonymous_bytes() - before < 100e6
 
 
 @pytest.mark.parametrize(

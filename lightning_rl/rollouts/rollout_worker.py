@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from timeit import timeit
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from lightning_rl.sample_batch import (
     other_agent_batches,
 )
 
-__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "instantiate_policy"]
+__all__ = ["BATCH_MODES", "RolloutWorker", "instantiate_policy"]
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +98,6 @@ class RolloutWorker:
     info: dict[str, Any]
     just_ended: np.ndarray
 
-    as_remote: ClassVar[Callable[..., Any]]  # `worker_set.py` defines it, because its Ray actors import this file
-
     def __init__(
         self,
         env: EnvCreator | Any,
@@ -156,8 +154,19 @@ class RolloutWorker:
         self.env_steps = 0  # rows of experience sampled so far
         self._needs_reset = True
         self._has_several_policies = hasattr(policy, "policies") and hasattr(policy, "mapping")
-        self.agents: Any = SeveralAgents(self) if self._has_several_policies else SingleAgent(self)
+        self.agents = SeveralAgents(self) if self._has_several_policies else SingleAgent(self)
         self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self, self.agents.names)
+
+    @classmethod
+    def as_remote(cls, **options: Any) -> Any:
+        """The Ray actor class of this worker: `RolloutWorker.as_remote(num_cpus=1).remote(env, policy, …)`.
+
+        Args:
+            options: Ray's.
+        """
+        from lightning_rl.rollouts.ray import actors
+
+        return actors.as_remote(cls, **options)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> Any:
@@ -236,18 +245,15 @@ class RolloutWorker:
 
     def seconds_per_step(self, steps: int = 5) -> float:
         """Measure how long a step of `run_episodes` takes; the episodes that it plays next do not depend on this."""
-        self.force_reset()
-        seconds = self._retry(lambda: self._time_steps(steps))
-        self.force_reset()
-        return seconds
 
-    def _time_steps(self, steps: int) -> float:
-        self._play_step()  # the first one is slower
-        started = time.perf_counter()
-        for _ in range(steps):
-            self._play_step()
-        seconds = (time.perf_counter() - started) / steps
+        def play() -> float:
+            self._play_step()  # the first one is slower
+            return timeit(self._play_step, number=steps) / steps
+
+        self.force_reset()
+        seconds = self._retry(play)
         self.episodes.pop_finished()
+        self.force_reset()
         return seconds
 
     def _play_episodes(self, quota: Sequence[int]) -> list[Episode]:
@@ -287,8 +293,7 @@ class RolloutWorker:
         ended = terminated | truncated
         self.agents.end_step(rewards)
         self._begin_episodes(ended)
-        over = episode_ends(ended, self.info)
-        self.episodes.count(np.asarray(rewards)[None], ended[None], over[None], self.agents.steps())
+        self.agents.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, self.info)[None])
 
     def force_reset(self) -> None:
         """Let the next sample start with a seeded reset; the running episodes are dropped."""
@@ -577,10 +582,8 @@ class RolloutWorker:
                 self._check_wait(len(recorded[0]) - self.fragment_length)
         agents.record_last()
         rewards, terminated, truncated, over, active = map(concat_steps, recorded)
-        of_agents = agents.steps()
-        ended = terminated | truncated
-        experience, t = self.episodes.count(rewards, ended & active, over & active, of_agents)
-        return agents.build(EnvSteps(rewards, terminated, truncated, active, experience, t), of_agents)
+        experience, t = agents.count(rewards, (terminated | truncated) & active, over & active)
+        return agents.build(EnvSteps(rewards, terminated, truncated, active, experience, t))
 
     def _count_rows(self) -> int:
         """How many rows of the next step count towards the length of the fragment."""

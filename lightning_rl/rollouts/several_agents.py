@@ -187,7 +187,7 @@ class SeveralAgents:
         """The policy of each agent in the running episode of an environment."""
         return [self._ids[number] for number in self._owners[env].tolist()]
 
-    def observed(self, lanes: AgentLanes) -> tuple[Any, np.ndarray]:
+    def observed(self, lanes: Any) -> tuple[Any, np.ndarray]:
         """The latest observations of lanes, and which of them count: those whose agents act."""
         obs = self.worker.obs
         return lanes.observe(obs, None)[0], lanes.acting(obs["acts"].view(np.bool_), self._owners)
@@ -270,13 +270,15 @@ class SeveralAgents:
             acting = lanes.acting(acts, self._owners) if lanes.needs_acting else None
             lanes.record_inputs(*lanes.observe(obs, acting))
 
-    def steps(self) -> AgentSteps:
-        """What each agent did in the recorded steps, or in the last one if none is recorded."""
-        return AgentSteps(self._ids, **{name: concat_steps(values) for name, values in self._recorded.items()})
+    def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Count steps into the episodes, and into the returns of their agents; as `EpisodeTracker.count`."""
+        recorded = {name: concat_steps(values) for name, values in self._recorded.items()}
+        self._steps = AgentSteps(self._ids, **recorded)
+        return self.worker.episodes.count(rewards, ended, over, self._steps)
 
-    def build(self, steps: EnvSteps, of_agents: AgentSteps) -> MultiAgentBatch:
-        """The fragment of each policy."""
-        fragments = {lanes.policy_id: lanes.build(steps, of_agents) for lanes in self.lanes}
+    def build(self, steps: EnvSteps) -> MultiAgentBatch:
+        """The fragment of each policy; comes after `count`."""
+        fragments = {lanes.policy_id: lanes.build(steps, self._steps) for lanes in self.lanes}
         count = int(np.count_nonzero(steps.experience & steps.active))
         return MultiAgentBatch(fragments, count, self.worker.num_envs)
 

@@ -130,10 +130,11 @@ class SingleAgent:
         """Record what the policy reads after the last step."""
         self.own.record_inputs(copy_arrays(self.worker.obs), None)
 
-    def steps(self) -> None:
-        """What each of `names` did."""
+    def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Count steps into the episodes; as `EpisodeTracker.count`."""
+        return self.worker.episodes.count(rewards, ended, over)
 
-    def build(self, steps: EnvSteps, of_agents: None) -> SampleBatch:
+    def build(self, steps: EnvSteps) -> SampleBatch:
         """The recorded steps as a fragment in the common form."""
         valid = steps.active & steps.experience
         fragment = self.own.build_fragment(valid, steps.rewards, steps.terminated, steps.truncated, {"t": steps.t})

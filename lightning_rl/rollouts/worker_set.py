@@ -208,21 +208,6 @@ class WorkerSet:
         self.workers = []
 
 
-def as_remote(cls: type[RolloutWorker], **options: Any) -> Any:
-    """The Ray actor class of a worker: `RolloutWorker.as_remote(num_cpus=1).remote(env, policy, …)`.
-
-    Args:
-        cls: `RolloutWorker`, or a subclass.
-        options: Ray's.
-    """
-    from lightning_rl.rollouts.ray import actors
-
-    return actors.as_remote(cls, **options)
-
-
-RolloutWorker.as_remote = classmethod(as_remote)  # type: ignore[assignment]
-
-
 def make_worker_set(
     env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any
 ) -> Any:

@@ -11,9 +11,8 @@ import torch
 from lightning_rl.envs.registry import register_env, registered_envs
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.ray.session import first_ready, get_results
-from lightning_rl.rollouts.rollout_worker import DEFAULT_POLICY
 from lightning_rl.rollouts.worker_results import WorkerResult
-from lightning_rl.sample_batch import SampleBatch, concat_samples
+from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch, concat_samples
 
 __all__ = ["ActorSet", "as_remote"]
 

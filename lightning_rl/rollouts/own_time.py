@@ -58,47 +58,35 @@ class OwnTime:
             acting_next: bool `[L]`, whether the agent acts in the step after the last.
         """
         count, lanes = acting.shape
-        lane = np.arange(lanes)
+        step, lane = np.indices(acting.shape)
         ended = terminated | truncated
-        acted = acting.cumsum(0)  # own actions up to each step
-        own = acted[-1]
+        last = np.maximum.accumulate(np.where(acting, step, -1), axis=0)  # step of the latest own action, −1: none
         # After an agent's end nothing belongs to its last action, until the next one in another episode.
         ends_before = ended.cumsum(0) - ended
-        at_action = np.maximum.accumulate(np.where(acting, ends_before, 0), axis=0)
-        belongs = (acted > 0) & (ends_before == at_action)
-        most = max(1, int(own.max()))
-        row = (acted - 1) * lanes + lane  # flat index of the action that each step belongs to
-        sums = np.bincount(row[belongs], weights=rewards[belongs], minlength=most * lanes).reshape(most, lanes)
-        by_itself, cut = np.zeros((2, most, lanes), dtype=bool)
-        by_itself.reshape(-1)[row[belongs & terminated]] = True
-        cut.reshape(-1)[row[belongs & truncated]] = True
+        belongs = (last >= 0) & (ends_before == np.take_along_axis(ends_before, np.maximum(last, 0), axis=0))
+        # Of the actions, at their own steps: [K, L].
+        gained, end_step = np.zeros(acting.shape), np.zeros(acting.shape, dtype=np.int64)
+        by_itself, cut = np.zeros((2, *acting.shape), dtype=bool)
+        np.add.at(gained, (last[belongs], lane[belongs]), rewards[belongs])
+        for marks, ends in ((by_itself, belongs & terminated), (cut, belongs & truncated)):
+            marks[last[ends], lane[ends]] = True
+            end_step[last[ends], lane[ends]] = step[ends] + 1
         over = by_itself | cut
-        end_step = np.zeros((most, lanes), dtype=np.int64)
-        step, place = np.nonzero(belongs & ended)
-        end_step.reshape(-1)[row[step, place]] = step + 1
-        at = np.zeros((most, lanes), dtype=np.int64)
-        step, place = np.nonzero(acting)
-        at.reshape(-1)[row[step, place]] = step
 
-        exists = np.arange(most)[:, None] < own
-        last = np.maximum(own - 1, 0)
-        held = (own > 0) & ~over[last, lane] & ~acting_next
-        kept = exists.copy()
-        kept[last[held], lane[held]] = False
-        position = np.arange(most)[:, None] + over.cumsum(0) - over
-        length = kept.sum(0) + over.sum(0)
-        rows = max(1, int(length.max()))
+        newest, each = last[-1], np.arange(lanes)
+        held = (newest >= 0) & ~over[newest, each] & ~acting_next
+        kept = acting.copy()
+        kept[newest[held], each[held]] = False
+        position = acting.cumsum(0) - acting + over.cumsum(0) - over  # of each action's row
+        rows = max(1, int((kept.sum(0) + over.sum(0)).max()))
         source = np.full((rows + 1, lanes), count)
-        index, place = np.nonzero(exists)  # the held rows too: they are the next observations of rows before them
-        source[position[index, place], place] = at[index, place]
-        index, place = np.nonzero(over)
-        source[position[index, place] + 1, place] = end_step[index, place]
-        index, place = np.nonzero(kept)
-        target, origin = (position[index, place], place), (index, place)
+        source[position[acting], lane[acting]] = step[acting]  # the held ones too: they end the rows before them
+        source[position[over] + 1, lane[over]] = end_step[over]
+        own = position[kept], lane[kept]
         valid, row_terminated, row_truncated = np.zeros((3, rows, lanes), dtype=bool)
         row_rewards = np.zeros((rows, lanes))
-        valid[target], row_rewards[target] = True, sums[origin]
-        row_terminated[target], row_truncated[target] = by_itself[origin], cut[origin]
+        valid[own], row_rewards[own] = True, gained[kept]
+        row_terminated[own], row_truncated[own] = by_itself[kept], cut[kept]
         return cls(
             steps=source,
             valid=valid,
@@ -106,8 +94,8 @@ class OwnTime:
             terminated=row_terminated,
             truncated=row_truncated,
             held=held,
-            held_steps=np.where(held, at[last, lane], 0),
-            held_rewards=np.where(held, sums[last, lane], 0.0),
+            held_steps=np.where(held, newest, 0),
+            held_rewards=np.where(held, gained[newest, each], 0.0),
         )
 
 

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
-from lightning_rl.policies import Policy
+from lightning_rl.policies.policy_module import PolicyModule
 
 __all__ = ["assert_same", "content_of", "differ", "loader", "saved", "trainer_of", "weights_of"]
 
@@ -25,7 +25,7 @@ def loader(*batches: Any) -> DataLoader[Any]:
     return DataLoader(list(batches), batch_size=None)  # type: ignore[arg-type]
 
 
-def content_of(policy: Policy) -> dict[str, Any]:
+def content_of(policy: PolicyModule) -> dict[str, Any]:
     """A checkpoint's content as a run writes it, without the optimizers."""
     content: dict[str, Any] = {"state_dict": policy.state_dict()}
     policy.on_save_checkpoint(content)

@@ -614,7 +614,7 @@ def test_trained_policies_begin_with_the_common_env_steps() -> None:
 def test_policies_to_train_cannot_be_added_while_several_ranks_train() -> None:
     policy = several({"main": PPO_ENTRY})
     trainer = type("TwoRanks", (), {"world_size": 2, "training": True})()
-    policy.trainer = trainer
+    policy.trainer = trainer  # type: ignore[assignment]  # pyright: ignore
     with pytest.raises(ConfigError, match=r"add_policy\('late', trained=True\)"):
         policy.add_policy("late", PPO_ENTRY, trained=True, spaces_of="cart_0")
     assert policy.add_policy("late", PPO_ENTRY, spaces_of="cart_0").trainer == trainer

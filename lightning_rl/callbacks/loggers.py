@@ -257,9 +257,9 @@ def _wait_for_later_name(directory: Path) -> None:
         time.sleep(int(now) + 1 - now)
 
 
-def has_tensorboard(trainer: Trainer) -> bool:
-    """Whether a Trainer has a TensorBoard logger, ours or Lightning's."""
-    return any(isinstance(logger, LightningTensorBoardLogger) for logger in trainer.loggers)
+def has_tensorboard(loggers: Iterable[Logger]) -> bool:
+    """Whether one of the loggers is TensorBoard's, ours or Lightning's."""
+    return any(isinstance(logger, LightningTensorBoardLogger) for logger in loggers)
 
 
 def check_tensorboard(trainer: Trainer, name: str) -> None:
@@ -268,7 +268,7 @@ def check_tensorboard(trainer: Trainer, name: str) -> None:
     Raises:
         ConfigError: the Trainer has no TensorBoard logger.
     """
-    if not has_tensorboard(trainer):
+    if not has_tensorboard(trainer.loggers):
         raise ConfigError(f"{name} writes to TensorBoard, and no such logger is there: logger=tensorboard or default")
 
 

@@ -74,7 +74,7 @@ class RecordVideo(Callback):
             return
         if not hasattr(datamodule, "evaluation_env"):
             raise ConfigError("RecordVideo plays in the environment of a RolloutDataModule: fit(policy, datamodule)")
-        if self.file is None and not has_tensorboard(trainer):
+        if self.file is None and not has_tensorboard(trainer.loggers):
             raise ConfigError("RecordVideo has nowhere to write: add a TensorBoard logger, or set file: gif")
         if self.file is not None:
             check_video_file(Path(f"step.{self.file}"))
@@ -129,7 +129,7 @@ class RecordVideo(Callback):
         with suppress(StopWatching):  # it is longer than max_steps
             self._workers.run_episodes(1)
         pictures, self._pictures = self._pictures, []
-        fps, shows = self._frames_per_second, has_tensorboard(trainer)
+        fps, shows = self._frames_per_second, has_tensorboard(trainer.loggers)
         gif = encode_gif(pictures, fps) if shows or self.file == "gif" else b""
         if shows:
             high, wide = pictures[0].shape[:2]

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from lightning.pytorch import Callback, Trainer
 
-from lightning_rl.callbacks.loggers import has_tensorboard, log_summary
+from lightning_rl.callbacks.loggers import log_summary
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.errors import has_import_path, import_path, short_repr
 from lightning_rl.run_directory.provenance import command_line, versions
@@ -56,7 +56,7 @@ class RunDescription(Callback):
     run has written so far; it is written after the first evaluation, and again when there are more.
 
     Args:
-        config: of the run.
+        config: of the run, which has a TensorBoard logger.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ class RunDescription(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the texts."""
-        if self._described or not has_tensorboard(trainer):
+        if self._described:
             return
         from torch.utils.tensorboard.summary import text
 
@@ -83,7 +83,7 @@ class RunDescription(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the layout if there are new charts."""
         charts = charts_of(latest_metrics(trainer))
-        if charts == self._charts or not has_tensorboard(trainer):
+        if charts == self._charts:
             return
         from torch.utils.tensorboard.summary import custom_scalars
 

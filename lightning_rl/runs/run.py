@@ -128,6 +128,7 @@ def build(
 
     from lightning_rl.callbacks import ConfigInCheckpoint, RunDescription, filter_lightning_messages
     from lightning_rl.callbacks.hooks import worker_hooks
+    from lightning_rl.callbacks.loggers import has_tensorboard
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.envs.creator import EnvCreator
 
@@ -168,13 +169,15 @@ def build(
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # fail now, not when training has begun
     in_checkpoint = ConfigInCheckpoint(asked, own=ckpt_path is None or is_own_run(Path(config["run_dir"])))
+    writers = loggers(config)
+    described = [RunDescription(asked)] if has_tensorboard(writers) else []
     trainer = make_trainer(
         config,
         policy,
         place or {},
         max_epochs=-1,  # StopCallback counts env steps
-        logger=loggers(config) or False,
-        callbacks=[in_checkpoint, *callbacks(config, env, users, signals, watch), RunDescription(asked)],
+        logger=writers or False,
+        callbacks=[in_checkpoint, *callbacks(config, env, users, signals, watch), *described],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only avoids a warning of Lightning

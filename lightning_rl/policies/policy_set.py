@@ -394,6 +394,21 @@ class PolicySet(PolicyModule):
             parts[policy_id] = self.policies[policy_id].learner.take_experience(parts[policy_id])
         return MultiAgentBatch(parts, batch.env_steps, batch.num_envs)
 
+    def compute_gradients(self, batch: MultiAgentBatch) -> tuple[dict[str, Any], dict[str, float]]:
+        """Gradients of one minibatch of each trained policy, by policy id, and metrics, "<policy id>/<name>"."""
+        self._check_batch(batch)
+        found = {name: self.policies[name].compute_gradients(batch[name]) for name in self._with_experience(batch)}
+        metrics = {f"{name}/{key}": value for name, (_, own) in found.items() for key, value in own.items()}
+        return {name: gradients for name, (gradients, _) in found.items()}, metrics
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Step each policy with its gradients from `compute_gradients`."""
+        for policy_id, own in gradients.items():
+            policy = self.get_policy(policy_id)
+            before = policy.gradient_steps
+            policy.apply_gradients(own)
+            self.gradient_steps += policy.gradient_steps - before
+
     def _steps_of(self, experience: Any) -> int:
         return experience.env_steps if self.count_steps_by == "env_steps" else experience.agent_steps
 

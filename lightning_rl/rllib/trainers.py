@@ -344,7 +344,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         state = [row[key] for key in sorted(row) if key.startswith("state_in_")] or state
         if action_mask is None and isinstance(info, Mapping):
             action_mask = info.get("action_mask")
-        return self.get_policy(policy_id).compute_single_action(
+        return self.policy.get_policy(policy_id).compute_single_action(
             observation,
             None if state is None else [torch.as_tensor(part) for part in state],
             prev_action=row.get("prev_actions", prev_action),
@@ -487,7 +487,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         Returns:
             As `Policy.export_model`.
         """
-        policy = self.get_policy(policy_id)
+        policy = self.policy.get_policy(policy_id)
         return policy.export_model(export_dir, format="torchscript" if onnx is None else "onnx")
 
     def export_policy_checkpoint(

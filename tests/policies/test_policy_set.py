@@ -470,6 +470,15 @@ def test_a_batch_of_one_agent_or_an_unknown_policy_or_numbers_that_are_not_finit
         policy.learn_on_batch(batch)
 
 
+def test_gradients_are_computed_and_applied_by_policy() -> None:
+    policy = two_ppo()
+    gradients, metrics = policy.compute_gradients(sample(policy))
+    assert gradients.keys() == {"first", "second"} and "first/loss" in metrics
+    before = weights_of(policy)
+    policy.apply_gradients(gradients)
+    assert policy.gradient_steps == 2 and differ(before, weights_of(policy))
+
+
 # -- in a Trainer -----------------------------------------------------------------------------------------------------
 class StepHook(Callback):
     """A hook around gradient steps, so that they go through Lightning."""

@@ -1,7 +1,8 @@
 """The Policy: a LightningModule that acts and learns and owns no data.
 
 A new algorithm overrides `postprocess_trajectory` (the columns that its loss needs beside the recorded ones) and
-`loss`. `learning/learner.py` has the iteration of learning, `checkpoints.py` the contents of a checkpoint.
+`loss`. `policy_module.py` has Lightning's hooks, `learning/learner.py` the iteration of learning, `acting.py` the step
+of the model, and `checkpoints.py` the contents of a checkpoint.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.models.catalog import ModelOptions
 
-    policy_class = _policy_class("policy", config["policy"].get("_target_"))
+    policy_class = _policy_class("policy", config["policy"].get("_target_"), config)
     source = _source_class("data", config["data"].get("_target_"))
     if config["data"].get("plan") is None:  # a plan of the user's own may give anything
         check_kind_of_data(policy_class, source)
@@ -211,12 +211,15 @@ def _source_class(section: str, target: Any) -> Any:
     return _target_class(section, target, Source, "lightning_rl.data.source:SyncSource")
 
 
-def _policy_class(section: str, target: Any) -> Any:
-    """The class of a policy's section, which has the methods that it needs."""
+def _policy_class(section: str, target: Any, config: Config) -> Any:
+    """The class of a policy's section, which has the methods that it needs; those of learning only if it is trained."""
     from lightning_rl.policies import Policy, RandomPolicy, ScriptedPolicy
 
     found = _target_class(section, target, Policy, "lightning_rl.policies.PPO")
-    learns = section == "policy" or not issubclass(found, RandomPolicy | ScriptedPolicy)
+    trained = config.get("policies_to_train")
+    acts_only = issubclass(found, RandomPolicy | ScriptedPolicy)
+    acts_only |= trained is not None and section.removeprefix("policies.") not in trained
+    learns = section == "policy" or not acts_only
     if learns and not found.has_loss and found.overridden.isdisjoint({"learn_on_batch", "compute_gradients"}):
         raise ConfigError(
             f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "
@@ -229,7 +232,7 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
     """Coerce a policy's section to the constructor of its class, its exploration and its optimizer included."""
     from lightning_rl.learning.optimiser import check_optimizer
 
-    policy_class = _policy_class(key, values.get("_target_"))
+    policy_class = _policy_class(key, values.get("_target_"), config)
     without = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
     found = _coerce_to_constructor(key, values, policy_class, config, without)
     if found.get("exploration"):
@@ -255,7 +258,7 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
     if "checkpoint" in entry:
         return coerce_keywords(key, entry, {"checkpoint": str, "policy_id": str | None})
     values = {name: value for name, value in entry.items() if name != "data"}
-    policy_class, data = _policy_class(key, values.get("_target_")), dict(entry.get("data") or {})
+    policy_class, data = _policy_class(key, values.get("_target_"), config), dict(entry.get("data") or {})
     found = _coerce_policy(key, values, config)
     kind = kind_of_data(policy_class)
     if kind == "populations":

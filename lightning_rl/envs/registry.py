@@ -11,7 +11,7 @@ from lightning_rl.schema.signatures import with_tuples
 __all__ = ["EnvContext", "call_creator", "find_registered_env", "register_env", "registered_envs"]
 
 _CREATORS: dict[str, Callable[..., Any]] = {}
-CONTEXT_NAMES = ("config", "env_config", "context", "env_context", "cfg")  # arguments that get the whole context
+CONTEXT_NAMES = ("config", "env_config", "context", "env_context", "cfg", "_")  # arguments that get the whole context
 
 
 class EnvContext(dict[str, Any]):

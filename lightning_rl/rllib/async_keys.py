@@ -18,7 +18,6 @@ ASYNC_KEYS |= dict.fromkeys(("target_update_frequency", "target_update_freq"), "
 
 ASYNC_FIXED: dict[str, tuple[Any, str]] = {
     "vtrace": (True, "old experience is corrected by V-trace"),
-    "broadcast_interval": (1, "a worker takes the newest weights with each request"),
     "minibatch_buffer_size": (1, "`num_sgd_iter` passes over each batch"),
     "num_multi_gpu_tower_stacks": (1, "a Lightning strategy takes several GPUs"),
     "separate_vf_optimizer": (False, "one loss, one optimizer"),

@@ -35,6 +35,12 @@ class DefaultCallbacks:
     def __init__(self, legacy_callbacks_dict: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None) -> None:
         self.legacy_callbacks = dict(legacy_callbacks_dict or {})
 
+    def on_trainer_init(self, *, trainer: Any, **keywords: Any) -> None:
+        """The trainer is built, and has not trained yet."""
+
+    def on_algorithm_init(self, *, algorithm: Any, **keywords: Any) -> None:
+        """As `on_trainer_init`, by RLlib's later name."""
+
     def on_episode_start(
         self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
     ) -> None:

@@ -183,6 +183,11 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
             {agent: self._space(index, agent, policies, mapping) for agent in self.possible_agents} for index in (1, 2)
         )
 
+    @property
+    def unwrapped(self) -> Any:
+        """The environment itself."""
+        return self.env
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
         _seed(self.env, seed)

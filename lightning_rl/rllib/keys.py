@@ -144,6 +144,7 @@ NO_EFFECT: dict[str, str] = {
     "replay_buffer_size": "the rows of files are all there at once",
     "noise_size": "noise is drawn by seeds, not read from a table",
     "report_length": "means are over the episode window",
+    "broadcast_interval": "a worker takes the newest weights with each request",
     "torch_distributed_backend": "Lightning chooses it by the device",
     "_lr_vf": "only with `_separate_vf_optimizer`",
     **dict.fromkeys(REPLAY_NO_EFFECT, "the replay buffer does without it"),

@@ -269,6 +269,10 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
     ) -> None:
         super().__init__(observation_space, action_space, config, seed=(config or {}).get("seed") or 0)
 
+    def _create_exploration(self) -> Exploration:
+        """The strategy that it has: what a policy without a model explores by is its own `compute_actions`."""
+        return self.exploration
+
     def postprocess_trajectory(
         self, batch: sample_batch.SampleBatch, other_agent_batches: Any = None
     ) -> sample_batch.SampleBatch:

@@ -153,6 +153,9 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._init(self.config, self.env_creator)
         if self.after_init is not None:
             type(self).after_init(self)
+        if isinstance(self.callbacks, DefaultCallbacks):
+            for name in ("on_trainer_init", "on_algorithm_init"):
+                call_method(self.callbacks, name, {"trainer": self, "algorithm": self})
 
     @property
     def _trains_itself(self) -> bool:

@@ -429,6 +429,10 @@ class RolloutWorker:
         """`fn(worker)`, in the process of the worker."""
         return fn(self)
 
+    def for_policy(self, fn: Callable[[Any], Any], policy_id: str = DEFAULT_POLICY) -> Any:
+        """`fn(policy)`, in the process of the worker."""
+        return fn(self.get_policy(policy_id))
+
     def foreach_env(self, fn: Callable[[Any], Any]) -> list[Any]:
         """`fn(env)` of every environment, unwrapped, results in order: `lambda env: env.set_task(2)`, say.
 

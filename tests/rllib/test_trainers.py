@@ -257,7 +257,6 @@ def test_keys_without_a_meaning_or_with_another_one_are_refused() -> None:
         ("DQN", {"policy_delay": 2}, "no key 'policy.policy_delay'"),
         ("IMPALA", {"vtrace": False}, "be True"),
         ("IMPALA", {"lambda": 0.9}, "be 1.0"),
-        ("IMPALA", {"broadcast_interval": 5}, "only be 1"),
         ("ES", {"return_proc_mode": "raw"}, "return_proc_mode"),
         ("ES", {"action_noise_std": 0.01}, "action_noise_std"),
         ("ARS", {"offset": 1}, "offset"),

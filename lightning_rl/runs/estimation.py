@@ -47,7 +47,7 @@ def estimate(
         ConfigError, UnsupportedSpaceError: as `open_data` and `estimate_value`.
     """
     from lightning_rl.data.offline.data_set import open_data
-    from lightning_rl.data.offline.steps import actions_for, join
+    from lightning_rl.data.offline.steps import episodes_for
     from lightning_rl.policies.off_policy_estimation import ESTIMATORS, Estimate, estimate_value
 
     file = checkpoint_file(checkpoint, best)
@@ -55,11 +55,7 @@ def estimate(
     if policy.agents:
         raise CheckpointError(f"checkpoint {file} holds several policies; expected one agent's")
     recorded = open_data(data, columns)
-    steps, transform = join(list(recorded.read())).check(recorded.spec, recorded.name), policy.action_transform
-    steps = steps.of_spaces(policy.observation_space, policy.action_space, recorded.name)
-    # As sampled, if the transforms are the same: actions that are clipped have other densities.
-    steps = steps if steps.acted_with == transform.options else actions_for(transform, steps)
-    fragment = steps.fragment()
+    fragment = episodes_for(policy, recorded.read(), recorded.name)
     if estimators is None:
         possible = set(ESTIMATORS) if "action_logp" in fragment else {"dm"}
         estimators = [name for name in ESTIMATORS if name in possible and not (policy.is_recurrent and name in "dm dr")]

@@ -78,6 +78,15 @@ class ActionTransform:
             self.action_space, iter([leaf.from_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
         )
 
+    @property
+    def log_scale(self) -> float:
+        """Log of the volume in the environment's units for a unit of volume in the policy's: Σ log ∂env/∂policy."""
+        return sum(
+            float(np.log(leaf.half.astype(np.float64)).sum())
+            for leaf in self._leaves
+            if isinstance(leaf, _Continuous) and leaf.normalized
+        )
+
     def _policy_space(self, space: Space[Any], leaves: Iterator[_Continuous | _Counted]) -> Space[Any]:
         if isinstance(space, spaces.Dict):  # pairs, so that the order of keys is kept
             return spaces.Dict([(name, self._policy_space(child, leaves)) for name, child in children(space)])

@@ -7,7 +7,7 @@ observation after it. So the next observation of every step is in the next row, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces.actions import ActionTransform
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 
-__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "in_env_space", "join"]
+__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "episodes_for", "in_env_space", "join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,21 +194,24 @@ def close_episodes(
 
 
 def join(parts: Sequence[Steps]) -> Steps:
-    """The steps of several parts with equal columns, one after the other."""
+    """The steps of several parts, one after the other, with the columns that all of them have."""
     if len(parts) == 1:
         return parts[0]
-    columns = {path: np.concatenate([part.columns[path] for part in parts]) for path in parts[0].columns}
+    shared = [path for path in parts[0].columns if all(path in part.columns for part in parts)]
+    columns = {path: np.concatenate([part.columns[path] for part in parts]) for path in shared}
     return Steps(columns, parts[0].acted_with)
 
 
 def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
     """The steps with actions in the space of a policy with this transform, within its bounds.
 
-    Actions that a policy with another transform took are converted by way of the environment's.
+    Actions that a policy with another transform took are converted by way of the environment's, and so is their
+    density `action_logp`.
     """
     columns = dict(steps.columns)
     if steps.acted_with != transform.options:
-        columns = _with_actions(transform.action_space, in_env_space(transform.action_space, steps), transform.from_env)
+        space = transform.action_space
+        columns = _with_actions(space, in_env_space(space, steps), transform.from_env, transform.log_scale)
     for path, leaf in leaf_spaces(transform.policy_space):
         if isinstance(leaf, spaces.Box):
             columns[_path("actions", path)] = columns[_path("actions", path)].clip(leaf.low, leaf.high)
@@ -216,16 +219,44 @@ def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
 
 
 def in_env_space(space: Space[Any], steps: Steps) -> Steps:
-    """The steps with actions as the environment with this action space received them."""
+    """The steps with actions, and their density, as the environment with this action space received them."""
     if steps.acted_with is None:
         return steps
-    return Steps(_with_actions(space, steps, ActionTransform(space, **steps.acted_with).to_env))
+    acted = ActionTransform(space, **steps.acted_with)
+    return Steps(_with_actions(space, steps, acted.to_env, -acted.log_scale))
 
 
-def _with_actions(space: Space[Any], steps: Steps, convert: Callable[[Any], Any]) -> dict[Path, np.ndarray]:
-    paths = [_path("actions", path) for path, _ in leaf_spaces(space)]
-    converted = leaf_values(space, convert(pack_leaves(space, iter([_tensor(steps.columns[path]) for path in paths]))))
-    return {**steps.columns, **{path: np.asarray(value) for path, value in zip(paths, converted, strict=True)}}
+def _with_actions(
+    space: Space[Any], steps: Steps, convert: Callable[[Any], Any], log_scale: float
+) -> dict[Path, np.ndarray]:
+    """The columns with converted actions; `log_scale` is the logarithm of the factor of their density."""
+    paths, columns = [_path("actions", path) for path, _ in leaf_spaces(space)], dict(steps.columns)
+    converted = leaf_values(space, convert(pack_leaves(space, iter([_tensor(columns[path]) for path in paths]))))
+    columns |= {path: np.asarray(value) for path, value in zip(paths, converted, strict=True)}
+    if log_scale and ("action_logp",) in columns:
+        logp = columns[("action_logp",)] + np.float32(log_scale)
+        columns[("action_logp",)] = np.where(columns[("valid",)], logp, np.float32(0.0))
+    return columns
+
+
+def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch:
+    """Recorded episodes as a fragment `[R, 1, …]` with actions and densities in the space of a policy.
+
+    Actions of a policy with the same transform stay as they were sampled: clipped ones have other densities.
+
+    Args:
+        policy: has the spaces and the `action_transform`.
+        parts: of the data set.
+        place: its name, for messages.
+
+    Raises:
+        ConfigError: as `Steps.check`.
+    """
+    transform, found = policy.action_transform, []
+    for part in parts:
+        steps = part.of_spaces(policy.observation_space, policy.action_space, place)
+        found.append(steps if steps.acted_with == transform.options else actions_for(transform, steps))
+    return join(found).fragment()
 
 
 def _tensor(column: np.ndarray) -> torch.Tensor:

@@ -43,7 +43,8 @@ class DatasetReader(InputReader):
         while True:
             count = 0
             for count, row in enumerate(self.ds.random_shuffle(seed=seed).iter_rows(), start=1):
-                yield SampleBatch.of(parse_batch({"type": "SampleBatch", **row}, f"row {count} of the dataset"))
+                batch: Any = parse_batch({**row, "type": "SampleBatch"}, f"row {count} of the dataset")
+                yield SampleBatch.of(batch)
             if not count:
                 raise ConfigError("the dataset of input_config has no rows; expected a batch in each")
 

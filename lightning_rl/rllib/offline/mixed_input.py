@@ -44,5 +44,5 @@ class MixedInput(InputReader):
     def _source(source: Any, ioctx: IOContext) -> InputReader:
         if source == "sampler":
             return ioctx.default_sampler_input()
-        creator = source if callable(source) else registered_input(source)
+        creator: Any = source if callable(source) else registered_input(source)
         return JsonReader(source, ioctx) if creator is None else creator(ioctx)

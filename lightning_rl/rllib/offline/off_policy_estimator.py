@@ -97,7 +97,8 @@ class OffPolicyEstimator:
 def _lengths(rows: SampleBatch) -> list[int]:
     """Of the episodes, which "eps_id" or the ends tell apart."""
     ends = np.diff(rows["eps_id"]) != 0 if "eps_id" in rows else rows["dones"][:-1] | rows["truncateds"][:-1]
-    return np.diff([0, *(np.flatnonzero(ends) + 1), rows.count]).tolist()
+    edges = np.concatenate([[0], np.flatnonzero(ends) + 1, [rows.count]])
+    return np.diff(edges).tolist()
 
 
 class OffPolicyEstimate(NamedTuple):

@@ -12,12 +12,12 @@ class OutputWriter(ABC):
     """Gets the experience of a worker: `output` is a function `context -> OutputWriter`."""
 
     @abstractmethod
-    def write(self, sample_batch: Any) -> None:
+    def write(self, sample_batch: Any, /) -> None:
         """Take a `SampleBatch` of rows, or with several agents a `MultiAgentBatch`."""
 
 
 class NoopOutput(OutputWriter):
     """Drops the experience."""
 
-    def write(self, sample_batch: Any) -> None:
+    def write(self, sample_batch: Any, /) -> None:
         """Nothing."""

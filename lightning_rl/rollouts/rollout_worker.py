@@ -447,7 +447,8 @@ class RolloutWorker:
                 f"foreach_env needs environments that are objects of the worker's process, not {self.env.unwrapped}: "
                 "set workers.vectorization=sync"
             )
-        return [fn(env.unwrapped) for env in envs]
+        packed = self.agents.layout is not None
+        return [fn(env.unwrapped.env.unwrapped if packed else env.unwrapped) for env in envs]
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:

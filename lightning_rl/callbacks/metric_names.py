@@ -25,6 +25,23 @@ METRICS: dict[str, str] = {
     "replay/late_updates": "Ape-X: priority updates dropped so far because their transitions had been overwritten",
     EVAL_RETURN: "mean return of the latest evaluation",
     EVAL_LENGTH: "mean episode length of the latest evaluation, in steps",
+    "eval/behavior": "off-policy estimation: mean discounted return of the recorded episodes",
+    **{
+        f"eval/{name}": f"mean discounted return of the policy, estimated from recorded episodes by {method}"
+        for name, method in (
+            ("is", "importance sampling"),
+            ("pdis", "per-decision importance sampling"),
+            ("wis", "weighted importance sampling"),
+            ("dm", "the direct method"),
+            ("dr", "the doubly robust estimator"),
+        )
+    },
+    **{
+        f"eval/{name}_{end}": f"{side} end of the confidence interval of eval/{name}"
+        for name in ("behavior", "is", "pdis", "wis", "dm", "dr")
+        for end, side in (("low", "lower"), ("high", "upper"))
+    },
+    "eval/effective_episodes": "number of recorded episodes that the importance ratios leave effectively",
     "train/loss": "total loss, averaged over the iteration's gradient steps",
     "train/policy_loss": "policy loss",
     "train/value_loss": "value function loss",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -53,12 +53,15 @@ class EvaluationKeys:
 
     every_env_steps: Annotated[EnvSteps, Range(0)] = "5%"  # type: ignore[assignment]  # pyright: ignore
     max_share: Portion | None = None
-    episodes: Annotated[int, Range(1, 10_000)] = 10
+    episodes: Annotated[int, Range(0, 10_000)] = 10
     explore: bool = False
     max_episode_steps: Count | Literal["auto"] | None = "auto"
     env: Any = None
     num_workers: Processes = 0
     parallel: bool = False
+    estimators: list[str] = field(default_factory=list)
+    data: Annotated[float, Range(0.0, 1.0)] | str = 0.1
+    estimator_options: Mapping[str, Any] | None = None
 
 
 EVALUATION = Section("evaluation", (EvaluationKeys,))
@@ -245,6 +248,8 @@ def evaluation_workers(
         ConfigError: `parallel` without processes.
     """
     episodes, processes = int(options["episodes"]), int(options["num_workers"])
+    if episodes == 0:
+        return None, 0
     how = {
         "vectorization": workers.get("vectorization", "auto"),
         "seed": seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -32,7 +32,7 @@ from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.sample_batch import SampleBatch, flatten_fragment, transition_rows
 from lightning_rl.seeding import derive_seed
 
-__all__ = ["ESTIMATORS", "Estimate", "FittedQ", "estimate_value", "whole_episodes"]
+__all__ = ["ESTIMATORS", "Estimate", "FittedQ", "check_estimators", "estimate_value", "whole_episodes"]
 
 ESTIMATORS = ("is", "pdis", "wis", "dm", "dr")
 WITH_RATIOS, WITH_Q = frozenset({"is", "pdis", "wis", "dr"}), frozenset({"dm", "dr"})
@@ -207,42 +207,80 @@ def estimate_value(
             `EvaluatedPolicy` and `FittedQ`.
         UnsupportedSpaceError: the policy is deterministic, and an estimator needs its density.
     """
-    unknown = sorted(set(estimators) - set(ESTIMATORS))
-    if unknown:
-        raise ConfigError(f"estimators={unknown} are unknown; expected some of {list(ESTIMATORS)}")
+    check_estimators(estimators)
     evaluated, gamma = EvaluatedPolicy(policy, epsilon), policy.gamma if gamma is None else gamma
     episodes = whole_episodes(fragment)
-    rewards, valid = episodes.rewards.double(), episodes.valid
     generator = torch.Generator().manual_seed(derive_seed(seed, "evaluation"))
-    plain = torch.zeros_like(rewards)
-    terms: dict[str, tuple[Tensor, Tensor | None]] = {
-        "behavior": (importance_sampling(rewards, plain, valid, gamma), None)
-    }
+    log_ratios = torch.zeros_like(episodes.rewards, dtype=torch.float64)
+    terms = {"behavior": Terms(importance_sampling(episodes.rewards.double(), log_ratios, episodes.valid, gamma))}
     found: dict[str, Estimate | float] = {}
-    log_ratios = plain
     if WITH_RATIOS & set(estimators):
-        if "action_logp" not in episodes:
-            raise ConfigError(
-                "the data have no column action_logp, the log-probabilities of recorded actions, which is, pdis, wis "
-                "and dr need: record them, or leave these estimators out"
-            )
-        log_ratios = evaluated.logp(episodes) - episodes.action_logp.double().where(valid, 0.0)
-        ratios = episode_ratios(log_ratios, valid)
-        found["effective_episodes"] = float(effective_sample_size(ratios))
-        terms["is"] = importance_sampling(rewards, log_ratios, valid, gamma), None
-        terms["wis"] = terms["is"][0], ratios
-        terms["pdis"] = per_decision_importance_sampling(rewards, log_ratios, valid, gamma), None
+        log_ratios = _log_ratios(evaluated, episodes)
+        terms |= _ratio_terms(episodes, log_ratios, gamma)
+        found["effective_episodes"] = float(effective_sample_size(episode_ratios(log_ratios, episodes.valid)))
     if WITH_Q & set(estimators):
-        q_values, values = _q_and_v(evaluated, episodes, gamma, fqe_steps, seed, generator)
-        terms["dm"] = values[0], None
-        ends = {"terminated": episodes.terminated & valid, "valid": valid}
-        terms["dr"] = doubly_robust(rewards, log_ratios, q_values, values, **ends, gamma=gamma), None
+        fitted = _q_and_v(evaluated, episodes, gamma, fqe_steps, seed, generator)
+        terms |= _q_terms(episodes, log_ratios, *fitted, gamma)
     for name in ("behavior", *(each for each in ESTIMATORS if each in estimators)):
-        of_episodes, weights = terms[name]
-        value = of_episodes.mean() if weights is None else of_episodes.sum() / weights.sum()
-        low, high = bootstrap_interval(of_episodes, weights, confidence=confidence, generator=generator)
-        found[name] = Estimate(float(value), float(low), float(high))
+        low, high = bootstrap_interval(*terms[name], confidence=confidence, generator=generator)
+        found[name] = Estimate(terms[name].value(), float(low), float(high))
     return found
+
+
+def check_estimators(estimators: Collection[str]) -> None:
+    """Check the names of estimators.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    if unknown := sorted(set(estimators) - set(ESTIMATORS)):
+        raise ConfigError(f"estimators={unknown} are unknown; expected some of {list(ESTIMATORS)}")
+
+
+class Terms(NamedTuple):
+    """What an estimator computes of each episode; the estimate is Σ terms / Σ weights.
+
+    Attributes:
+        terms: `[B]`.
+        weights: `[B]`; `None`: 1.
+    """
+
+    terms: Tensor
+    weights: Tensor | None = None
+
+    def value(self) -> float:
+        """The estimate."""
+        return float(self.terms.mean() if self.weights is None else self.terms.sum() / self.weights.sum())
+
+
+def _log_ratios(evaluated: EvaluatedPolicy, episodes: SampleBatch) -> Tensor:
+    """Log π(a|s) − log μ(a|s), `[T, B]`; 0 after an episode's last step."""
+    if "action_logp" not in episodes:
+        raise ConfigError(
+            "the data have no column action_logp, the log-probabilities of recorded actions, which is, pdis, wis "
+            "and dr need: record them, or leave these estimators out"
+        )
+    return evaluated.logp(episodes) - episodes.action_logp.double().where(episodes.valid, 0.0)
+
+
+def _ratio_terms(episodes: SampleBatch, log_ratios: Tensor, gamma: float) -> dict[str, Terms]:
+    """Those of the estimators that need nothing but ratios."""
+    rewards, valid = episodes.rewards.double(), episodes.valid
+    ordinary = importance_sampling(rewards, log_ratios, valid, gamma)
+    return {
+        "is": Terms(ordinary),
+        "wis": Terms(ordinary, episode_ratios(log_ratios, valid)),
+        "pdis": Terms(per_decision_importance_sampling(rewards, log_ratios, valid, gamma)),
+    }
+
+
+def _q_terms(
+    episodes: SampleBatch, log_ratios: Tensor, q_values: Tensor, values: Tensor, gamma: float
+) -> dict[str, Terms]:
+    """Those of the estimators that have a Q-function: `q_values [T, B]`, `values [T+1, B]`."""
+    ends = {"terminated": episodes.terminated & episodes.valid, "valid": episodes.valid}
+    robust = doubly_robust(episodes.rewards.double(), log_ratios, q_values, values, **ends, gamma=gamma)
+    return {"dm": Terms(values[0]), "dr": Terms(robust)}
 
 
 def _q_and_v(

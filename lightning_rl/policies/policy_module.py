@@ -134,6 +134,8 @@ class PolicyModule(FastAttributes, LightningModule, metaclass=PolicyType):
             batch_idx: not used.
         """
         returns, lengths = batch["episode_returns"], batch["episode_lengths"]
+        if not len(returns):
+            return  # none are played without an environment
         means = {"eval/ep_rew_mean": returns.double().mean(), "eval/ep_len_mean": lengths.double().mean()}
         for policy_id in self.policies:
             if (own := batch.get(f"policy_returns.{policy_id}")) is not None:

@@ -332,6 +332,7 @@ def callbacks(
     """The run's own callbacks and the user's, in the order in which they need each other's results."""
     from lightning_rl.callbacks import (
         MetricsCallback,
+        OffPolicyEvaluation,
         ParallelEvaluation,
         ProgressBar,
         RankConfigCheck,
@@ -353,7 +354,12 @@ def callbacks(
     shown = config["trainer"].get("enable_progress_bar", True)
     progress = [ProgressBar(metrics, config["total_env_steps"])] if shown else []
     beside = [ParallelEvaluation(metrics, stop, checkpoint)] if config["evaluation"].get("parallel") else []
-    return [RankConfigCheck(config), metrics, *users, stop, *beside, checkpoint, status, *progress]
+    evaluation = config["evaluation"]
+    estimates = [
+        OffPolicyEvaluation(evaluation["estimators"], evaluation["data"], evaluation["estimator_options"])
+        for _ in evaluation["estimators"][:1]
+    ]
+    return [RankConfigCheck(config), metrics, *estimates, *users, stop, *beside, checkpoint, status, *progress]
 
 
 def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from lightning_rl.data.draws import Draw, Draws
 from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.offline.data_set import DataSet, open_data
-from lightning_rl.data.offline.steps import actions_for
+from lightning_rl.data.offline.steps import Steps, actions_for
 from lightning_rl.data.source import Source
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
@@ -104,6 +104,7 @@ class OfflineSource(Source):
             raise ConfigError("data.input is missing: give the directory or the file with the data")
         self.ratio = UpdateRatio(self.update_to_data_ratio)
         self.buffer: Any = None
+        self.held_out: list[Steps] = []  # episodes for estimators, which nothing learns from
         self._generator = np.random.default_rng()  # of the draws of an iteration
         self._starts = self._lengths = np.empty(0, np.int64)  # of the episodes in the buffer: first slot, steps
         self._order = np.empty(0, np.int64)  # of the episodes in this pass
@@ -145,12 +146,18 @@ class OfflineSource(Source):
         # Rows of other ranks are never written, so that all ranks together need the memory of the data once.
         sizes = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)
-        episodes = 0
+        episodes = seen = 0
+        evaluation = self.datamodule.evaluation
+        held_out = evaluation["data"] if evaluation["estimators"] and not isinstance(evaluation["data"], str) else 0.0
         for part in data.read():
             if data.spec.inferred:
                 part = part.of_spaces(policy.observation_space, policy.action_space, data.name)
             if self.actions_normalized and part.acted_with is None:
                 part = replace(part, acted_with=policy.action_transform.options)
+            if held_out:
+                part, held = part.hold_out(seen, held_out)
+                self.held_out.append(held)
+                seen += len(part.closing_rows) + len(held.closing_rows)
             steps = part if self.ranks == 1 else part.share(episodes, self.datamodule.rank, self.ranks)
             episodes += len(part.closing_rows)
             fragment = actions_for(policy.action_transform, steps).fragment()

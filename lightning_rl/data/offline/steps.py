@@ -77,6 +77,12 @@ class Steps:
         episode = np.searchsorted(self.closing_rows, np.arange(len(self))) + first
         return self[episode % parts == part]
 
+    def hold_out(self, first: int, share: float) -> tuple[Steps, Steps]:
+        """The other episodes, and this share of them, spread evenly by their number, counted from `first`."""
+        episode = np.searchsorted(self.closing_rows, np.arange(len(self))) + first
+        held = np.floor((episode + 1) * share) > np.floor(episode * share)
+        return self[~held], self[held]
+
     def fragment(self) -> SampleBatch:
         """The steps as a rollout fragment `[R, 1, …]` of one environment, as `RolloutWorker.sample` gives them.
 

@@ -1,0 +1,87 @@
+"""Estimates what the policy in training would return, from recorded episodes, at each evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+
+from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.data.offline.steps import episodes_for
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies.off_policy_estimation import Estimate, check_estimators, estimate_value
+
+__all__ = ["OffPolicyEvaluation"]
+
+
+class OffPolicyEvaluation(Callback):
+    """Logs `eval/NAME`, `eval/NAME_low` and `eval/NAME_high` for each estimator and for "behavior".
+
+    Args:
+        estimators: as `estimate_value`.
+        data: share of the episodes of data=offline that are held out from learning, in (0, 1); or a data set, as
+            `open_data` takes it.
+        options: other keywords of `estimate_value`: epsilon, gamma, confidence, fqe_steps, seed.
+
+    Raises:
+        ConfigError: an estimator is unknown.
+    """
+
+    def __init__(
+        self, estimators: Sequence[str], data: float | str = 0.1, options: Mapping[str, Any] | None = None
+    ) -> None:
+        check_estimators(estimators)
+        self.estimators, self.data, self.options = tuple(estimators), data, dict(options or {})
+        self._episodes: Any = None  # a fragment
+
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Read the episodes, once, and estimate with few steps, so that what does not fit is refused at the start.
+
+        Raises:
+            ConfigError: there are no such data, or as `estimate_value`.
+        """
+        if self._episodes is not None:
+            return
+        if hasattr(pl_module, "policies"):
+            raise ConfigError("evaluation.estimators: the policy of one agent is estimated, and this run has several")
+        if isinstance(self.data, str):
+            recorded = open_data(self.data)
+            self._episodes = episodes_for(pl_module, recorded.read(), recorded.name)
+        else:
+            source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
+            if not hasattr(source, "held_out"):
+                raise ConfigError(
+                    f"evaluation.data={self.data} is a share of the episodes of data=offline; other runs name a data "
+                    "set with evaluation.data=DIR"
+                )
+            source.prepare(pl_module)
+            self._episodes = episodes_for(pl_module, source.held_out, str(source.input))
+        self.estimate(pl_module, fqe_steps=1)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Log the estimates beside the returns of the episodes that were played."""
+        if trainer.sanity_checking:
+            return
+        with trainer.datamodule.evaluator.reported_policy(pl_module):  # pyright: ignore[reportAttributeAccessIssue]
+            found = self.estimate(pl_module)
+        pl_module.log_dict(found, logger=trainer.state.fn != "fit", batch_size=1)
+
+    def estimate(self, policy: Any, **changes: Any) -> dict[str, float]:
+        """The estimates of a policy by metric names.
+
+        Args:
+            policy: of the run.
+            changes: keywords of `estimate_value` in the place of the options.
+        """
+        with torch.inference_mode(False), torch.enable_grad():  # fitted Q evaluation learns, within an evaluation
+            found = estimate_value(policy, self._episodes, estimators=self.estimators, **{**self.options, **changes})
+        metrics: dict[str, float] = {}
+        for name, value in found.items():
+            if isinstance(value, Estimate):
+                ends = {"": value.value, "_low": value.low, "_high": value.high}
+                metrics |= {f"eval/{name}{end}": number for end, number in ends.items()}
+            else:
+                metrics[f"eval/{name}"] = value
+        return metrics

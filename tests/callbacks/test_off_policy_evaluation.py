@@ -1,0 +1,88 @@
+"""The policy in training is estimated on recorded episodes that it does not learn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_rl import Algorithm, RandomPolicy
+from lightning_rl.callbacks import OffPolicyEvaluation
+from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.data.offline.steps import episodes_for, join
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies.off_policy_estimation import estimate_value
+from tests.data.offline.recorded import record
+
+CARTPOLE = EnvCreator("CartPole-v1")
+KEYS = ["experiment=none", "model.fcnet_hiddens=[8]", "logger=none"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    record(tmp_path, CARTPOLE, 8, RandomPolicy(*CARTPOLE.spaces()))
+    return tmp_path
+
+
+def offline(data: Path, *keys: str, policy: str = "marwil") -> Algorithm:
+    choices = ["data=offline", f"data.input={data}", "data.rows_per_iteration=300", *KEYS, *keys]
+    return Algorithm(policy, overrides=["env=none", *choices])
+
+
+def test_a_fifth_of_the_episodes_is_held_out_and_gives_the_estimates(data: Path) -> None:
+    algorithm = offline(data, "evaluation.estimators=[wis,is]", "evaluation.data=0.2")
+    algorithm.train()
+    source: Any = algorithm.datamodule.source
+    everything = join(list(open_data(data).read()))
+    held = np.floor((np.arange(len(everything.closing_rows)) + 1) * 0.2).max()
+    assert sum(len(part.closing_rows) for part in source.held_out) == held > 3
+    assert source.steps + sum(len(part) for part in source.held_out) - held == everything.columns[("valid",)].sum()
+    found, policy = algorithm.evaluate(), algorithm.policy
+    expected: Any = estimate_value(policy, episodes_for(policy, source.held_out, ""), estimators=["is", "wis"])
+    algorithm.stop()
+    assert set(found) == {
+        "eval/effective_episodes",
+        *(f"eval/{name}{end}" for name in ("behavior", "is", "wis") for end in ("", "_low", "_high")),
+    }
+    assert found["eval/wis"] == pytest.approx(expected["wis"].value, rel=1e-5)
+    assert found["eval/is_high"] == pytest.approx(expected["is"].high, rel=1e-5)
+
+
+def test_without_estimators_all_episodes_are_learned_from(data: Path) -> None:
+    algorithm = offline(data)
+    algorithm.train()
+    source: Any = algorithm.datamodule.source
+    assert not source.held_out and source.steps == join(list(open_data(data).read())).columns[("valid",)].sum()
+    algorithm.stop()
+
+
+def test_a_run_that_plays_is_estimated_on_a_data_set_of_its_own(data: Path) -> None:
+    keys = ["evaluation.estimators=[pdis]", f"evaluation.data={data}", "evaluation.episodes=1"]
+    algorithm = Algorithm("ppo", "CartPole-v1", overrides=[*KEYS, *keys])
+    found = algorithm.evaluate()
+    algorithm.stop()
+    assert {"eval/ep_rew_mean", "eval/pdis", "eval/behavior_low"} <= set(found)
+
+
+def test_options_reach_the_estimators(data: Path) -> None:
+    keys = ["evaluation.estimators=[dm]", "+evaluation.estimator_options={epsilon: 0.1, fqe_steps: 2}"]
+    algorithm = offline(data, *keys, "data.batch_size=32", policy="dqn")
+    algorithm.train()
+    assert "eval/dm" in algorithm.evaluate()
+    algorithm.stop()
+
+
+def test_what_cannot_be_estimated_is_refused_before_training(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="wiss"):
+        OffPolicyEvaluation(["wiss"])
+    algorithm = Algorithm("ppo", "CartPole-v1", overrides=[*KEYS, "evaluation.estimators=[wis]"])
+    with pytest.raises(ConfigError, match=r"evaluation\.data"):
+        algorithm.train()
+    assert algorithm.policy.env_steps == 0
+    algorithm = offline(data, "evaluation.estimators=[wis]", policy="dqn")
+    with pytest.raises(ConfigError, match="epsilon"):
+        algorithm.train()
+    assert algorithm.policy.gradient_steps == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,17 @@ from lightning_rl.rllib.trajectories import trajectories
 from lightning_rl.rllib.workers import policies_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
 
-__all__ = ["OFFLINE_SPECIAL", "Output", "ReaderPlan", "data_files", "reader_of", "write_offline_keys"]
+__all__ = [
+    "OFFLINE_SPECIAL",
+    "Output",
+    "ReaderPlan",
+    "classic_estimates",
+    "data_files",
+    "estimators",
+    "reader_of",
+    "reading_rate",
+    "write_offline_keys",
+]
 
 OFFLINE_SPECIAL = {
     "input": "files: `data=offline`, `data.input`; a function, a mix or a name of `register_input`: its batches take "
@@ -45,6 +55,8 @@ OFFLINE_SPECIAL = {
     "output_max_file_size": "bytes of a file",
 }
 SAMPLER = ("sampler", None)
+ESTIMATORS = {"is": "pdis", "wis": "wis", "dm": "dm", "dr": "dr"}
+"""RLlib's name of an estimator → its name here; RLlib's "is" is importance sampling per decision."""
 WRITTEN = ("valid", "obs", "actions", "rewards", "terminated", "truncated", "t", "eps_id", "action_logp", "action_mask")
 
 
@@ -119,6 +131,13 @@ def write_offline_keys(
     elif rows:
         data["rows_per_iteration"] = rows
         classic.setdefault("policy", {}).update(passes=1, minibatches=1)
+    if names := estimators(given):
+        evaluation = classic.setdefault("evaluation", {})
+        evaluation["estimators"] = [ESTIMATORS[name] for name in names]
+        if "final_epsilon" in defaults["exploration"]:
+            section = given.get("exploration_config") or {}
+            epsilon = section.get("final_epsilon", defaults["exploration"]["final_epsilon"])
+            evaluation["estimator_options"] = {"epsilon": epsilon}
     normalized = bool(given.get("actions_in_input_normalized"))
     classic["data"] = {**data, "input": files, "actions_normalized": normalized}
     classic.setdefault("workers", {})["num_workers"] = 0
@@ -126,6 +145,40 @@ def write_offline_keys(
         return ["data=offline"]
     classic.setdefault("env", {})["kwargs"] = {"input": files, "columns": None}
     return ["data=offline", "env=none"]
+
+
+def estimators(given: Mapping[str, Any]) -> list[str]:
+    """RLlib's names of the estimators in `off_policy_estimation_methods` or `input_evaluation`, in order.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    methods = given.get("off_policy_estimation_methods") or given.get("input_evaluation") or []
+    entries = methods.values() if isinstance(methods, Mapping) else [methods] if isinstance(methods, str) else methods
+    named = [entry["type"] if isinstance(entry, Mapping) else entry for entry in entries]
+    names = [getattr(each, "name", each) for each in named]
+    if unknown := [name for name in names if name not in (*ESTIMATORS, "simulation")]:
+        raise ConfigError(
+            f"estimator {short_repr(unknown[0])} of input_evaluation is unknown; expected {', '.join(ESTIMATORS)}, or "
+            "simulation, which is what evaluation_interval does"
+        )
+    return [name for name in names if name != "simulation"]
+
+
+def classic_estimates(names: Iterable[str], metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """RLlib's name of an estimator → its estimates, by the names of RLlib 1.x and 2.
+
+    Args:
+        names: of `estimators`.
+        metrics: of an `OffPolicyEvaluation`.
+    """
+    found = {}
+    for name in names:
+        behavior, target = metrics["eval/behavior"], metrics[f"eval/{ESTIMATORS[name]}"]
+        gain = target / max(behavior, 1e-8)
+        found[name] = {"V_prev": behavior, f"V_step_{name.upper()}": target, "V_gain_est": gain}
+        found[name] |= {"v_behavior": behavior, "v_target": target, "v_gain": gain, "v_delta": target - behavior}
+    return found
 
 
 def reading_rate(classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

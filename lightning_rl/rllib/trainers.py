@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_rl.callbacks.hooks import RLCallback
+from lightning_rl.callbacks.off_policy_evaluation import OffPolicyEvaluation
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import is_path
 from lightning_rl.config.policies import complete_policies
@@ -35,7 +36,9 @@ from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces,
 from lightning_rl.rllib.offline_keys import (
     Output,
     ReaderPlan,
+    classic_estimates,
     data_files,
+    estimators,
     reader_of,
     reading_rate,
     write_offline_keys,
@@ -135,6 +138,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if strategy := classic["exploration"].pop("type", None):
             choices.append(f"exploration.type={strategy}")
         self._statistics = EpisodeStatistics()
+        self._estimators = estimators(given) if "estimators" in classic.get("evaluation", {}) else []
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
         check_policy_spaces(several, self.policy.policies)
         self.config = merge_configs(classic_view(option, self.run_config), self.config)
@@ -193,8 +197,13 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             result["info"]["learner"][policy_id]["custom_metrics"] = numbers
         result["custom_metrics"] = {**self._statistics.custom_metrics(), **learned}
         result["hist_stats"] |= self._statistics.hist_stats()
-        if (every := self.config.get("evaluation_interval")) and (self.iteration + 1) % every == 0:
+        every = self.config.get("evaluation_interval")
+        if every and (self.iteration + 1) % every == 0:
             result |= self.evaluate()
+        if not every and (names := self._estimators):
+            held: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
+            estimates = next(each for each in held if isinstance(each, OffPolicyEvaluation)).estimate(self.policy)
+            result["off_policy_estimator"] = classic_estimates(names, estimates)
         if (choose_task := self.config.get("env_task_fn")) is not None:
             self.workers.foreach_env_with_context(partial(set_task, result=result, choose_task=choose_task))
         return result
@@ -306,7 +315,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             workers = PlanWorkers(self.evaluation_workers, self.policy, self.datamodule)
             workers.sync_weights(self.policy)
             return {"evaluation": evaluate(self, workers)}
-        return evaluation_result(self._state, algorithm.Algorithm.evaluate(self))
+        metrics = algorithm.Algorithm.evaluate(self)
+        result = evaluation_result(self._state, metrics)
+        if self._estimators:
+            result["evaluation"]["off_policy_estimator"] = classic_estimates(self._estimators, metrics)
+        return result
 
     def compute_single_action(  # type: ignore[override]
         self,

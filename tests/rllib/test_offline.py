@@ -275,3 +275,20 @@ def test_estimates_have_rllib_s_names_and_values() -> None:
     del batch["action_prob"]
     with pytest.raises(ConfigError, match="action_prob"):
         ImportanceSampling(Fixed(), 0.5).estimate(batch)
+
+
+def test_input_evaluation_estimates_on_held_out_episodes(demo: Path) -> None:
+    keys = {"input": str(demo), "train_batch_size": 100, "gamma": 0.9, **SMALL}
+    made = trainer("MARWIL", input_evaluation=["is", "wis", "simulation"], **keys)
+    found = made.train()["off_policy_estimator"]
+    assert set(found) == {"is", "wis"} and set(made.evaluate()["evaluation"]["off_policy_estimator"]) == set(found)
+    assert made.run_config["evaluation"]["estimators"] == ["pdis", "wis"] and made.datamodule.source.held_out
+    made.stop()
+    assert 5 < found["is"]["V_prev"] == found["wis"]["v_behavior"] < 10, "the mean return is near 1 / (1 − 0.9)"
+    assert found["wis"]["V_gain_est"] == pytest.approx(found["wis"]["V_step_WIS"] / found["wis"]["V_prev"])
+    methods = {"mine": {"type": ImportanceSampling}}
+    made = trainer("DQN", off_policy_estimation_methods=methods, **keys)
+    assert set(made.train()["off_policy_estimator"]) == {"is"}
+    made.stop()
+    with pytest.raises(ConfigError, match="'iss'"):
+        trainer("MARWIL", input_evaluation=["iss"], **keys)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
     from lightning_rl.callbacks.metric_names import register_metric
     from lightning_rl.callbacks.metrics import MetricsCallback
-    from lightning_rl.callbacks.off_policy_evaluation import OffPolicyEvaluation
     from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
     from lightning_rl.callbacks.progress import ProgressBar
     from lightning_rl.callbacks.rank_config_check import RankConfigCheck
@@ -36,7 +35,6 @@ __all__ = [
     "LogHistograms",
     "MLFlowLogger",
     "MetricsCallback",
-    "OffPolicyEvaluation",
     "ParallelEvaluation",
     "ProgressBar",
     "RLCallback",
@@ -61,7 +59,6 @@ _HOMES = {
     "ConfigInCheckpoint": "config_in_checkpoint",
     "MLFlowLogger": "experiment_trackers",
     "MetricsCallback": "metrics",
-    "OffPolicyEvaluation": "off_policy_evaluation",
     "ParallelEvaluation": "parallel_evaluation",
     "ProgressBar": "progress",
     "RLCallback": "hooks",

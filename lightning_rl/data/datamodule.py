@@ -119,7 +119,7 @@ class RolloutDataModule(LightningDataModule):
             evaluation, explore, max_episode_steps (at which an episode that goes on is cut, with its return so far;
             "auto": `longest_evaluated`; `None`: never), env (keywords of another `EnvCreator`; `None`: as in training),
             num_workers (Ray processes for evaluation only; 0: in this process), parallel (whether training goes on
-            meanwhile), estimators, data and estimator_options (of `callbacks.OffPolicyEvaluation`, which a run adds;
+            meanwhile), estimators, data and estimator_options (of `runs.off_policy_evaluation`, which a run adds;
             `data` as a share is held out by `OfflineSource`).
         source: runs the workers, and says what an iteration learns from: a `SyncSource`, `AsyncSource`,
             `GradientSource`, `PopulationSource` or `ReplayFeed`; `None`: a `SyncSource` of the `keywords`.

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_rl.callbacks.hooks import RLCallback
-from lightning_rl.callbacks.off_policy_evaluation import OffPolicyEvaluation
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import is_path
 from lightning_rl.config.policies import complete_policies
@@ -50,6 +49,7 @@ from lightning_rl.rllib.torch_policy import Policy, RLlibMethods, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
 from lightning_rl.rllib.workers import PlanWorkers, Workers
 from lightning_rl.runs import algorithm
+from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer", "defaults_of", "torch_policy"]

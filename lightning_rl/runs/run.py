@@ -332,7 +332,6 @@ def callbacks(
     """The run's own callbacks and the user's, in the order in which they need each other's results."""
     from lightning_rl.callbacks import (
         MetricsCallback,
-        OffPolicyEvaluation,
         ParallelEvaluation,
         ProgressBar,
         RankConfigCheck,
@@ -340,6 +339,7 @@ def callbacks(
         StatusCallback,
         StopCallback,
     )
+    from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 
     run_dir, rules = Path(config["run_dir"]), dict(config["stop"])
     target = rules.pop("return")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from lightning_rl import Algorithm, RandomPolicy
-from lightning_rl.callbacks import OffPolicyEvaluation
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.steps import episodes_for, join
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.off_policy_estimation import estimate_value
+from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 from tests.data.offline.recorded import record
 
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from lightning_rl.config.groups import group_options
@@ -21,7 +19,6 @@ from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.callbacks import DefaultCallbacks, Episode, MultiCallbacks
 from lightning_rl.rllib.env.multi_agent_env import MultiAgentEnv, make_multi_agent
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
-from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.mixins import EntropyCoeffSchedule, KLCoeffMixin, LearningRateSchedule, ValueNetworkMixin
 from lightning_rl.rllib.models import (
@@ -50,7 +47,7 @@ from lightning_rl.rllib.samples_optimizer import (
 )
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_policy
 from lightning_rl.rllib.trainable import register_by_name
-from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of, torch_policy
+from lightning_rl.rllib.trainers import Trainer, build_trainer
 from lightning_rl.rllib.workers import BaseEnv
 from lightning_rl.rollouts import RolloutWorker
 
@@ -105,12 +102,8 @@ __all__ = [
     "build_torch_policy",
     "build_trainer",
     "concat_samples",
-    "defaults_of",
     "make_multi_agent",
     "register_env",
-    "run",
-    "torch_policy",
-    "tune",
 ]
 
 PolicyEvaluator = RolloutWorker
@@ -118,27 +111,6 @@ ReplayActor = LocalReplayBuffer
 Algorithm = Trainer
 TorchDistributionWrapper = ActionDistribution
 PolicyGraph, TorchPolicyGraph, build_policy_class = Policy, TorchPolicy, build_torch_policy
-
-
-def run(trainable: Any, *, stop: Any, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Train a trainer class (or "PPO") until `stop`, as `tune.run`; the last result.
-
-    Args:
-        trainable, config: the class and its config.
-        stop: as `results_until`.
-
-    Raises:
-        ConfigError: `stop` has a name that no result has.
-    """
-    trainer = (trainer_class(trainable) if isinstance(trainable, str) else trainable)(config=config)
-    try:
-        *_, last = results_until(trainer, stop)
-    finally:
-        trainer.stop()
-    return last
-
-
-tune = SimpleNamespace(run=run)
 
 
 def __getattr__(name: str) -> Any:

@@ -23,13 +23,11 @@ from lightning_rl.rllib.workers import PlanWorkers
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
 
 __all__ = [
-    "ClassicPlan",
     "ConcatBatches",
     "Concurrently",
     "LocalIterator",
     "MultiGPUTrainOneStep",
     "ParallelRollouts",
-    "PlannedDataset",
     "Replay",
     "SelectExperiences",
     "StandardMetricsReporting",
@@ -37,7 +35,6 @@ __all__ = [
     "StoreToReplayBuffer",
     "TrainOneStep",
     "UpdateTargetNetwork",
-    "metrics_by_policy",
 ]
 
 

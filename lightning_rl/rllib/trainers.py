@@ -75,7 +75,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         ConfigError: a key or value that means nothing here.
     """
 
-    _name: ClassVar[str | None] = None
+    _name: ClassVar[str] = "Trainer"
     _policy_class: ClassVar[Any] = None
     _default_config: ClassVar[Mapping[str, Any]] = {}
     execution_plan: ClassVar[Any] = None
@@ -85,6 +85,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     after_init: ClassVar[Any] = None
     before_evaluate_fn: ClassVar[Any] = None
     _own_workers: Any = None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Name the class for Tune, which registers it by `_name`."""
+        super().__init_subclass__(**keywords)
+        cls._name = vars(cls).get("_name", cls.__name__)
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, storage: Any = None) -> None:
         if not isinstance(config, Mapping | None) or isinstance(env, Mapping):
@@ -708,7 +713,6 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
                 Trainer.get_default_policy_class if choose is None else lambda self, config: choose(config) or fallback
             )
         namespace["__module__"] = sys._getframe(1).f_globals["__name__"]
-        namespace["_name"] = name or cls._name
         return type(name or cls.__name__, bases, namespace)
 
 

@@ -170,7 +170,7 @@ class FromScratch(Policy):
         self.w = 1.0
 
     @noted("Policy")
-    def compute_actions(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def compute_actions(  # type: ignore[override]
         self,
         obs_batch,
         state_batches,
@@ -196,7 +196,7 @@ class FromScratch(Policy):
 
 
 class ByGradients(Policy):
-    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):  # type: ignore[override]
         return [0 for _ in obs_batch], [], {}
 
     @noted("Policy")

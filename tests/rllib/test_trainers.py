@@ -21,6 +21,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Random
 from lightning_rl.policies import A2C, DQN, PPO
 from lightning_rl.rllib import keys
+from lightning_rl.rllib.experiments import results_until
 from lightning_rl.rllib.trainers import defaults_of
 from lightning_rl.runs.algorithm import Algorithm
 from tests.refusals import not_refused
@@ -299,7 +300,7 @@ def test_exploration_of_another_type_drops_the_keys_of_the_first() -> None:
 def test_rllib_has_a_trainer_and_a_policy_for_every_algorithm_and_no_other() -> None:
     names = "PPO A2C PG SimpleQ DQN Rainbow R2D2 Apex SAC TD3 DDPG TQC IMPALA Impala APPO A3C DDPPO ES ARS"
     for name in names.split():
-        made = getattr(rllib, f"{name}Trainer")
+        made: Any = getattr(rllib, f"{name}Trainer")
         assert issubclass(made, Algorithm) and made.__name__ == f"{name}Trainer"
         assert made is getattr(rllib, f"{name}Trainer") and made._policy_class.replace("_", "") == name.lower()
         assert issubclass(getattr(rllib, f"{name}TorchPolicy"), policy_class(made._policy_class))
@@ -406,11 +407,14 @@ def test_callbacks_are_taken_as_classes() -> None:
     assert Counts.episodes > 0
 
 
-def test_run_stops_at_a_result_and_names_an_unknown_one() -> None:
-    given = {**SMALL, "env": "CartPole-v1"}
-    assert rllib.tune.run("PPO", stop={"timesteps_total": 60}, config=given)["training_iteration"] in (2, 3)
+def test_training_stops_at_a_result_and_an_unknown_one_is_named() -> None:
+    made = trainer("PPO", **SMALL)
+    *_, last = results_until(made, {"timesteps_total": 60})
+    assert last["training_iteration"] in (2, 3)
+    assert len([*results_until(made, lambda trial_id, result: result["training_iteration"] >= 5)]) in (2, 3)
     with pytest.raises(ConfigError, match=r"'training_iterations'.*'training_iteration'"):
-        rllib.run("PPO", stop={"training_iterations": 1}, config=given)
+        list(results_until(made, {"training_iterations": 1}))
+    made.stop()
 
 
 @pytest.mark.parametrize("bases", [(nn.Module, rllib.TorchModelV2), (rllib.TorchModelV2, nn.Module)])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from lightning_rl.rllib import tune
 from lightning_rl.rllib.agents.a3c.a3c_torch_policy import ValueNetworkMixin
 from lightning_rl.rllib.algorithms.algorithm import Algorithm
 from lightning_rl.rllib.evaluation.postprocessing import compute_advantages
@@ -73,20 +73,31 @@ class MyAlgorithm(Algorithm):
         return MyTorchPolicy
 
 
-@pytest.mark.ray
-def test_tune_runs_the_algorithm_to_its_stop() -> None:
-    result = tune.run(
-        MyAlgorithm,
-        stop={"training_iteration": args.stop_iters},
-        config={
-            "env": "CartPole-v0",
-            # Use GPUs iff `RLLIB_NUM_GPUS` env var set to > 0.
-            "num_gpus": int(os.environ.get("RLLIB_NUM_GPUS", "0")),
-            "num_workers": 2,
-            "framework": "torch",
-        },
-    )
-    assert result["training_iteration"] == 2 and 0 < result["train/policy_entropy"] < 0.7
+@pytest.mark.ray(own_session=True)
+def test_tune_runs_the_algorithm_to_its_stop(tmp_path: Path) -> None:
+    """On Ray's own Tune; a session of its three cores and where it writes are added."""
+    tune = pytest.importorskip("ray.tune", exc_type=ImportError)
+    import ray
+
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
+    try:
+        analysis = tune.run(
+            MyAlgorithm,
+            stop={"training_iteration": args.stop_iters},
+            config={
+                "env": "CartPole-v0",
+                # Use GPUs iff `RLLIB_NUM_GPUS` env var set to > 0.
+                "num_gpus": int(os.environ.get("RLLIB_NUM_GPUS", "0")),
+                "num_workers": 2,
+                "framework": "torch",
+            },
+            storage_path=str(tmp_path),
+            verbose=0,
+        )
+    finally:
+        ray.shutdown()
+    (trial,) = analysis.trials
+    assert trial.last_result["training_iteration"] == 2 and 0 < trial.last_result["train/policy_entropy"] < 0.7
 
 
 def test_the_functions_are_what_learns() -> None:

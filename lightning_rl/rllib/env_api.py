@@ -65,7 +65,9 @@ def current_api(
         stacklevel=4,
     )
     policies, mapping = multiagent.get("policies") or {}, multiagent.get("policy_mapping_fn")
-    adapted = partial(make_current, creator=creator, policies=policies, mapping=mapping)
+    observe = multiagent.get("observation_fn")
+    multiagent = {key: value for key, value in multiagent.items() if key != "observation_fn"}
+    adapted = partial(make_current, creator=creator, policies=policies, mapping=mapping, observe=observe)
     agents = getattr(adapted(context), "possible_agents", ())
     numbered = any(isinstance(agent, int | np.integer) for agent in agents)
     if mapping is not None and numbered:
@@ -83,22 +85,22 @@ def map_number(agent_id: str, episode: Any = None, worker: Any = None, *, fn: Ca
     return call_with_accepted_args(fn, agent_number(agent_id), episode, worker)
 
 
-def make_current(context: EnvContext, *, creator: Callable[..., Any], policies: Any, mapping: Any) -> Any:
+def make_current(context: EnvContext, *, creator: Callable[..., Any], policies: Any, mapping: Any, observe: Any) -> Any:
     """Make an environment of RLlib 1.x, with Gymnasium's API."""
-    return as_current(call_creator(creator, context, {}), policies, mapping)
+    return as_current(call_creator(creator, context, {}), policies, mapping, observe)
 
 
-def as_current(env: Any, policies: Any = None, mapping: Any = None) -> Any:
+def as_current(env: Any, policies: Any = None, mapping: Any = None, observe: Any = None) -> Any:
     """An environment of RLlib 1.x with Gymnasium's API; one that has it stays as it is.
 
     Args:
         env: of one agent or several.
-        policies, mapping: as `ClassicMultiAgentEnv`.
+        policies, mapping, observe: as `ClassicMultiAgentEnv`.
     """
     if not _is_classic(type(env)):
         return env
     several = any(parent.__name__ == "MultiAgentEnv" for parent in type(env).__mro__)
-    return ClassicMultiAgentEnv(env, policies or {}, mapping) if several else ClassicEnv(env)
+    return ClassicMultiAgentEnv(env, policies or {}, mapping, observe) if several else ClassicEnv(env)
 
 
 def _is_classic(env_class: type) -> bool:
@@ -168,13 +170,16 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
             give are those of the agents' policies.
         policies: id → (class, observation space, action space, config).
         mapping: agent → id of its policy.
+        observe: `multiagent.observation_fn`, called with the observations by agent as `agent_obs`; returns what the
+            agents observe instead, in the spaces of their policies.
 
     Raises:
         EnvError: neither the environment nor the policies give an agent's spaces.
     """
 
-    def __init__(self, env: Any, policies: Mapping[str, Any], mapping: Any) -> None:
+    def __init__(self, env: Any, policies: Mapping[str, Any], mapping: Any, observe: Any = None) -> None:
         self.env, self.metadata = env, dict(getattr(env, "metadata", None) or {})
+        self.observe = observe
         self.render_mode = getattr(env, "render_mode", None)
         given = [getattr(env, name, None) for name in ("possible_agents", "_agent_ids", "agents")]
         named = next((agents for agents in given if agents and not isinstance(agents, int)), None)
@@ -216,6 +221,9 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
             self.env.close()
 
     def _to_spaces(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        if self.observe is not None:
+            found = self.observe(agent_obs=obs, worker=None, base_env=None, policies=None, episode=None)
+            obs = {agent: found[agent] for agent in obs}
         return {
             agent: np.asarray(value, space.dtype)
             if isinstance(space := self.observation_spaces[agent], spaces.Box)
@@ -242,7 +250,7 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
         parts = getattr(found, "spaces", None)
         if isinstance(parts, Mapping) and agent in parts:
             found = parts[agent]
-        if found is None and mapping is not None:
+        if mapping is not None and (found is None or (index == 1 and self.observe is not None)):
             spec = policies.get(call_with_accepted_args(mapping, agent, None, None))
             found = spec[index] if isinstance(spec, tuple) else getattr(spec, name, None)
         if found is None:

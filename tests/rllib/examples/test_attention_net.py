@@ -9,6 +9,7 @@ from tests.rllib.examples.envs import RepeatAfterMeEnv
 from tests.rllib.examples.training import train_until
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "stop_reward", [pytest.param(20, marks=pytest.mark.every), pytest.param(80, marks=pytest.mark.slow)]
 )

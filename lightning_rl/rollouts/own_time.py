@@ -58,7 +58,7 @@ class OwnTime:
             acting_next: bool `[L]`, whether the agent acts in the step after the last.
         """
         count, lanes = acting.shape
-        step, lane = np.indices(acting.shape)
+        step, lane = np.meshgrid(np.arange(count), np.arange(lanes), indexing="ij")
         ended = terminated | truncated
         last = np.maximum.accumulate(np.where(acting, step, -1), axis=0)  # step of the latest own action, −1: none
         # After an agent's end nothing belongs to its last action, until the next one in another episode.
@@ -66,7 +66,7 @@ class OwnTime:
         belongs = (last >= 0) & (ends_before == np.take_along_axis(ends_before, np.maximum(last, 0), axis=0))
         # Of the actions, at their own steps: [K, L].
         gained, end_step = np.zeros(acting.shape), np.zeros(acting.shape, dtype=np.int64)
-        by_itself, cut = np.zeros((2, *acting.shape), dtype=bool)
+        by_itself, cut = np.zeros(acting.shape, dtype=bool), np.zeros(acting.shape, dtype=bool)
         np.add.at(gained, (last[belongs], lane[belongs]), rewards[belongs])
         for marks, ends in ((by_itself, belongs & terminated), (cut, belongs & truncated)):
             marks[last[ends], lane[ends]] = True

@@ -444,6 +444,12 @@ def test_values_that_are_not_finite_name_the_agent() -> None:
     assert not_refused(sample, cases, EnvError) == []
 
 
+def test_an_evaluation_refuses_an_observation_that_is_not_finite() -> None:
+    worker = RolloutWorker(packed(lambda: Breaks("obs")), shared(Asked(), "agent_0", "agent_1"), max_env_restarts=0)
+    with pytest.raises(EnvError, match="observation holds NaN or infinity"):
+        worker.run_episodes(2)
+
+
 def test_a_failed_environment_is_replaced_and_its_fragment_begins_again(tmp_path: Path) -> None:
     """Step 30 of both copies raises, once; what was played before in that fragment is neither a row nor an episode."""
     crash = {"at": 30, "once": str(tmp_path / "once")}

@@ -48,7 +48,7 @@ def copy_state(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_learn_on_gradients_of_an_own_update_equals_learn_on_batch(case: str) -> None:
+def test_learning_from_an_own_gradient_update_equals_learn_on_batch(case: str) -> None:
     """Equal weights, statistics and counters after two fragments; updates are pickled as workers send them."""
     here, there = small_policy(**CASES[case]), small_policy(**CASES[case])
     for fragment in fragments(here):
@@ -88,7 +88,7 @@ def test_apply_update_of_older_weights_steps_by_the_update_s_gradients() -> None
     torch.testing.assert_close([parameter.detach() for parameter in policy.parameters()], expected)
 
 
-def test_learn_on_gradients_counts_stale_updates_and_their_statistics_but_takes_no_step() -> None:
+def test_stale_gradient_updates_and_their_statistics_count_but_take_no_step() -> None:
     policy = small_policy(**SCALED)
     (fragment,) = fragments(policy, 1)
     weights = [p.detach().clone() for p in policy.parameters()]
@@ -101,7 +101,7 @@ def test_learn_on_gradients_counts_stale_updates_and_their_statistics_but_takes_
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_learn_on_gradients_refuses_updates_that_are_not_finite_and_names_the_worker(value: float) -> None:
+def test_gradient_updates_that_are_not_finite_are_refused_by_the_name_of_their_worker(value: float) -> None:
     policy = small_policy()
     (fragment,) = fragments(policy, 1)
     good = policy.learner.gradient_update(fragment)
@@ -112,7 +112,7 @@ def test_learn_on_gradients_refuses_updates_that_are_not_finite_and_names_the_wo
     assert_equal(dict(policy.state_dict()), before)
 
 
-def test_learn_on_gradients_reports_means_over_the_updates_that_have_a_metric() -> None:
+def test_metrics_of_gradient_updates_are_means_over_those_that_have_them() -> None:
     policy = small_policy()
     (fragment,) = fragments(policy, 1)
     one = policy.learner.gradient_update(fragment)

@@ -153,7 +153,7 @@ class Learner:
         if isinstance(experience, SampleBatch):
             steps = self._steps_on_batch
             if self.counts_env_steps and (is_fragment(experience) or not policy.off_policy):  # or `take_experience` did
-                policy.env_steps += sum_over_ranks(count_new_env_steps(experience))
+                policy.progress.env_steps += sum_over_ranks(count_new_env_steps(experience))
         else:
             steps = self._steps_on_updates if isinstance(experience, GradientUpdates) else self._steps_on_draws
         iteration = self._iteration = Iteration(self.enter_training())
@@ -170,7 +170,7 @@ class Learner:
         rate = {} if self._optimiser is None else {"lr": self._optimiser.rate}
         policy.iteration_metrics = {**explored, **means(iteration.steps, iteration.rare), **iteration.numbers, **rate}
         policy.after_iteration(policy.iteration_metrics)
-        policy.iterations += 1
+        policy.progress.iterations += 1
         if iteration.batch is not None:
             self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=policy.iteration_metrics)
         policy.learn_seconds = time.perf_counter() - started - iteration.wait_seconds
@@ -370,7 +370,7 @@ class Learner:
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` as `stored_form` gives it; its steps are counted."""
         if self.counts_env_steps:
-            self.policy.env_steps += sum_over_ranks(env_steps(fragment))
+            self.policy.progress.env_steps += sum_over_ranks(env_steps(fragment))
         return self.stored_form(fragment)
 
     def stored_form(self, fragment: SampleBatch) -> SampleBatch:
@@ -457,7 +457,7 @@ class Learner:
                 "stepped: lower policy.lr, set policy.max_grad_norm, or look for NaN in observations and rewards"
             )
         optimiser.apply()
-        policy.gradient_steps += 1
+        policy.progress.gradient_steps += 1
         policy.after_step()
         return norm
 
@@ -466,7 +466,7 @@ class Learner:
         policy = self.policy
         before = policy.gradient_steps
         norm = policy.apply_gradients(gradients)
-        policy.gradient_steps = max(policy.gradient_steps, before + 1)
+        policy.progress.gradient_steps = max(policy.gradient_steps, before + 1)
         return {"grad_norm": norm.cpu(), **as_tensors(self.optimiser.info)} if isinstance(norm, Tensor) else {}
 
     def gradient_update(self, samples: SampleBatch, hooks: Iterable[Callable[..., None]] = ()) -> GradientUpdate:
@@ -508,7 +508,7 @@ class Learner:
             NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
         """
         if self.counts_env_steps:
-            self.policy.env_steps += update.env_steps
+            self.policy.progress.env_steps += update.env_steps
         metrics = {name: torch.tensor(float(value)) for name, value in update.metrics.items()}
         if step:
             metrics |= self.step_with(update.gradients)

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,13 @@ def test_the_walk_of_a_batch_names_files_and_functions_that_are_there() -> None:
 
 def test_every_algorithm_has_a_page() -> None:
     assert set(POLICIES) == {file.stem for file in (ROOT / "docs" / "algorithms").glob("*.md")}
+
+
+def test_the_page_on_installation_has_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    table = TEXTS[ROOT / "docs" / "installation.md"].split("| extra |")[1].split("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(extras)
 
 
 def test_the_citation_names_the_version_of_the_package() -> None:

@@ -72,7 +72,7 @@ __all__ = ["Policy"]
 class Policy(PolicyModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
-    `Algorithm` or Lightning's Trainer trains a policy; its own `train()` and `eval()` are `nn.Module`'s and set a mode.
+    `Algorithm` or Lightning's Trainer trains a policy; its methods `train` and `eval` are `nn.Module`'s and set a mode.
     A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
 
     Args:

@@ -85,6 +85,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         ("data.update_to_data_ratio",),
     ),
     **dict.fromkeys(("warmup_steps", "start_steps"), ("data.learning_starts",)),
+    **dict.fromkeys(("staleness", "max_staleness"), ("data.max_policy_lag",)),
     **dict.fromkeys(("target_network_update_freq", "target_update_freq"), ("policy.target_update_interval",)),
     **dict.fromkeys(
         ("normalize_advantage", "normalize_advantages", "norm_adv", "standardize_fields"),

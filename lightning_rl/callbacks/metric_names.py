@@ -16,7 +16,7 @@ METRICS: dict[str, str] = {
     TRAIN_RETURN: "mean return of the last 100 training episodes",
     "rollout/ep_len_mean": "mean length of the last 100 training episodes, in steps",
     "rollout/episodes": "number of training episodes so far",
-    "rollout/staleness": "policy updates between the weights that acted and the current weights; 0 is on-policy",
+    "rollout/policy_lag": "policy updates between the weights that acted and the current weights; 0 is on-policy",
     "rollout/dropped": "A3C: number of gradients discarded so far because their weights were too old",
     "rollout/dropped_steps": "env steps discarded so far because their fragments were too old (data.max_policy_lag)",
     "rollout/outstanding_mb": "size of the fragments that are requested or waiting for the learner, in MiB",

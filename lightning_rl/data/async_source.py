@@ -201,13 +201,13 @@ class AsyncSource(Source):
         if self._too_old(ahead.oldest):
             self.dropped += sum(sample.env_steps for sample in ahead.samples)
             return
-        self.staleness = max(self.staleness, self.policy.gradient_steps - ahead.oldest)
+        self.policy_lag = max(self.policy_lag, self.policy.gradient_steps - ahead.oldest)
         batch = as_writable(ahead.future.result())
         if env_steps(batch):  # else it holds nothing but resets, as fragments of one step may
             yield batch
 
     def pop_metrics(self) -> dict[str, float]:
-        """The largest staleness of a batch, dropped env steps, and MiB in flight or waiting."""
+        """The largest policy lag of a batch, dropped env steps, and MiB in flight or waiting."""
         outstanding = (self.inflight.inflight_bytes(self.workers) + self._waiting_bytes) / MB
         return {
             **super().pop_metrics(),

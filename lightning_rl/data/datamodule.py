@@ -343,7 +343,7 @@ class RolloutDataModule(LightningDataModule):
             **self.episode_window.means(),
             "rollout/episodes": float(self.episode_window.episodes_total),
             # Iterations between the weights that acted and those that learned; this iteration has been counted since.
-            "rollout/staleness": float(self._policy().iterations - 1 - self._collected_at),
+            "rollout/policy_lag": float(self._policy().iterations - 1 - self._collected_at),
             "time/collect_s": seconds,
             **self.workers.get_health(),
             **self.source.pop_metrics(),

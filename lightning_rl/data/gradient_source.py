@@ -30,7 +30,7 @@ class GradientSource(Source):
 
     Args:
         gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
-        max_staleness: maximum number of gradient steps since the learner sent a worker its weights (with several
+        max_policy_lag: maximum number of gradient steps since the learner sent a worker its weights (with several
             policies, the mean); older gradients are counted and dropped. `None`: four times the number of workers.
         plan: import path or generator function `plan(workers, policy)` of a custom execution plan, which yields each
             gradient as a `WorkerResult`; `None`: `async_gradients`.
@@ -43,7 +43,7 @@ class GradientSource(Source):
     runs_ahead = True
 
     gradients_per_iteration: Count = 10
-    max_staleness: Whole | None = None
+    max_policy_lag: Whole | None = None
     plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
@@ -52,11 +52,11 @@ class GradientSource(Source):
         self.dropped = 0
 
     def attach(self, datamodule: Any) -> None:
-        """Become the source of a DataModule, and bound the staleness by its number of workers."""
+        """Become the source of a DataModule, and bound the policy lag by its number of workers."""
         super().attach(datamodule)
         workers = datamodule.logical_workers(ranks=1)
         self._take_turns = workers > max(1, datamodule.num_workers)  # several act with the same policy object
-        self._most_stale = 4 * workers if self.max_staleness is None else self.max_staleness
+        self._most_stale = 4 * workers if self.max_policy_lag is None else self.max_policy_lag
 
     def prepare(self, policy: Any) -> None:
         """Refuse policies and devices that cannot learn from gradients of workers.
@@ -88,7 +88,7 @@ class GradientSource(Source):
     def iterations(self, policy: Any) -> Iterator[GradientUpdates]:
         """The next gradients of the plan."""
         results = record_times(self.run_plan(self.workers, policy), self.record_time)
-        contributions = map(self.check_staleness, results)
+        contributions = map(self.check_policy_lag, results)
         while True:
             self._check_kinds()  # others may be trained now
             yield GradientUpdates(islice(contributions, self.gradients_per_iteration))
@@ -97,17 +97,17 @@ class GradientSource(Source):
         for each in trained_policies(self.policy):
             check_kind_of_data(type(each), type(self))
 
-    def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
+    def check_policy_lag(self, result: WorkerResult) -> tuple[int, Any, bool]:
         """(worker index, contribution, whether its gradients are new enough to count)."""
         behind = self.policy.gradient_steps - result.gradient_steps
-        staleness = behind // max(1, len(trained_policies(self.policy)))
-        self.staleness = max(self.staleness, staleness)
-        fresh = staleness <= self._most_stale
+        policy_lag = behind // max(1, len(trained_policies(self.policy)))
+        self.policy_lag = max(self.policy_lag, policy_lag)
+        fresh = policy_lag <= self._most_stale
         self.dropped += not fresh
         return result.worker_index, result.value, fresh
 
     def pop_metrics(self) -> dict[str, float]:
-        """The largest staleness of a gradient, and how many were dropped so far."""
+        """The largest policy lag of a gradient, and how many were dropped so far."""
         return {**super().pop_metrics(), "rollout/dropped": float(self.dropped)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class ShardedReplayFeed(ReplayFeed):
             priority so far.
         requests_per_worker: rollout requests in flight per worker process, ≥ 1.
         requests_per_shard: batch requests in flight per shard, ≥ 1; unused in one process.
-        max_staleness: maximum age, in gradient steps ≥ 1, of the weights of a fragment when it is stored; learning
+        max_policy_lag: maximum age, in gradient steps ≥ 1, of the weights of a fragment when it is stored; learning
             waits for workers that are further behind.
         capacity: env steps stored in all shards together.
         n_step: as `ReplayFeed`; sums stop at the end of a fragment.
@@ -67,7 +67,7 @@ class ShardedReplayFeed(ReplayFeed):
     initial_priorities: bool = True
     requests_per_worker: Count = 2
     requests_per_shard: Count = 2
-    max_staleness: Count = 400
+    max_policy_lag: Count = 400
     capacity: Count = 1_000_000
     learning_starts: WholeEnvSteps = "5%"  # type: ignore[assignment]  # pyright: ignore
     update_to_data_ratio: Intensity = 0.25
@@ -164,7 +164,7 @@ class ShardedReplayFeed(ReplayFeed):
     def store(self, fragment: Any) -> Any:
         """Send the fragments of a sample to a shard, and count their environment steps."""
         policy = self.policy
-        self.staleness = max(self.staleness, policy.gradient_steps - fragment.gradient_steps)
+        self.policy_lag = max(self.policy_lag, policy.gradient_steps - fragment.gradient_steps)
         fragments = fragment.fragments
         if policy.learner.needs_every_fragment or self._has_postprocess_hooks():
             fragments = [policy.learner.take_experience(each) for each in self.workers.fetch(fragment)]
@@ -186,7 +186,7 @@ class ShardedReplayFeed(ReplayFeed):
 
     def _next_batch(self) -> SampleBatch | None:
         policy, oldest = self.policy, self.workers.oldest_gradient_steps
-        if oldest is not None and policy.gradient_steps - oldest >= self.max_staleness:
+        if oldest is not None and policy.gradient_steps - oldest >= self.max_policy_lag:
             return None
         batch = self.buffer.sample(policy.env_steps)
         if batch is not None:
@@ -194,5 +194,5 @@ class ShardedReplayFeed(ReplayFeed):
         return batch
 
     def pop_metrics(self) -> dict[str, float]:
-        """The metrics of replay, the largest staleness of a fragment, and the number of late priorities."""
+        """The metrics of replay, the largest policy lag of a fragment, and the number of late priorities."""
         return {**super().pop_metrics(), "replay/late_updates": float(self.buffer.late_updates)}

@@ -34,7 +34,7 @@ class Source:
         datamodule: that the source belongs to.
         policy: that learns.
         seed: of all draws.
-        staleness: gradient steps that the experience was behind the policy, the largest since the last report.
+        policy_lag: gradient steps that the experience was behind the policy, the largest since the last report.
     """
 
     gives: ClassVar[tuple[str, ...]] = ("rollouts", "episodes")  # kinds of data (`kinds_of_data.py`)
@@ -59,7 +59,7 @@ class Source:
         self.run_plan = callable_at("data.plan", plan, "a generator function plan(workers, policy)")
         self.datamodule: Any = None
         self.policy: Any = None
-        self.seed = self.staleness = 0
+        self.seed = self.policy_lag = 0
 
     def attach(self, datamodule: Any) -> None:
         """Become the source of a `RolloutDataModule`, whose options for workers may be completed here.
@@ -91,8 +91,8 @@ class Source:
 
     def pop_metrics(self) -> dict[str, float]:
         """Metrics since the last call, by names of the metric registry."""
-        staleness, self.staleness = self.staleness, 0
-        return {"rollout/staleness": float(staleness)} if self.runs_ahead else {}
+        policy_lag, self.policy_lag = self.policy_lag, 0
+        return {"rollout/policy_lag": float(policy_lag)} if self.runs_ahead else {}
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data and tensors."""

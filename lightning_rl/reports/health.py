@@ -253,12 +253,12 @@ LIGHTS: Sequence[Light] = (
         "{:.1%}",
     ),
     Light(
-        "Staleness",
-        "median staleness of rollouts in policy updates, second half of the run",
+        "Policy lag",
+        "median policy lag of rollouts in policy updates, second half of the run",
         4,
         16,
         "Workers act with old weights: use fewer workers, shorter fragments, or a lower data.max_policy_lag.",
-        statistic_of("rollout/staleness", np.median, since=0.5),
+        statistic_of("rollout/policy_lag", np.median, since=0.5),
         "{:.0f}",
     ),
     Light(

@@ -60,7 +60,7 @@ def test_workers_of_this_process_take_turns_with_the_newest_weights(tmp_path: Pa
     first, second, third = notes.batches[:3]
     assert first.valid.shape == (8, 2) and not torch.equal(first.obs[0], second.obs[0])
     assert torch.equal(third.obs[0], first.obs[-1])
-    assert [report["rollout/staleness"] for report in notes.reports] == [0.0] * len(notes.reports)
+    assert [report["rollout/policy_lag"] for report in notes.reports] == [0.0] * len(notes.reports)
     assert all(abs(report["train/approx_kl"]) < 1e-9 for report in notes.reports)
     assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches) >= 100
 
@@ -135,7 +135,7 @@ def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
 
 # -- requests, with workers of given speed ----------------------------------------------------------------------------
 def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncSource, list[int]]:
-    """Learn from `batches` batches, each of which adds `learning` to the clock; gives the staleness of each."""
+    """Learn from `batches` batches, each of which adds `learning` to the clock; gives the policy lag of each."""
     policy = IMPALA(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
     source = AsyncSource(**keywords)
     RolloutDataModule(CARTPOLE, {"num_workers": 2}, None, source).workers = workers
@@ -146,8 +146,8 @@ def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any
     source.joiners = [LocalObject(FragmentJoiner, {})]
     ages: list[int] = []
     for _ in batches_as_they_come(workers, policy, source):
-        ages.append(source.staleness)
-        source.staleness = 0
+        ages.append(source.policy_lag)
+        source.policy_lag = 0
         workers.clock += learning
         policy.gradient_steps += 1
         if len(ages) == batches:
@@ -167,7 +167,7 @@ def test_the_learner_goes_on_while_a_slow_worker_acts_unless_the_order_is_fixed(
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
 def test_workers_act_while_the_policy_learns(limit: int) -> None:
-    """Staleness is the number of requests in flight. Acting and learning take 1 each: together about 1 a batch."""
+    """Policy lag is the number of requests in flight. Acting and learning take 1 each: together about 1 a batch."""
     workers = Virtual(1.0)
     _, ages = learn(workers, 50, requests_per_worker=limit)
     assert workers.clock < 52 and ages == [*range(limit), *[limit] * (50 - limit)]
@@ -258,7 +258,7 @@ def test_processes_act_while_the_policy_learns_and_end_with_the_run(tmp_path: Pa
     policy, datamodule, notes = train(tmp_path, "total_env_steps=800", "data.max_policy_lag=8", *overrides)
     assert not ray.is_initialized() and datamodule.workers is None and not datamodule.source.joiners
     assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches)
-    ages = [report["rollout/staleness"] for report in notes.reports]
+    ages = [report["rollout/policy_lag"] for report in notes.reports]
     assert 1 <= max(ages) <= 8 and notes.reports[-1]["rollout/episodes"] > 0  # a slow process's weights grow old
     assert {batch.valid.shape for batch in notes.batches} == {(8, 4)}
 
@@ -283,5 +283,5 @@ def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, overrides
     several = ["workers.num_workers=2", "workers.logical_workers=3", "data.order=fixed", "data.fragments_per_batch=3"]
     runs = [train(tmp_path / str(number), "total_env_steps=600", *several, *overrides) for number in range(2)]
     assert_equal_runs(runs[0][0], runs[1][0])
-    ages = [[report["rollout/staleness"] for report in notes.reports] for _, _, notes in runs]
+    ages = [[report["rollout/policy_lag"] for report in notes.reports] for _, _, notes in runs]
     assert ages[0] == ages[1] and max(ages[0]) >= 1

@@ -45,7 +45,7 @@ def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, name: str
 
 def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Path) -> None:
     policy = train(tmp_path, "workers.logical_workers=3", "total_env_steps=300")
-    assert policy.reported["rollout/staleness"] == 0 and policy.reported["rollout/dropped"] == 0
+    assert policy.reported["rollout/policy_lag"] == 0 and policy.reported["rollout/dropped"] == 0
     assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations
     assert policy.reported["train/grad_norm"] > 0 and policy.reported["time/collect_s"] > 0
 
@@ -65,7 +65,7 @@ def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path, processes: i
         train(tmp_path, *broken, f"workers.num_workers={processes}")
 
 
-# -- staleness, with workers of given speed ---------------------------------------------------------------------------
+# -- policy lag, with workers of given speed --------------------------------------------------------------------------
 class Scripted:
     """Three workers that answer in a given order; records the weights that each call was sent with."""
 
@@ -96,7 +96,7 @@ def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientSource, 
     source.policy = policy = SimpleNamespace(gradient_steps=0, policies_to_train=())
     came, answers = [], async_gradients(workers, policy)
     for _ in range(len(order)):
-        index, _, fresh = source.check_staleness(next(answers))
+        index, _, fresh = source.check_policy_lag(next(answers))
         policy.gradient_steps += fresh
         came.append((index, fresh))
     return workers, source, came
@@ -105,13 +105,13 @@ def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientSource, 
 def test_new_weights_are_sent_to_the_worker_that_gave_the_gradient() -> None:
     workers, source, _ = learn([1, 1, 0, 2])
     assert workers.sent == [(0, 0), (1, 0), (2, 0), (1, 1), (1, 2), (0, 3)]
-    assert source.staleness == 3  # worker 2's gradient comes after three others, from the first weights
+    assert source.policy_lag == 3  # worker 2's gradient comes after three others, from the first weights
 
 
 @pytest.mark.parametrize(("limit", "counted"), [(3, [True] * 4), (2, [True, True, True, False]), (None, [True] * 4)])
 def test_a_gradient_from_older_weights_than_allowed_is_dropped_and_counted(limit: Any, counted: list[bool]) -> None:
     """Worker 2 is three gradient steps behind at its turn; then it gets new weights like any other."""
-    _, source, came = learn([1, 1, 0, 2], max_staleness=limit)
+    _, source, came = learn([1, 1, 0, 2], max_policy_lag=limit)
     assert [fresh for _, fresh in came] == counted and source.dropped == counted.count(False)
     assert source.state_dict()["dropped"] == source.dropped
     assert source._most_stale == (12 if limit is None else limit)
@@ -127,7 +127,7 @@ def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_p
     policy = train(tmp_path, "total_env_steps=400", *overrides)
     assert not ray.is_initialized()
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400
-    assert 1 <= policy.reported["rollout/staleness"] <= 12 and policy.reported["rollout/episodes"] > 5
+    assert 1 <= policy.reported["rollout/policy_lag"] <= 12 and policy.reported["rollout/episodes"] > 5
     taken = 10 * policy.iterations - policy.reported["rollout/dropped"]
     assert policy.gradient_steps == policy.lightning_steps == taken
     again = train(tmp_path, "total_env_steps=600", *overrides, resume=True)
@@ -140,5 +140,5 @@ def test_one_process_with_one_worker_learns_synchronously(tmp_path: Path) -> Non
     """A single worker waits for the step with its gradient, so both runs learn the same."""
     one = ["workers.logical_workers=1", "total_env_steps=300", *SCALED]
     here, there = train(tmp_path / "here", *one), train(tmp_path / "there", *one, "workers.num_workers=1")
-    assert there.reported["rollout/staleness"] == 0
+    assert there.reported["rollout/policy_lag"] == 0
     assert_equal_weights(here, there)

@@ -30,7 +30,7 @@ def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str)
     learner = train(tmp_path, policy, "total_env_steps=600", *EVALUATED)
     metrics, iterations = learner.reported, learner.iterations
     assert learner.gradient_steps == iterations and 90 * iterations <= learner.env_steps <= 200 * iterations
-    assert metrics["rollout/episodes"] == 10 * iterations and metrics["rollout/staleness"] == 0
+    assert metrics["rollout/episodes"] == 10 * iterations and metrics["rollout/policy_lag"] == 0
     assert 8 <= metrics["rollout/ep_len_mean"] <= 20 and metrics["eval/ep_rew_mean"] >= 8
     assert metrics["train/return_max"] >= metrics["train/return_mean"] > 5 and metrics["train/grad_norm"] > 0
     assert int(learner.observation_filter.moments.count) == learner.env_steps

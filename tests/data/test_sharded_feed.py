@@ -121,13 +121,13 @@ def test_recurrent_models_learn_without_initial_priorities(tmp_path: Path) -> No
     assert policy.gradient_steps == int((policy.env_steps - 32) * 0.25) > 0
 
 
-# -- staleness, with workers of given speed ---------------------------------------------------------------------------
-@pytest.mark.parametrize(("limit", "staleness"), [(3, 3), (5, 5), (400, 8)])
-def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int) -> None:
+# -- policy lag, with workers of given speed --------------------------------------------------------------------------
+@pytest.mark.parametrize(("limit", "policy_lag"), [(3, 3), (5, 5), (400, 8)])
+def test_learning_waits_for_workers_with_old_weights(limit: int, policy_lag: int) -> None:
     """A gradient step per env step: unbounded, the second of two fragments of 8 steps is 8 gradient steps behind."""
     policy = ApexDQN(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
     one: dict[str, Any] = {"num_shards": 1, "batch_size": 1, "learning_starts": 1, "update_to_data_ratio": 1.0}
-    feed, workers = ShardedReplayFeed(capacity=100, max_staleness=limit, **one), Virtual(1.0)
+    feed, workers = ShardedReplayFeed(capacity=100, max_policy_lag=limit, **one), Virtual(1.0)
     data = RolloutDataModule(CARTPOLE, None, None, feed)
     data.workers, data.trainer = workers, SimpleNamespace(lightning_module=policy, callbacks=())
     feed.ratio.learning_starts, feed.policy = 0, policy
@@ -141,7 +141,7 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
         assert feed.due <= 16
         if policy.env_steps >= 200 and feed.due <= 0:
             break
-    assert max(behind) == staleness and workers.most == 2
+    assert max(behind) == policy_lag and workers.most == 2
     assert policy.gradient_steps == policy.env_steps  # the ratio is kept all the same
 
 
@@ -154,7 +154,7 @@ def test_processes_act_and_replay_and_a_run_resumes_from_its_checkpoint(tmp_path
         "workers.num_workers=2",
         "data.update_to_data_ratio=0.5",
         "data.capacity=2000",
-        "data.max_staleness=10",
+        "data.max_policy_lag=10",
     ]
     overrides.append("data.plan=tests.data.small_runs:recorded_apex")
     policy, datamodule = train(tmp_path, "total_env_steps=400", *overrides)

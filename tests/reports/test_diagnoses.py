@@ -24,7 +24,7 @@ CALM: dict[str, Sequence[Any]] = {
     "train/grad_norm": [1.0] * LONG,
     "train/q_mean": [50.0] * LONG,
     "eval/ep_len_mean": [200.0] * LONG,
-    "rollout/staleness": [0.0] * LONG,
+    "rollout/policy_lag": [0.0] * LONG,
     "sys/worker_restarts": [0.0] * LONG,
     "sys/env_restarts": [0.0] * LONG,
 }
@@ -36,7 +36,7 @@ TROUBLES: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
     "Explained variance": ({"train/explained_variance": [-0.1] * LONG}, "watch"),
     "Q-values": ({"train/q_mean": [400.0] * LONG}, "trouble"),
     "Gradient spikes": ({"train/grad_norm": [1.0] * 55 + [50.0] + [1.0] * 4}, "trouble"),
-    "Staleness": ({"rollout/staleness": [8.0] * LONG}, "watch"),
+    "Policy lag": ({"rollout/policy_lag": [8.0] * LONG}, "watch"),
     "Restarts": ({"sys/worker_restarts": [0.0] * 50 + [2.0] * 10}, "watch"),
 }
 
@@ -61,8 +61,8 @@ def test_each_trouble_gives_its_own_light(tmp_path: Path, name: str):
 
 
 def test_a_light_whose_metrics_are_missing_is_not_there(tmp_path: Path):
-    found = levels(run_with(tmp_path / "run", {"train/loss": [1.0] * LONG, "rollout/staleness": [0.0] * LONG}))
-    assert set(found) == {"NaN and infinity", "Staleness"}
+    found = levels(run_with(tmp_path / "run", {"train/loss": [1.0] * LONG, "rollout/policy_lag": [0.0] * LONG}))
+    assert set(found) == {"NaN and infinity", "Policy lag"}
 
 
 def test_q_values_are_compared_with_the_reward_per_step_over_1_minus_gamma(tmp_path: Path):
@@ -84,8 +84,8 @@ def test_a_run_that_ended_by_numbers_that_are_not_finite_is_red(tmp_path: Path):
 
 def test_the_worst_run_decides_and_the_others_are_counted(tmp_path: Path):
     calm = run_with(tmp_path / "0", CALM)
-    stale = run_with(tmp_path / "1", {**CALM, "rollout/staleness": [20.0] * LONG})
-    (finding,) = (each for each in findings([[calm, stale], [calm]]) if each.light.name == "Staleness")
+    stale = run_with(tmp_path / "1", {**CALM, "rollout/policy_lag": [20.0] * LONG})
+    (finding,) = (each for each in findings([[calm, stale], [calm]]) if each.light.name == "Policy lag")
     first, second = finding.readings
     assert first is not None and second is not None
     assert (first.level, first.number, first.runs, first.of) == ("trouble", "20", 1, 2)

@@ -335,7 +335,7 @@ def test_two_policies_learn_by_gradients_of_several_workers(tmp_path: Path) -> N
     assert run.train(config(tmp_path / "run", *BY_GRADIENTS))["state"] == "ok"
     last = rows(tmp_path / "run")[-1]
     assert float(last["train/a/grad_norm"]) > 0 and float(last["train/b/grad_norm"]) > 0
-    assert float(last["rollout/staleness"]) <= 2 and last["rollout/dropped"] == "0.0"
+    assert float(last["rollout/policy_lag"]) <= 2 and last["rollout/dropped"] == "0.0"
 
 
 # -- everything that trains one agent ---------------------------------------------------------------------------------

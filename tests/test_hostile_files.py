@@ -423,9 +423,9 @@ HOSTILE_CONFIGS: list[Attack] = [
     *at("data.dataset", "os:system", "lightning_rl.data.plans:record_times"),
     *at("data.plan", "stranger:touch", "lightning_rl.data.plans:async_gradients"),
     *at("data.compute_reward", "stranger:touch"),
-    *at("launcher._target_", "stranger:touch"),
-    {"launcher._target_": "lightning_rl.runs.run:record_outcome", "launcher.run_dir": "{place}"},
-    *at("launcher", {"_target_": "lightning_rl.runs.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"}),
+    *at("rank_launcher._target_", "stranger:touch"),
+    {"rank_launcher._target_": "lightning_rl.runs.run:record_outcome", "rank_launcher.run_dir": "{place}"},
+    *at("rank_launcher", {"_target_": "lightning_rl.runs.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"}),
     *at("logger", {"mine.own": "stranger:touch"}),
     *at("logger.mine", SYSTEM, "stranger:touch", {"_target_": "hydra.utils.call", "config": {"_target_": "os.system"}}),
     *at("logger.mine", {"_target_": "torch.load", **EVIL_FILE}),
@@ -629,7 +629,7 @@ def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
     for overrides in (
         *("policy=dqn", "policy=es", "policy=apex", "policy=impala workers.num_workers=2", "policy=sac env=pendulum"),
         *("env=repeat_after_me model=lstm", "env=breakout", "logger=wandb", "logger=mlflow"),
-        "launcher=ray_train launcher.address=local exploration=curiosity",
+        "rank_launcher=ray_train rank_launcher.address=local exploration=curiosity",
         "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]",
     ):
         config = compose_config(overrides.split())

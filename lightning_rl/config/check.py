@@ -165,8 +165,10 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_complete("stop", config["stop"], ("return",))
     _check_metrics(config)
     _check_trainer(config, Trainer)
-    launcher = _target_class("launcher", config["launcher"].get("_target_", LOCAL_LAUNCHER), Launcher, LOCAL_LAUNCHER)
-    config["launcher"] = _coerce_to_constructor("launcher", config["launcher"], launcher, config)
+    launcher = _target_class(
+        "rank_launcher", config["rank_launcher"].get("_target_", LOCAL_LAUNCHER), Launcher, LOCAL_LAUNCHER
+    )
+    config["rank_launcher"] = _coerce_to_constructor("rank_launcher", config["rank_launcher"], launcher, config)
     config["callbacks"] = [
         _coerce_object(f"callbacks[{index}]", entry, "callback", Callback, config)
         for index, entry in enumerate(config["callbacks"])
@@ -317,7 +319,7 @@ def _check_processes(config: Config) -> None:
     from lightning_rl.replay.storage import available_bytes
 
     workers, evaluation, data = config["workers"], config["evaluation"], config["data"]
-    elsewhere = workers["ray"].get("address", "local") != "local" or "LocalLauncher" not in str(config["launcher"])
+    elsewhere = workers["ray"].get("address", "local") != "local" or "LocalLauncher" not in str(config["rank_launcher"])
     acting = 0 if elsewhere else max(1, workers["num_workers"])
     counts = {
         "trainer.devices": (0 if elsewhere else ranks_of(config) - 1) * 2 * PROCESS_MB,

@@ -31,7 +31,7 @@ __all__ = ["check_choices", "compose_config", "parse_overrides", "protected_grou
 OPEN = (
     "env.kwargs",
     "exploration",
-    "launcher.resources",
+    "rank_launcher.resources",
     "model.custom_model_config",
     "policy.config",
     "policies",

@@ -39,7 +39,7 @@ GROUPS = (
     "evaluation",
     "checkpoint",
     "trainer",
-    "launcher",
+    "rank_launcher",
     "logger",
     "experiment",
 )

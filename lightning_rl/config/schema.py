@@ -35,7 +35,7 @@ class RunKeys(TypedDict):
     evaluation: Mapping[str, Any]
     checkpoint: Mapping[str, Any]
     trainer: Mapping[str, Any]
-    launcher: Mapping[str, Any]
+    rank_launcher: Mapping[str, Any]
     logger: Mapping[str, Any]
     callbacks: list[Any]
     init_from: str | None

@@ -67,7 +67,7 @@ class RayTrainLauncher:
         ConfigError: a number is out of range.
     """
 
-    @check_keywords("launcher")
+    @check_keywords("rank_launcher")
     def __init__(
         self,
         *,
@@ -87,7 +87,9 @@ class RayTrainLauncher:
             ConfigError: Ray Train is not installed, the cluster has no room for the ranks, or the run is watched.
         """
         if watch is not None:
-            raise ConfigError("launcher=ray_train trains elsewhere, where no sweep or search can watch: launcher=local")
+            raise ConfigError(
+                "rank_launcher=ray_train trains elsewhere, where no sweep or search can watch: rank_launcher=local"
+            )
         from lightning_rl.rollouts.ray.train import train_on_ranks
 
         run_dir = Path(config["run_dir"]).absolute()

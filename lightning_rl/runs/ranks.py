@@ -39,7 +39,7 @@ def local_ranks(config: Mapping[str, Any]) -> int:
     if nodes > 1:
         raise ConfigError(
             f"trainer.num_nodes={nodes}, and this process was started on one of them alone: start it on each with "
-            "torchrun or srun, or let Ray do so with launcher=ray_train"
+            "torchrun or srun, or let Ray do so with rank_launcher=ray_train"
         )
     return devices_of(config)
 

@@ -75,7 +75,7 @@ SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how i
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
 # Keys that decide where and how a run is computed and recorded, not what it learns.
 ELSEWHERE = (
-    *("logger*", "callbacks*", "launcher*", "trainer", "trainer.*", "data.storage", "data.output"),
+    *("logger*", "callbacks*", "rank_launcher*", "trainer", "trainer.*", "data.storage", "data.output"),
     *("workers.num_workers", "workers.act_on", "workers.ray*"),
 )
 # Keys and groups that may change when a run is resumed; any other change would make it another run.
@@ -389,7 +389,7 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
             refuse_other_run(run_dir)
         with record_outcome(run_dir):
             watched = {} if watch is None else {"watch": watch}  # launchers of users may know nothing of it
-            instantiate(config["launcher"], "_target_").launch(config, ckpt_path, **watched)
+            instantiate(config["rank_launcher"], "_target_").launch(config, ckpt_path, **watched)
         return final_status(run_dir / STATUS_FILE)
 
 

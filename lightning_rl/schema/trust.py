@@ -187,7 +187,7 @@ PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
     r"(policies\.[^.]+\.)?data\.dataset": DATASET,
     r"(policies\.[^.]+\.)?data\.plan": PLAN,
     r"(policies\.[^.]+\.)?data\.(.*\.)?compute_reward": REWARD,
-    r"launcher(\._target_)?": LAUNCHER,
+    r"rank_launcher(\._target_)?": LAUNCHER,
     r"logger\.[^.]+(\._target_)?": LOGGER,
     r"callbacks\.\d+(\.callback|\._target_)?": CALLBACK,
 }
@@ -280,7 +280,7 @@ class FileTrust:
         for name, logger in (content.get("logger") or {}).items():
             self._check_tracker(f"logger.{name}", logger)
         self._check_ray(content, "workers.ray", (*RAY_NUMBERS, "address"))
-        self._check_ray(content, "launcher", None)
+        self._check_ray(content, "rank_launcher", None)
 
     def check_complete(self, content: Mapping[str, Any]) -> None:
         """Refuse content that lacks a value, because a file cannot hold it: it would describe another run.

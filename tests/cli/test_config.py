@@ -190,7 +190,7 @@ def test_open_mappings_take_keys_without_a_plus():
             ("env.kwargs", "{sutton_barto_reward: true}"),
             ("logger", "{mine: {_target_: my_pkg.loggers.Mine}}"),
             ("exploration", "{eta: 1}"),
-            ("launcher.resources", "{CPU: 2}"),
+            ("rank_launcher.resources", "{CPU: 2}"),
             ("model.custom_model_config", "{a: 1}"),
             ("policy.optimizer_kwargs", "{eps: 1e-5}"),
             ("trainer", "{profiler: simple}"),
@@ -199,7 +199,7 @@ def test_open_mappings_take_keys_without_a_plus():
     ),
 )
 def test_open_mappings_are_taken_as_with_two_plus_signs(key: str, value: str):
-    names, typed = ["run_dir=out", "launcher=ray_train"], ([f"{key}={value}"], [f"++{key}={value}"], [])
+    names, typed = ["run_dir=out", "rank_launcher=ray_train"], ([f"{key}={value}"], [f"++{key}={value}"], [])
     config, plus, without = ({**compose_config([*names, *more]), "overrides": []} for more in typed)
     assert config == plus != without
 

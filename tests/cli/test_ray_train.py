@@ -1,4 +1,4 @@
-"""`launcher=ray_train`: the same config and results as on one machine. The nodes are processes here."""
+"""`rank_launcher=ray_train`: the same config and results as on one machine. The nodes are processes here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,13 @@ def cluster() -> Iterator[str]:
 
 
 def on_cluster(address: str, *overrides: str) -> tuple[str, ...]:
-    return "train", "launcher=ray_train", f"launcher.address={address}", "launcher.placement=strict_spread", *overrides
+    return (
+        "train",
+        "rank_launcher=ray_train",
+        f"rank_launcher.address={address}",
+        "rank_launcher.placement=strict_spread",
+        *overrides,
+    )
 
 
 def test_ranks_on_two_nodes_learn_what_ranks_of_one_machine_learn(cluster: str, tmp_path: Path) -> None:
@@ -83,10 +89,10 @@ def test_the_error_of_a_failed_rank_is_reported(cluster: str, tmp_path: Path) ->
 
 
 def test_too_few_resources_for_the_ranks_are_reported_before_any_file_is_written(cluster: str, tmp_path: Path) -> None:
-    many = ("trainer.devices=5", "trainer.accelerator=cpu", "launcher.timeout_s=3", f"run_dir={tmp_path}/nodes")
+    many = ("trainer.devices=5", "trainer.accelerator=cpu", "rank_launcher.timeout_s=3", f"run_dir={tmp_path}/nodes")
     with Run(*on_cluster(cluster, *SHORT, *many), cwd=tmp_path) as run:
         assert run.wait(300) == 2, run.text
-        assert "5 ranks with CPU 1" in run.text and "Lower trainer.devices or launcher.resources" in run.text
+        assert "5 ranks with CPU 1" in run.text and "Lower trainer.devices or rank_launcher.resources" in run.text
     assert not (tmp_path / "nodes").exists()
 
 
@@ -94,6 +100,6 @@ def test_without_the_extra_the_launcher_names_the_package_to_install(command: Co
     with suppress(ImportError):
         importlib.import_module("ray.train")
         pytest.skip("Ray Train is installed")
-    asked = ("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")
+    asked = ("train", "rank_launcher=ray_train", "rank_launcher.address=local", *TWO_RANKS, "run_dir=out")
     assert "pip install 'lightning_rl[cluster]'" in command(*asked).refusal
     assert not (tmp_path / "out").exists()

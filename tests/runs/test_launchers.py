@@ -26,7 +26,7 @@ def bundle(monkeypatch: pytest.MonkeyPatch, gpus: int, accelerator: str, **launc
     monkeypatch.setattr(ray_train, "start_ray", lambda *_, **__: False)
     monkeypatch.setattr(ray_train.ray, "cluster_resources", lambda: {"CPU": 8.0, **({"GPU": gpus} if gpus else {})})
     monkeypatch.setattr(ray_train, "Reservation", room)
-    config = compose_config(["launcher=ray_train", f"trainer.accelerator={accelerator}", "run_dir=out"])
+    config = compose_config(["rank_launcher=ray_train", f"trainer.accelerator={accelerator}", "run_dir=out"])
     with pytest.raises(RequestError) as raised:
         RayTrainLauncher(**launcher).launch(config, Path("last.ckpt"))
     return raised.value.args[0]

@@ -29,7 +29,7 @@ class Reservation:
             can be chosen: a node started with `ray start --resources='{"rollout": 8}'` takes 8 processes of
             `{"CPU": 1, "rollout": 1}`, and others none.
         timeout_s: how long to wait for the resources, seconds.
-        section: of the config that has these keys, for messages: "workers.ray" or "launcher".
+        section: of the config that has these keys, for messages: "workers.ray" or "rank_launcher".
 
     Raises:
         ConfigError: a name is unknown, or the cluster has no room; names the requested and the free resources.

@@ -60,7 +60,7 @@ def train_on_ranks(
         if gpu_if_any and cluster_gpus():
             resources = {**resources, "GPU": 1}
         # Ray Train itself would wait for ever.
-        Reservation(ranks, placement, resources, timeout_s, section="launcher").release()
+        Reservation(ranks, placement, resources, timeout_s, section="rank_launcher").release()
         ready()
         others = {name: amount for name, amount in resources.items() if amount}
         trainer = trainer_class(
@@ -107,7 +107,7 @@ def _ray_train() -> tuple[Any, Any, Any]:
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError as error:
         raise ConfigError(
-            f"launcher=ray_train needs Ray Train ({error}): pip install 'lightning_rl[cluster]'"
+            f"rank_launcher=ray_train needs Ray Train ({error}): pip install 'lightning_rl[cluster]'"
         ) from error
     return ray.train, TorchTrainer, TorchConfig
 

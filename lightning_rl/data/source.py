@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -56,7 +56,7 @@ class Source:
         """
         self._own_plan = self.plan is not None
         plan = self.default_plan if self.plan is None else self.plan
-        self.run_plan = callable_at("data.plan", plan, "a generator function plan(workers, policy)")
+        self.run_plan = callable_at("data.plan", plan, (), "a generator function plan(workers, policy)")
         self.datamodule: Any = None
         self.policy: Any = None
         self.seed = self.policy_lag = 0
@@ -143,7 +143,8 @@ class SyncSource(Source):
     def __post_init__(self) -> None:
         """Find dataset and plan."""
         super().__post_init__()
-        self.dataset = callable_at("data.dataset", self.dataset, "a class, called with (datamodule, policy)")
+        expected = "a subclass of torch's IterableDataset, called with (datamodule, policy)"
+        self.dataset = callable_at("data.dataset", self.dataset, (Iterable,), expected)
         if self.fragments_per_batch > 1:
             if self._own_plan:
                 raise ConfigError(
@@ -162,13 +163,13 @@ class SyncSource(Source):
         return record_times(self.run_plan(self.workers, policy), self.record_time)
 
 
-def callable_at(key: str, named: Any, expected: str) -> Callable[..., Any]:
-    """A class or function, from itself or its import path.
+def callable_at(key: str, named: Any, bases: tuple[Any, ...], expected: str) -> Callable[..., Any]:
+    """A function, or a class that has one of some base classes, from itself or its import path.
 
     Raises:
         ConfigError: it is something else.
     """
     found = import_object(named) if isinstance(named, str) else named
-    if not callable(found):
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, bases)):
         raise ConfigError(f"{key}={short_repr(named)}; expected the import path of {expected}")
     return found

@@ -39,12 +39,14 @@ def record(arguments: Sequence[str]) -> int:
 def data(arguments: Sequence[str]) -> int:
     """Summarize a data set: data DIR [--json]; damaged shards are skipped and listed.
 
+    `--report FILE.html` writes a page with histograms, and what the data can and cannot tell.
     `data SOURCE --to minari:NAME`, FILE.hdf5 or a new directory writes it in another format.
     """
     parser = Parser(prog="lightning-rl data", description=data.__doc__)
     parser.add_argument("source", help="a directory of shards, or a file, as for data.input")
     parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
     to = "write the data set here instead: minari:NAME, a file.hdf5 (D4RL's format), or a new directory for shards"
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a page with histograms")
     parser.add_argument("--to", metavar="TARGET", help=to)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
@@ -57,4 +59,8 @@ def data(arguments: Sequence[str]) -> int:
         return 0
     result = summary(open_data(options.source, options.columns, skip_damaged=True))
     print(json.dumps(result) if options.json else descriptions.data_set(result))
+    if options.report is not None:
+        from lightning_rl.reports.data_page import write_data_page
+
+        write_data_page(result, options.report)
     return 1 if result["damaged"] else 0

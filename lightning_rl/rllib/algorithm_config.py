@@ -25,6 +25,7 @@ RENAMED = {
     "evaluation_num_env_runners": "evaluation_num_workers",
     "callbacks_class": "callbacks",
     "num_cpus_for_local_worker": "num_cpus_for_driver",
+    "input_": "input",
 }
 AGENTS = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")  # keys of the section `multiagent`
 
@@ -71,6 +72,10 @@ class AlgorithmConfig:
 
     def evaluation(self, **keys: Any) -> Self:
         """How it is evaluated: evaluation_interval, evaluation_duration, evaluation_config, …."""
+        return self._update(keys)
+
+    def offline_data(self, **keys: Any) -> Self:
+        """Experience in files: input_, input_config, output, actions_in_input_normalized, shuffle_buffer_size, …."""
         return self._update(keys)
 
     def multi_agent(self, **keys: Any) -> Self:

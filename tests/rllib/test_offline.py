@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -292,3 +293,36 @@ def test_input_evaluation_estimates_on_held_out_episodes(demo: Path) -> None:
     made.stop()
     with pytest.raises(ConfigError, match="'iss'"):
         trainer("MARWIL", input_evaluation=["iss"], **keys)
+
+
+def test_a_file_of_ray_s_own_writer_is_read() -> None:
+    """Ray 2.60's JsonWriter wrote two episodes of 3 and 2 steps."""
+    first, second = JsonReader(Path(__file__).parent / "ray_files").read_all_files()
+    assert first["obs"].tolist() == [[0.5, 110.0], [1.5, 111.0], [2.5, 112.0]] and first["obs"].dtype == np.float32
+    assert np.array_equal(first["new_obs"][:-1], first["obs"][1:]) and first["dones"].tolist() == [False, False, True]
+    assert second["eps_id"].tolist() == [12, 12] and second["action_prob"].tolist() == [0.5, 0.5]
+    made = trainer("BC", input=str(Path(__file__).parent / "ray_files"), env=TwoNumbers, train_batch_size=5, **SMALL)
+    assert made.train()["timesteps_total"] == 5
+    made.stop()
+
+
+class TwoNumbers(gym.Env):
+    """The environment of that file."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+def test_a_builder_of_configs_has_offline_data(demo: Path) -> None:
+    from lightning_rl.rllib import MARWILConfig  # type: ignore[attr-defined]
+
+    config = MARWILConfig().environment("CartPole-v1").offline_data(input_=str(demo), shuffle_buffer_size=0)
+    made: Any = config.training(train_batch_size=100, beta=0.5, model=SMALL["model"]).build()
+    assert made.run_config["data"]["input"] == str(demo) and made.policy.beta == 0.5
+    made.stop()

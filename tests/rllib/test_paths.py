@@ -42,6 +42,7 @@ NAMES = {
     "evaluation.policy_graph": "PolicyGraph",
     "evaluation.postprocessing": "Postprocessing compute_advantages compute_gae_for_sample_batch",
     "evaluation.rollout_worker": "RolloutWorker",
+    "evaluation.sample_batch_builder": "SampleBatchBuilder",
     "evaluation.worker_set": "WorkerSet",
     "execution": "ParallelRollouts Concurrently Replay StoreToReplayBuffer TrainOneStep UpdateTargetNetwork",
     "execution.concurrency_ops": "Concurrently",

@@ -46,7 +46,8 @@ class JsonWriter:
     Args:
         directory: made if it is not there; existing files are kept, the numbers go on.
         max_file_size: a file that has grown to this many bytes is followed by a new one.
-        compress_columns: are packed, all others are lists of numbers; nested columns are always packed.
+        compress_columns: are packed, all others are lists of numbers; nested columns are always packed, and
+            "infos" are left out.
 
     Raises:
         ConfigError: lz4 is not installed.
@@ -81,7 +82,8 @@ class JsonWriter:
         return f"output-{number:05}.json"
 
     def _encode_columns(self, batch: SampleBatch) -> dict[str, Any]:
-        encoded = {name: self._encode(name, column) for name, column in batch.numpy().items()}
+        written = batch.without("infos").numpy()  # which hold anything
+        encoded = {name: self._encode(name, column) for name, column in written.items()}
         return {theirs: value for name, value in encoded.items() for theirs in THEIRS.get(name, (name,))}
 
     def _encode(self, name: str, column: Any) -> Any:

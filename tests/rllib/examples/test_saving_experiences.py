@@ -1,0 +1,87 @@
+"""saving_experiences: a simulator of one's own writes episodes in RLlib's files, from which a trainer learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lightning_rl.rllib.agents.dqn import DQNTrainer
+from lightning_rl.rllib.agents.marwil import BCTrainer
+from lightning_rl.rllib.evaluation.sample_batch_builder import SampleBatchBuilder
+from lightning_rl.rllib.models.preprocessors import get_preprocessor
+from lightning_rl.rllib.offline.json_reader import JsonReader
+from lightning_rl.rllib.offline.json_writer import JsonWriter
+
+
+def save_experiences(directory: Path, episodes: int) -> None:
+    """Play the rule "push the cart to the side to which the pole falls", half of the time, else at random."""
+    batch_builder = SampleBatchBuilder()
+    writer = JsonWriter(directory)
+    env = gym.make("CartPole-v1")
+    # RLlib's preprocessors: observations of other spaces become vectors here.
+    prep = get_preprocessor(env.observation_space)(env.observation_space)
+    generator = np.random.default_rng(0)
+    for eps_id in range(episodes):
+        obs, _ = env.reset(seed=eps_id)
+        prev_action, prev_reward, t = 0, 0.0, 0
+        terminated = truncated = False
+        while not (terminated or truncated):
+            best = int(obs[2] + 0.5 * obs[3] > 0)
+            action = best if generator.random() < 0.5 else int(generator.integers(2))
+            new_obs, reward, terminated, truncated, info = env.step(action)
+            batch_builder.add_values(
+                t=t,
+                eps_id=eps_id,
+                agent_index=0,
+                obs=prep.transform(obs),
+                actions=action,
+                action_prob=0.75 if action == best else 0.25,
+                action_logp=float(np.log(0.75 if action == best else 0.25)),
+                rewards=reward,
+                prev_actions=prev_action,
+                prev_rewards=prev_reward,
+                dones=terminated,
+                truncateds=truncated,
+                infos=info,
+                new_obs=prep.transform(new_obs),
+            )
+            obs, prev_action, prev_reward, t = new_obs, action, reward, t + 1
+        writer.write(batch_builder.build_and_reset())
+
+
+def best_return(trainer: Any, iterations: int) -> float:
+    for _ in range(iterations):
+        trainer.train()
+    found = trainer.evaluate()["evaluation"]["episode_reward_mean"]
+    trainer.stop()
+    return found
+
+
+@pytest.mark.slow
+def test_behavior_cloning_and_dqn_learn_from_the_files(tmp_path: Path) -> None:
+    """The rule without random actions balances far longer than the recorded episodes."""
+    save_experiences(tmp_path, 200)
+    recorded = np.mean([batch.count for batch in JsonReader(tmp_path).read_all_files()])
+    config = {"input": str(tmp_path), "evaluation_num_episodes": 20, "model": {"fcnet_hiddens": [64, 64]}, "seed": 0}
+    cloned = best_return(BCTrainer(env="CartPole-v1", config={**config, "train_batch_size": 1000, "lr": 3e-3}), 100)
+    assert recorded < 200 and cloned > 300
+    learned = best_return(
+        DQNTrainer(
+            env="CartPole-v1",
+            config={**config, "train_batch_size": 64, "timesteps_per_iteration": 64_000, "lr": 1e-3},
+        ),
+        3,
+    )
+    assert learned > 200
+
+
+def test_the_files_hold_what_was_added(tmp_path: Path) -> None:
+    save_experiences(tmp_path, 2)
+    first, second = JsonReader(tmp_path).read_all_files()
+    assert first["eps_id"].tolist() == [0] * first.count and first["t"].tolist() == [*range(first.count)]
+    assert np.array_equal(first["prev_actions"][1:], first["actions"][:-1])
+    assert second["new_obs"].shape == (second.count, 4) and "infos" not in second

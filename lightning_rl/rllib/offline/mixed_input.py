@@ -44,5 +44,7 @@ class MixedInput(InputReader):
     def _source(source: Any, ioctx: IOContext) -> InputReader:
         if source == "sampler":
             return ioctx.default_sampler_input()
-        creator: Any = source if callable(source) else registered_input(source)
+        if callable(source):
+            return source(ioctx)
+        creator = registered_input(source)
         return JsonReader(source, ioctx) if creator is None else creator(ioctx)

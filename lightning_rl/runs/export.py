@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ def export(
     check_format(format)
     file = checkpoint_file(checkpoint, best)
     policy = load_policy(file, trust)
-    chosen = policies_of(policy, policy_id)
+    exported = policy.policies.values() if policy_id is None else [policy.get_policy(policy_id)]
+    chosen = {each.policy_id: each for each in exported}  # the id of a policy of one agent is `None`
     refused = {}
     for name, each in chosen.items():
         try:
@@ -78,16 +79,6 @@ def export(
         about = {"env": creator.name, "checkpoint": str(file)}
         source = f"observations of episodes in {creator.name}"
         yield {"directory": str(folder), **export_policy(each, folder, rows, format=format, source=source, about=about)}
-
-
-def policies_of(policy: Any, policy_id: str | None) -> Mapping[str | None, Any]:
-    """The policies to export by id; the id of a policy that is alone is `None`.
-
-    Raises:
-        ConfigError: there is no policy of that id.
-    """
-    chosen = policy.policies.values() if policy_id is None else [policy.get_policy(policy_id)]
-    return {each.policy_id: each for each in chosen}
 
 
 def record(policy: Any, creator: Any, seed: int) -> dict[str | None, SampleBatch]:

@@ -108,7 +108,7 @@ def test_a_constructor_refuses_values_outside_of_its_annotations():
     assert refused(EpsilonGreedy, ACTIONS, 2) == ("exploration.initial_epsilon", 2)
     datamodule = partial(RolloutDataModule, "CartPole-v1")
     assert refused(datamodule, {"envs_per_worker": 0}) == ("workers.envs_per_worker", 0)
-    assert refused(datamodule, None, {"episodes": 0}) == ("evaluation.episodes", 0)
+    assert refused(datamodule, None, {"episodes": -1}) == ("evaluation.episodes", -1)
     flase = {"use_lstm": "flase"}
     assert refused(PPO, OBS, ACTIONS, model=flase) == ("model.use_lstm", "flase")
     assert refused(PPO, OBS, ACTIONS, optimizer_kwargs={"lr": 1.0}) == ("policy.optimizer_kwargs.lr", 1.0)

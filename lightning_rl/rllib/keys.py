@@ -185,6 +185,9 @@ ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  
 RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
 EXPLORATION_NAMES = {"ou_base_scale": "ou_base_noise"}
 RETIRED_KEYS = ("buffer_size", "vf_share_layers")
+MUST_BE_0 = ("beta", "learning_starts")
+OF_MARWIL = (*MUST_BE_0, "vf_coeff", "moving_average_sqd_adv_norm_start", "moving_average_sqd_adv_norm_update_rate")
+"""Keys that say nothing in RLlib's BC, whose `beta` is 0, or in both: where the policy here has none, they are left."""
 DEPRECATED = -1  # what RLlib's defaults have for a key that another one has taken the place of
 
 
@@ -217,7 +220,9 @@ def translate_keys(
         if key in own:
             put(out, f"policy.config.{key}", value)
         elif key in KEYS:
-            if not _is_unset(key, value):
+            section, _, name = KEYS[key].partition(".")
+            says_nothing = key in OF_MARWIL and name not in defaults[section] and (not value or key not in MUST_BE_0)
+            if not _is_unset(key, value) and not says_nothing:
                 put(out, KEYS[key], _value(key, value))
         elif key not in SPECIAL:
             _check_without_counterpart(key, value)

@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.default_configs import rllib_defaults
 from lightning_rl.rllib.offline import (
     D4RLReader,
     DatasetReader,
@@ -122,7 +123,7 @@ def test_a_function_of_the_context_reads_in_the_place_of_workers(name: str, demo
             batch = self.reader.next()
             return batch[: batch.count // 2]
 
-    starts = {"learning_starts": 100} if name == "DQN" else {}
+    starts = {"learning_starts": {"DQN": 100, "MARWIL": 0}[name]} if name != "PG" else {}
     made = trainer(name, input=Half, input_config={"path": str(demo)}, train_batch_size=100, **SMALL, **starts)
     result = made.train()
     made.stop()
@@ -326,3 +327,14 @@ def test_a_builder_of_configs_has_offline_data(demo: Path) -> None:
     made: Any = config.training(train_batch_size=100, beta=0.5, model=SMALL["model"]).build()
     assert made.run_config["data"]["input"] == str(demo) and made.policy.beta == 0.5
     made.stop()
+
+
+@pytest.mark.parametrize("name", ["MARWIL", "BC", "DQN"])
+def test_rllib_s_whole_default_config_trains_from_files(name: str, demo: Path) -> None:
+    own = {"input": str(demo), "input_evaluation": [], "num_workers": 0, "min_iter_time_s": 0, **SMALL}
+    config = {**rllib_defaults(name.lower()), **own}
+    with pytest.warns(UserWarning, match="no counterpart"):
+        made = trainer(name, **{key: value for key, value in config.items() if key != "env"})
+    result = made.train()
+    made.stop()
+    assert result["gradient_steps"] >= 1 and result["episodes_total"] == 0

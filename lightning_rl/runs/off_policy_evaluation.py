@@ -66,7 +66,7 @@ class OffPolicyEvaluation(Callback):
             return
         with trainer.datamodule.evaluator.reported_policy(pl_module):  # pyright: ignore[reportAttributeAccessIssue]
             found = self.estimate(pl_module)
-        pl_module.log_dict(found, logger=trainer.state.fn != "fit", batch_size=1)
+        pl_module.log_dict(found, logger=trainer.state.fn != "fit", batch_size=1, sync_dist=True)
 
     def estimate(self, policy: Any, **changes: Any) -> dict[str, float]:
         """The estimates of a policy by metric names.

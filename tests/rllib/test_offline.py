@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import lz4.frame
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -338,3 +341,21 @@ def test_rllib_s_whole_default_config_trains_from_files(name: str, demo: Path) -
     result = made.train()
     made.stop()
     assert result["gradient_steps"] >= 1 and result["episodes_total"] == 0
+
+
+class Runs:
+    """A pickle that would run a command."""
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("ran"),)
+
+
+def test_a_packed_column_that_names_code_is_refused_and_runs_nothing(tmp_path: Path) -> None:
+    packed = base64.b64encode(lz4.frame.compress(pickle.dumps(Runs()))).decode()
+    line = {"type": "SampleBatch", "obs": packed, "actions": [0], "rewards": [1.0], "dones": [True]}
+    (tmp_path / "a.json").write_text(json.dumps(line) + "\n")
+    with pytest.raises(ConfigError, match="which is not loaded"):
+        JsonReader(tmp_path).next()
+    with pytest.raises(ConfigError, match="which is not loaded"):
+        DatasetReader(Dataset([line])).next()
+    assert not Path("ran").exists()

@@ -122,7 +122,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if self.before_init is not None:
             type(self).before_init(self)
         defaults = defaults_of(policy)
-        option = option_of(policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]))
+        policy_class = policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"])
+        option = option_of(policy_class)
         if (source := given.pop("defaults", None)) == "rllib":
             given = merge_configs(applicable_defaults(option, defaults), given)
         elif source is not None:
@@ -138,7 +139,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._smoothing = given.get("metrics_smoothing_episodes") or 100
         self._least_seconds = max((given.get(key) or 0 for key in LEAST_SECONDS), default=0)
         self._least_steps = 0 if self._planned else max((given.get(key) or 0 for key in LEAST_STEPS), default=0)
-        choices = ["experiment=none", *self._plan_choices(classic, given, defaults)]
+        choices = ["experiment=none", *self._plan_choices(classic, given, defaults, policy_class)]
         classic["exploration"] = dict(classic.get("exploration") or {})
         if strategy := classic["exploration"].pop("type", None):
             choices.append(f"exploration.type={strategy}")
@@ -647,10 +648,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return classic
 
     def _plan_choices(
-        self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
+        self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any], policy_class: type
     ) -> list[str]:
         """Put the execution plan into `classic`; return the overrides that choose the data pipeline."""
-        policy_class, plan = object_at(defaults["policy"]["_target_"]), type(self).execution_plan
+        plan = type(self).execution_plan
         files = None if self._planned or plan is not None else data_files(given, policy_class)
         if files is not None:
             return write_offline_keys(classic, given, defaults, files, policy_class)
@@ -672,7 +673,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             return [f"data.learning_starts={starts}"] if "learning_starts" in data else []
         for entry in classic.get("policies", {}).values():
             entry["data"] = None  # the plan has buffers of its own
-        option = option_of(object_at(defaults["policy"]["_target_"]))
+        option = option_of(policy_class)
         keys = merge_configs({**classic_view(option, defaults), "target_network_update_freq": 500}, given)
         classic["data"] = {
             "dataset": PlannedDataset,

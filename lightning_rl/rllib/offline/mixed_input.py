@@ -44,7 +44,7 @@ class MixedInput(InputReader):
     def _source(source: Any, ioctx: IOContext) -> InputReader:
         if source == "sampler":
             return ioctx.default_sampler_input()
-        if callable(source):
-            return source(ioctx)
-        creator = registered_input(source)
-        return JsonReader(source, ioctx) if creator is None else creator(ioctx)
+        if not callable(source) and registered_input(source) is None:
+            return JsonReader(source, ioctx)
+        creator: Any = registered_input(source) or source
+        return creator(ioctx)

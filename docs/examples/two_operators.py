@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -37,7 +38,8 @@ def write_log(file: Path, seed: int = 0) -> float:
             for column, value in zip(steps.values(), (obs, push, reward, terminated, truncated), strict=True):
                 column.append(value)
             obs, ended = following, terminated or truncated
-    np.savez(file, **{name: np.array(column) for name, column in steps.items()})
+    arrays: Any = {name: np.array(column) for name, column in steps.items()}
+    np.savez(file, **arrays)
     return len(steps["rewards"]) / len(directions)
 
 

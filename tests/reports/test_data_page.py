@@ -15,7 +15,7 @@ from lightning_rl.data.offline.shards import write_shard
 from lightning_rl.data.offline.steps import DataSpec, close_episodes
 from lightning_rl.data.offline.summary import summary
 from lightning_rl.reports.data_page import data_page, limits
-from tests.reports.test_page import Checker
+from tests.reports.html_checker import Checker
 
 
 def summarized(directory: Path, returns: list[float], actions: list[float], logp: bool = False) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +17,15 @@ import pytest
 from lightning_rl.reports.page import page
 from lightning_rl.reports.run_records import read_runs
 from lightning_rl.reports.summaries import Task
+from tests.reports.html_checker import Checker
 from tests.reports.run_files import rising, write_run, write_runs, write_session
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-VOID = {"meta", "link", "img", "br"}
 PIXEL = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 
 
 def page_of(*directories: Path) -> str:
     return page(Task.all_of(read_runs(directories)), "here")
-
-
-class Checker(HTMLParser):
-    """Collects elements and texts, and fails on an element that is closed in the wrong place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def of(self, tag: str) -> list[dict[str, str | None]]:
-        """The attributes of each element of a kind."""
-        return [attributes for name, attributes in self.seen if name == tag]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag, f"</{tag}> in the wrong place"
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
 
 
 def missing(text: str, parts: Iterable[str]) -> list[str]:

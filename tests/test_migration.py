@@ -66,7 +66,7 @@ def test_rllib_s_names_are_in_ray() -> None:
     newer = [re.findall(r"`([\w.]+)`", row[0])[-1] for row in keys[2:]]
     names = {name for name in newer if not name.startswith("model.") and name not in ("horizon", "lr_schedule")}
     assert len(names) > 15 and {name for name in names if f"self.{name} = " not in source} == set()
-    (program,) = re.findall(r"```py\n(.*?)```", PAGES[1].read_text(encoding="utf-8"), re.DOTALL)
+    *_, program = re.findall(r"```py\n(.*?)```", PAGES[1].read_text(encoding="utf-8"), re.DOTALL)
     methods = re.findall(r"^    \.(\w+)\((.*)\)$", program, re.MULTILINE)
     assert len(methods) == 5
     for method, keywords in methods:

@@ -570,14 +570,13 @@ class RolloutWorker:
             rewards, terminated, truncated = self._step(agents.act(active))
             ended = terminated | truncated
             over = episode_ends(ended, self.info)
-            gave = np.array(rewards), np.array(terminated), np.array(truncated), over, active
-            for column, value in zip(recorded, gave, strict=True):
-                column.append(value)
+            for column, value in zip(recorded, (rewards, terminated, truncated, over, active), strict=True):
+                column.append(np.array(value))
             agents.end_step(rewards)
             self._begin_episodes(ended)
-            arguments = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
             for hook in hooks:
-                hook(worker=self, obs=self.obs, info=self.info, **arguments)
+                given = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
+                hook(worker=self, obs=self.obs, info=self.info, **given)
             if missing <= 0:
                 if not whole:
                     break

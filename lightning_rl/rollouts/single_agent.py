@@ -52,7 +52,8 @@ class SingleAgent:
 
     def begin_fragment(self) -> bool:
         """Whether the lanes are new: never."""
-        self._following = LaneRows()
+        if self.worker.same_step:
+            self._following = LaneRows()
         return False
 
     def restart(self) -> None:

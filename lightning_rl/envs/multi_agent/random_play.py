@@ -83,7 +83,7 @@ def parts_of(result: Any, name: str, call: str, parts: Sequence[str]) -> tuple[A
     if not isinstance(result, tuple) or len(result) != len(parts):
         found = len(result) if isinstance(result, tuple) else type(result).__name__
         raise EnvError(
-            f"environment {name!r}: {call} returned {found}; expected {len(parts)} values, {', '.join(parts)}. "
+            f"environment {name!r}: {call} returned {found}; expected {len(parts)} values ({', '.join(parts)}). "
             f"{OLD_API}"
         )
     return result

@@ -177,6 +177,12 @@ class Folder:
     def on_result(self, result: Mapping[str, Any]) -> None:
         """Nothing: `train_one` writes results."""
 
+    def flush(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
 
 def trainer_class(name: str) -> Any:
     """The trainer of an algorithm's name."""

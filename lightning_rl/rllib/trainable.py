@@ -35,8 +35,8 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
 
     Args:
         config: of the trainable.
-        logger_creator: called with the config; its result has `logdir`, where the trainable writes, and gets each
-            result by `on_result`.
+        logger_creator: called with the config; its result has `logdir`, where the trainable writes, and the methods
+            `on_result`, which gets each result, `flush` and `close`.
         storage: where a trial's files are, if Tune calls this.
 
     Attributes:

@@ -221,6 +221,12 @@ def test_a_logger_gets_the_results_and_says_where_to_write(tmp_path: Path) -> No
         def on_result(self, result: dict[str, Any]) -> None:
             self.results.append(result["training_iteration"])
 
+        def flush(self) -> None:
+            self.results.append("flush")
+
+        def close(self) -> None:
+            self.results.append("close")
+
     loggers: list[Logger] = []
 
     def logger_creator(config: dict[str, Any]) -> Logger:
@@ -231,7 +237,7 @@ def test_a_logger_gets_the_results_and_says_where_to_write(tmp_path: Path) -> No
     made.train()
     path = Path(made.save())
     made.stop()
-    assert loggers[0].results == [1] and loggers[0].config["env"] == "CartPole-v1"
+    assert loggers[0].results == [1, "flush", "close"] and loggers[0].config["env"] == "CartPole-v1"
     assert path == tmp_path / "logs" / "checkpoint_000001" / "checkpoint-1" and made.logdir == loggers[0].logdir
 
 

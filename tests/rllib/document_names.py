@@ -212,6 +212,7 @@ MODELS = [
     *imports("models.action_dist.TupleActions", "models.torch.torch_action_dist.TorchCategorical"),
     *imports("models.torch.misc.normc_initializer"),
     *takes("models.torch.fcnet.FullyConnectedNetwork", "obs_space action_space num_outputs model_config name"),
+    *imports("offline.json_reader.JsonReader", "offline.input_reader.InputReader.next"),
     *programs(
         test_models_custom_model="A custom model, in PPO and with use_pytorch in A2C",
         test_models_conv_filters="conv_filters for images of 42 × 42",
@@ -221,6 +222,7 @@ MODELS = [
         test_models_preprocessor="A custom preprocessor",
         test_models_action_dist="A custom action distribution",
         test_models_supervised_loss="A supervised loss",
+        test_models_imitation_loss="A supervised loss over offline data",
         test_models_parametric_actions="Parametric actions",
         test_models_autoregressive_actions="Autoregressive actions",
     ),

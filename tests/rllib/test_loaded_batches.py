@@ -127,8 +127,7 @@ def test_a_scratch_policy_s_learn_on_batch_is_called_and_loading_begins_an_itera
 ) -> None:
     begun: list[type[Any]] = []
     monkeypatch.setattr(Learner, "enter_training", lambda self: begun.append(type(self.policy)))
-    for kind in (PPO, RowCounter):
-        policy = kind(*CARTPOLE.spaces())
+    for policy in (PPO(*CARTPOLE.spaces()), RowCounter(*CARTPOLE.spaces(), {})):
         count = policy.load_batch_into_buffer(RolloutWorker(CARTPOLE, policy, fragment_length=20).sample())
     assert begun == [PPO, RowCounter]
     assert policy.learn_on_loaded_batch() == {"rows": count} and policy.rows == count

@@ -14,7 +14,7 @@ from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, Seque
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment
 
-__all__ = ["DEFAULT_POLICY", "LocalReplayBuffer"]
+__all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "call_buffer"]
 
 DEFAULT_POLICY = "default_policy"
 MODES = ("independent", "lockstep")
@@ -205,3 +205,9 @@ class LocalReplayBuffer:
         else:
             kind = PrioritizedReplayBuffer if self._prioritized else ReplayBuffer
         return kind(**keywords)
+
+
+def call_buffer(method: Any, *arguments: Any) -> Any:
+    """The result of a method of a buffer here, or of one that is a Ray actor."""
+    # The object reference's own method gives its value without an import of Ray.
+    return method.remote(*arguments).future().result() if hasattr(method, "remote") else method(*arguments)

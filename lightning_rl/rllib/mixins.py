@@ -46,7 +46,7 @@ class LearningRateSchedule:
     @property
     def cur_lr(self: Any) -> float:
         """The rate at the current number of environment steps."""
-        return schedule_value(self._lr_schedule, getattr(vars(self).get("progress"), "env_steps", 0))
+        return _value_now(self, self._lr_schedule)
 
 
 class EntropyCoeffSchedule:
@@ -63,7 +63,7 @@ class EntropyCoeffSchedule:
     @property
     def entropy_coeff(self: Any) -> float:
         """The weight at the current number of environment steps."""
-        return schedule_value(self._entropy_schedule, getattr(vars(self).get("progress"), "env_steps", 0))
+        return _value_now(self, self._entropy_schedule)
 
 
 class KLCoeffMixin:
@@ -85,3 +85,8 @@ class KLCoeffMixin:
         elif sampled_kl < 0.5 * self.kl_target:
             self.kl_coeff *= 0.5
         return self.kl_coeff
+
+
+def _value_now(policy: Any, schedule: Any) -> float:
+    """The value of a schedule at the env steps of a policy, which has none yet while it is built."""
+    return schedule_value(schedule, getattr(vars(policy).get("progress"), "env_steps", 0))

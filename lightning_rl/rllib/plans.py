@@ -17,7 +17,7 @@ from typing import Any
 from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
-from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer, call_buffer
 from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
 from lightning_rl.rllib.workers import PlanWorkers
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
@@ -154,7 +154,7 @@ def Replay(  # noqa: N802
 
     def draws() -> Iterator[Any]:
         for buffer in buffers:
-            batch = _call(buffer.replay, policy_id)
+            batch = call_buffer(buffer.replay, policy_id)
             yield NOT_READY if batch is None else batch
 
     return LocalIterator(draws())
@@ -164,12 +164,6 @@ def _buffers(local_buffer: Any, actors: Sequence[Any] | None) -> Sequence[Any]:
     if (local_buffer is None) == (actors is None):
         raise ConfigError("give either local_buffer=…, or actors=[…]")
     return [local_buffer] if actors is None else list(actors)
-
-
-def _call(method: Any, *arguments: Any) -> Any:
-    """The result of a method of a buffer here, or of one that is an actor."""
-    # The object reference's own method gives its value without an import of Ray.
-    return method.remote(*arguments).future().result() if hasattr(method, "remote") else method(*arguments)
 
 
 def Concurrently(  # noqa: N802
@@ -195,7 +189,7 @@ class StoreToReplayBuffer:
 
     def __call__(self, batch: SampleBatch) -> SampleBatch:
         """The batch, stored."""
-        _call(next(self.buffers).add_batch, batch)
+        call_buffer(next(self.buffers).add_batch, batch)
         return batch
 
 

@@ -30,6 +30,7 @@ from lightning_rl.policies.policy import OUTPUT_READERS, VERBS
 from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, settings_of, td_errors_of
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
+from lightning_rl.rllib.local_replay_buffer import call_buffer
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode
 from lightning_rl.sample_batch import (
@@ -230,17 +231,14 @@ class RLlibMethods:
         Raises:
             ConfigError: the buffer has no rows of that policy.
         """
-        remote = hasattr(replay_actor.replay, "remote")
-        # The object reference's own method gives its value without an import of Ray.
-        batch = replay_actor.replay.remote(policy_id).future().result() if remote else replay_actor.replay(policy_id)
+        batch = call_buffer(replay_actor.replay, policy_id)
         if batch is None:
             return {}
         batch = batch.to(self.device)
         result = self.learn_on_batch(batch)
         if "weights" in batch and self.learner.td_errors is not None:
             errors = {policy_id: (batch.batch_indexes.cpu(), self.learner.td_errors.cpu())}
-            update = replay_actor.update_priorities
-            (update.remote if remote else update)(errors)
+            call_buffer(replay_actor.update_priorities, errors)
         return result
 
     @classmethod

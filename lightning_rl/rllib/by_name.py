@@ -8,8 +8,9 @@ from typing import Any
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.keys import classic_keys
+from lightning_rl.rllib.policy_configs import defaults_of, torch_policy
 from lightning_rl.rllib.torch_policy import TorchPolicy
-from lightning_rl.rllib.trainers import Trainer, defaults_of, torch_policy
+from lightning_rl.rllib.trainers import Trainer
 
 __all__ = ["default_config", "policy_class", "trainer_class"]
 

@@ -7,14 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from lightning_rl.callbacks.hooks import RLCallback
-from lightning_rl.config import compose_config
 from lightning_rl.config.groups import is_path
 from lightning_rl.config.policies import complete_policies
 from lightning_rl.config.run_fractions import fractions_to_env_steps
@@ -23,7 +22,6 @@ from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
-from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks, EpisodeStatistics, call_method
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
@@ -31,7 +29,7 @@ from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, put, translate_keys
 from lightning_rl.rllib.merge import merge_configs
-from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces, multi_agent_keys
+from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces
 from lightning_rl.rllib.offline_keys import (
     Output,
     ReaderPlan,
@@ -43,16 +41,24 @@ from lightning_rl.rllib.offline_keys import (
     write_offline_keys,
 )
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
+from lightning_rl.rllib.policy_configs import (
+    config_of_policy,
+    defaults_of,
+    plain_values,
+    takes_whole_config,
+    torch_policy,
+    translate_section,
+)
 from lightning_rl.rllib.replay_keys import ROW_COUNTS
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
-from lightning_rl.rllib.torch_policy import Policy, RLlibMethods, TorchPolicy
+from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
 from lightning_rl.rllib.workers import PlanWorkers, Workers
 from lightning_rl.runs import algorithm
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
-__all__ = ["Trainer", "build_trainer", "defaults_of", "torch_policy"]
+__all__ = ["Trainer", "build_trainer"]
 
 LEAST_SECONDS = ("min_time_s_per_reporting", "min_time_s_per_iteration", "min_iter_time_s")
 LEAST_STEPS = ("min_sample_timesteps_per_reporting", "min_sample_timesteps_per_iteration", "timesteps_per_iteration")
@@ -757,80 +763,3 @@ def set_task(env: Any, context: EnvContext, result: Mapping[str, Any], choose_ta
     """Set the task of an environment to `choose_task(result, env, context)`, if that is another one."""
     if (task := choose_task(result, env, context)) != env.get_task():
         env.set_task(task)
-
-
-def takes_whole_config(policy: type) -> bool:
-    """Whether a policy's constructor is RLlib's (observation space, action space, config), which gets all keys."""
-    parameters = inspect.signature(policy).parameters
-    return list(parameters)[2:] == ["config"] and issubclass(policy, RLlibMethods)
-
-
-def config_of_policy(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a policy whose constructor takes all keys.
-
-    Args:
-        defaults: its composed config.
-        given: RLlib's keys.
-    """
-    common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": MODEL_DEFAULTS}
-    return plain_values({**common, **classic_keys(defaults), **given})
-
-
-def translate_section(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], out: Mapping[str, Any], own_class: Any
-) -> dict[str, Any]:
-    """The section `multiagent` as changes to a composed config; {} without one.
-
-    Args:
-        given: RLlib's keys.
-        defaults: the composed config of the trainer's policy.
-        out: what the other keys are here.
-        own_class: the trainer's policy class.
-
-    Raises:
-        ConfigError: a key or value that means nothing here.
-    """
-
-    def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-        base = defaults if policy_class is None else defaults_of(policy_class)
-        if isinstance(policy_class, type) and takes_whole_config(policy_class):
-            others = {key: value for key, value in given.items() if key != "multiagent"}
-            return {"config": config_of_policy(base, merge_configs(others, config))}
-        base = {**base, "workers": {**base["workers"], **out.get("workers", {})}}
-        replays = "batch_size" in defaults["data"] and "batch_size" in base["data"]
-        counts = {key: given[key] for key in ROW_COUNTS if key in given and replays}
-        changes = translate_keys({**counts, **config}, base, {})
-        parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
-        return {**changes.get("policy", {}), **parts}
-
-    return multi_agent_keys(given["multiagent"], entry_of, own_class) if given.get("multiagent") else {}
-
-
-def plain_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys whose values a checkpoint may hold: no classes and functions."""
-
-    def is_plain(value: Any) -> bool:
-        if isinstance(value, Mapping | list | tuple):
-            return all(map(is_plain, value.values() if isinstance(value, Mapping) else value))
-        return isinstance(value, int | float | str | None)
-
-    return {key: value for key, value in config.items() if is_plain(value)}
-
-
-@cache
-def torch_policy(option: str) -> type[TorchPolicy]:
-    """The class of that option of `conf/policy`, with RLlib's methods, as `lightning_rl.rllib.PPOTorchPolicy`.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    base = object_at(defaults_of(option)["policy"]["_target_"])
-    spelled = option.replace("_", "")
-    name = base.__name__ if base.__name__.lower() == spelled else spelled.upper()
-    namespace = {"__module__": "lightning_rl.rllib", "__doc__": base.__doc__}
-    return type(f"{name}TorchPolicy", (TorchPolicy, base), namespace)
-
-
-def defaults_of(policy: Any) -> dict[str, Any]:
-    """The config of a policy as it is shipped, without an experiment's tuned values."""
-    return compose_config([algorithm.policy_choice(policy), "experiment=none", "logger=none"])

@@ -17,7 +17,7 @@ from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.policies import A3C, DQN, PPO, Policy
 from lightning_rl.policies.checkpoints import counters
 from lightning_rl.rllib import PPOTrainer, build_trainer
-from lightning_rl.rllib.trainers import defaults_of
+from lightning_rl.rllib.policy_configs import defaults_of
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.signatures import keywords_of

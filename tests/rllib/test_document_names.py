@@ -30,7 +30,7 @@ from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.policy.policy import Policy
 from lightning_rl.rllib.policy.sample_batch import SampleBatch
 from lightning_rl.rllib.policy.torch_policy import TorchPolicy
-from lightning_rl.rllib.trainers import defaults_of
+from lightning_rl.rllib.policy_configs import defaults_of
 from tests.rllib.document_names import NONE, SAME, Row, rows
 
 SMALL: dict[str, Any] = {"train_batch_size": 64, "num_envs_per_worker": 2, "num_sgd_iter": 1}

@@ -12,7 +12,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, own_defaults
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, KNOWN, NO_EFFECT, SPECIAL, model_keys, translate_keys
 from lightning_rl.rllib.models import MODEL_DEFAULTS
-from lightning_rl.rllib.trainers import defaults_of
+from lightning_rl.rllib.policy_configs import defaults_of
 from tests.rllib.classic import config, trainer, value_at
 
 PAIRS = (

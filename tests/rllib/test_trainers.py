@@ -22,7 +22,7 @@ from lightning_rl.exploration import Random
 from lightning_rl.policies import A2C, DQN, PPO
 from lightning_rl.rllib import keys
 from lightning_rl.rllib.experiments import results_until
-from lightning_rl.rllib.trainers import defaults_of
+from lightning_rl.rllib.policy_configs import defaults_of
 from lightning_rl.runs.algorithm import Algorithm
 from tests.refusals import not_refused
 from tests.rllib.classic import config, trainer, value_at

@@ -728,7 +728,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
-        *("config/policies.py", "config/run_fractions.py", "data/source.py", "replay/hindsight.py"),
+        *("config/policies.py", "config/run_fractions.py", "data/source.py"),
         *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/optimiser.py"),
         *("policies/checkpoints.py", "policies/policy_entries.py", "policies/policy_mapping.py"),
         *("policies/scripted_policy.py", "envs/creator.py", "schema/signatures.py"),

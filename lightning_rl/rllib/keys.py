@@ -185,6 +185,7 @@ ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  
 RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
 EXPLORATION_NAMES = {"ou_base_scale": "ou_base_noise"}
 RETIRED_KEYS = ("buffer_size", "vf_share_layers")
+ZERO_IS_UNSET = ("kl_target", "replay_buffer_num_slots")
 MUST_BE_0 = ("beta", "learning_starts")
 OF_MARWIL = (*MUST_BE_0, "vf_coeff", "moving_average_sqd_adv_norm_start", "moving_average_sqd_adv_norm_update_rate")
 """Keys that say nothing in RLlib's BC, whose `beta` is 0, or in both: where the policy here has none, they are left."""
@@ -251,7 +252,7 @@ def _is_unset(key: str, value: Any) -> bool:
     """Whether RLlib's default of a key stands for another key, or leaves the seed or a schedule out."""
     if value is None:
         return key == "seed" or key.endswith("_schedule")
-    return value == (DEPRECATED if key in RETIRED_KEYS else 0.0 if key == "kl_target" else None)
+    return value == (DEPRECATED if key in RETIRED_KEYS else 0.0 if key in ZERO_IS_UNSET else None)
 
 
 def _check_without_counterpart(key: str, value: Any) -> None:

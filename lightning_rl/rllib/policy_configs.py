@@ -100,5 +100,10 @@ def torch_policy(option: str) -> type[TorchPolicy]:
 
 
 def defaults_of(policy: Any) -> dict[str, Any]:
-    """The config of a policy as it is shipped, without an experiment's tuned values."""
-    return compose_config([policy_choice(policy), "experiment=none", "logger=none"])
+    """The config of a policy as it is shipped, without an experiment's tuned values.
+
+    As in RLlib, policies that imitate learn from workers unless the key `input` names files.
+    """
+    choices = [policy_choice(policy), "experiment=none", "logger=none"]
+    found = compose_config(choices)
+    return compose_config([*choices, "data=on_policy"]) if "rows_per_iteration" in found["data"] else found

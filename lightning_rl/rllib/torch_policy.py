@@ -263,7 +263,7 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
     """
 
     def __init__(
-        self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any] | None
+        self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(observation_space, action_space, config, seed=(config or {}).get("seed") or 0)
 

@@ -676,7 +676,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             if reading is not None and "batch_size" in defaults["data"]:
                 data |= reading_rate(classic, given, defaults)
             # So that what is random until learning starts follows.
-            return [f"data.learning_starts={starts}"] if "learning_starts" in data else []
+            imitates = ["data=on_policy"] if kind_of_data(policy_class) == "episodes" else []
+            return [*imitates, *([f"data.learning_starts={starts}"] if "learning_starts" in data else [])]
         for entry in classic.get("policies", {}).values():
             entry["data"] = None  # the plan has buffers of its own
         option = option_of(policy_class)

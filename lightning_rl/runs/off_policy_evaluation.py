@@ -44,7 +44,7 @@ class OffPolicyEvaluation(Callback):
         """
         if self._episodes is not None:
             return
-        if hasattr(pl_module, "policies"):
+        if pl_module.agents:
             raise ConfigError("evaluation.estimators: the policy of one agent is estimated, and this run has several")
         if isinstance(self.data, str):
             recorded = open_data(self.data)

@@ -35,7 +35,9 @@ ALGORITHMS = [PPO, A2C, PG]
 def test_classes_say_what_they_are() -> None:
     """The pipelines ask the class; the base class says no to all of it."""
     shipped = {name: policy_class(name) for name in POLICIES}
-    on_policy = {name for name in POLICIES if shipped[name].data in ("on_policy", "async", "gradients", "population")}
+    on_policy = {
+        name for name in POLICIES if shipped[name].data in ("on_policy", "async", "gradients", "population", "offline")
+    }
     replayed, in_sequences = {*POLICIES} - on_policy, {"r2d2", "recurrent_sac", "qmix", "vdn", "independent_q"}
     continuous = {"ddpg", "td3", "sac", "recurrent_sac", "tqc", "crossq", "xqc", "maddpg", "matd3"}
     continuous |= {"awac", "cql", "rebrac", "td3_bc"}

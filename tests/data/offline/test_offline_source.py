@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from lightning_rl.data.evaluator import EVALUATION_DEFAULTS
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.shards import write_shard
 from lightning_rl.data.offline.source import OfflineSource, returns_to_go
@@ -40,6 +41,7 @@ class Place:
     """The part of a DataModule that a source reads."""
 
     seed = 3
+    evaluation = EVALUATION_DEFAULTS
 
     def __init__(self, rank: int = 0, ranks: int = 1) -> None:
         self.rank, self.ranks = rank, ranks

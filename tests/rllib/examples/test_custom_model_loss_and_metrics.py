@@ -7,8 +7,8 @@ from typing import Any
 
 from lightning_rl.rllib.agents.pg import PGTrainer
 from lightning_rl.rllib.models import ModelCatalog
-from tests.rllib.examples.test_saving_experiences import save_experiences
-from tests.rllib.listings.test_models_imitation_loss import TorchCustomLossModel
+from tests.rllib.examples.experiences import save_experiences
+from tests.rllib.listings.imitation_model import TorchCustomLossModel
 
 
 def test_the_recorded_rule_is_learned_at_once(tmp_path: Path) -> None:

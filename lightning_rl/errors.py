@@ -89,7 +89,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("target_network_update_freq", "target_update_freq"), ("policy.target_update_interval",)),
     **dict.fromkeys(
         ("normalize_advantage", "normalize_advantages", "norm_adv", "standardize_fields"),
-        ("policy.standardise_advantages",),
+        ("policy.standardize_advantages",),
     ),
     **dict.fromkeys(
         ("norm_reward", "normalize_reward", "reward_scaling", "reward_normalization", "clip_rewards"),

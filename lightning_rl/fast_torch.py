@@ -41,7 +41,7 @@ class FastAttributes(nn.Module):
 
     `nn.Module` finds submodules in `__getattr__`, after everything else has failed: 0.7 µs each time, a tenth of the
     cost of acting in one environment. Replacing a submodule by assignment works as usual; writing to the dictionary
-    `_modules` directly (as dynamic quantisation does) is not noticed: assign such modules again.
+    `_modules` directly (as dynamic quantization does) is not noticed: assign such modules again.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

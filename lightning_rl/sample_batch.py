@@ -98,7 +98,7 @@ class SampleBatch:
     running_returns: Tensor  # float32, discounted return so far of the episode, for policy.reward_filter=return_std
     step_rewards: Tensor  # [N, n], the rewards that an n-step sum is made of
     step_next_obs: Tensor | SampleBatch  # in rows with n-step rewards, the observation one step later
-    weights: Tensor  # importance weights of a prioritised draw
+    weights: Tensor  # importance weights of a prioritized draw
     batch_indexes: Tensor  # where a replayed row lives in its buffer
     state_in: (
         SampleBatch  # recurrent state before the row, "0", "1", …; [S, …] before each sequence of a training batch

@@ -112,7 +112,7 @@ def mean_curve(curves: list[Curve]) -> Curve:
 
 
 def draw(curves: list[Curve], title: str, path: Path, kind: str = "return in training") -> None:
-    """Write one picture; its colours are legible on white and on black."""
+    """Write one picture; its colors are legible on white and on black."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -13,7 +13,7 @@ from torch import nn
 
 from lightning_rl import Algorithm, fast_torch
 from lightning_rl.fast_torch import FastAttributes, is_tested
-from lightning_rl.learning import flat_optimizers, optimiser
+from lightning_rl.learning import flat_optimizers, optimizer
 from tests.families import each
 
 
@@ -36,13 +36,13 @@ def test_fast_and_plain_steps_give_equal_weights(policy: str, tmp_path: Path, mo
     env, *overrides = RUNS[policy]
     weights: list[dict[str, Any]] = []
     for enabled in (True, False):
-        for module in (fast_torch, flat_optimizers, optimiser):
+        for module in (fast_torch, flat_optimizers, optimizer):
             monkeypatch.setattr(module, "ENABLED", enabled)
         algorithm = Algorithm(policy, env, overrides=[f"run_dir={tmp_path / str(enabled)}", *overrides])
         for _ in range(3):
             algorithm.train()
         assert algorithm.policy.gradient_steps > 0
-        assert (algorithm.policy.learner.optimiser._direct, algorithm.trainer.global_step > 0) == (enabled, True)
+        assert (algorithm.policy.learner.optimizer._direct, algorithm.trainer.global_step > 0) == (enabled, True)
         weights.append({name: value.clone() for name, value in algorithm.policy.state_dict().items()})
         algorithm.stop()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())

@@ -729,7 +729,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
         *("config/policies.py", "config/run_fractions.py", "data/source.py"),
-        *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/optimiser.py"),
+        *("exploration/catalog.py", "models/custom.py", "learning/custom_losses.py", "learning/policy_optimizer.py"),
         *("policies/checkpoints.py", "policies/policy_entries.py", "policies/policy_mapping.py"),
         *("policies/scripted_policy.py", "envs/creator.py", "schema/signatures.py"),
         *("runs/run.py", "runs/multi_agent.py"),

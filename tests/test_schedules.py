@@ -165,8 +165,8 @@ def test_a_policy_follows_a_curve_over_env_steps() -> None:
     env = CARTPOLE
     policy = PPO(*env.spaces(), lr=half, entropy_coef=half, clip={**half, "initial": 0.4}, passes=1, minibatches=1)
     policy.env_steps = 128
-    assert policy.learner.optimiser.set_lr(policy.env_steps) == pytest.approx(5e-3)
-    assert policy.learner.optimiser.torch_optimizer.param_groups[0]["lr"] == pytest.approx(5e-3)
+    assert policy.learner.optimizer.set_lr(policy.env_steps) == pytest.approx(5e-3)
+    assert policy.learner.optimizer.torch_optimizer.param_groups[0]["lr"] == pytest.approx(5e-3)
     assert schedule_value(policy.clip, policy.env_steps) == pytest.approx(0.2)
     worker = RolloutWorker(env, policy, num_envs=4, fragment_length=32)
     assert policy.learn_on_batch(worker.sample())["lr"] < 1e-3
@@ -202,7 +202,7 @@ def test_constructors_get_env_steps_and_the_config_keeps_the_shares() -> None:
     schedules = ("policy.lr=[[0%,1e-3],[100%,0]]", "policy.entropy_coef={type:linear,initial:0.1,final:0,steps:50%}")
     config = run_config("policy=ppo", "total_env_steps=3000", *schedules)
     policy: Any = run.build(config)[0]
-    assert policy.learner.optimiser.lr == [[0, 1e-3], [3000, 0]]
+    assert policy.learner.optimizer.lr == [[0, 1e-3], [3000, 0]]
     assert schedule_value(policy.entropy_coef, 750) == pytest.approx(0.05)
     assert config["policy"]["lr"] == [["0%", 1e-3], ["100%", 0]]
 

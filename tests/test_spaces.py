@@ -233,7 +233,7 @@ class Layer(enum.IntEnum):
     ROAD = 2
 
 
-class Colour(enum.StrEnum):
+class Color(enum.StrEnum):
     RED = "red"
 
 
@@ -245,7 +245,7 @@ class Named(str, enum.Enum):  # noqa: UP042  its str() is "Named.ARM", which bat
     ARM = "arm"
 
 
-@pytest.mark.parametrize("key", [Layer.WALL, Colour.RED, np.int64(4)], ids=repr)
+@pytest.mark.parametrize("key", [Layer.WALL, Color.RED, np.int64(4)], ids=repr)
 def test_members_of_enumerations_that_equal_plain_keys_are_written_as_these(key: Any) -> None:
     space = spaces.Dict({"map": spaces.Dict([(key, spaces.MultiBinary(2))])})
     check_supported(space, "observation")

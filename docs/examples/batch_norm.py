@@ -18,7 +18,7 @@ from lightning_rl.models import Model
 
 
 class BatchNormNet(Model):
-    """Two hidden layers, each normalised over the batch."""
+    """Two hidden layers, each normalized over the batch."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int, *, width: int = 64, **keywords: Any

@@ -2,7 +2,7 @@
 
 CartPole with 10 action slots, of which 2 are legal; an illegal one ends the episode.
 - `mask`: slots have fixed meanings. "action_mask" in a Dict observation is all it takes: every discrete distribution
-  honours it, with any model.
+  honors it, with any model.
 - `embeddings`: what a slot does changes too, and the observation holds an embedding of it (zeros for an illegal slot).
   The model turns CartPole's state into what it wants to do, and each slot's logit is how well it fits.
 - `both`: that model with a mask, and 2 to 10 legal slots, a new number at each step.

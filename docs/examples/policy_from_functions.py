@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_rl import PPO, Algorithm, SampleBatch, build_policy
-from lightning_rl.losses import gae, policy_gradient, standardise
+from lightning_rl.losses import gae, policy_gradient, standardize
 
 
 def add_advantages(policy: Any, fragment: SampleBatch) -> SampleBatch:
@@ -31,7 +31,7 @@ def actor_critic_loss(policy: Any, model: Any, dist_class: Any, rows: SampleBatc
     """Policy gradient and value error; called with the rows `[N]` of a gradient step."""
     outputs, _ = model(rows)
     dist = dist_class(outputs, model)
-    policy_loss = policy_gradient(dist.logp(rows.actions), standardise(rows.advantages))
+    policy_loss = policy_gradient(dist.logp(rows.actions), standardize(rows.advantages))
     value_loss = F.mse_loss(model.value_function(), rows.value_targets)
     return policy_loss + 0.5 * value_loss, {"policy_loss": policy_loss, "value_loss": value_loss}
 
@@ -40,7 +40,7 @@ def clip_higher_loss(policy: Any, model: Any, dist_class: Any, rows: SampleBatch
     """PPO's objective with more room above ratio 1 than below (Yu et al. 2025, arXiv:2503.14476)."""
     outputs, _ = model(rows)
     ratio = (dist_class(outputs, model).logp(rows.actions) - rows.action_logp).exp()
-    advantages = standardise(rows.advantages)
+    advantages = standardize(rows.advantages)
     policy_loss = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).mean()
     return policy_loss + 0.5 * F.mse_loss(model.value_function(), rows.value_targets), {"policy_loss": policy_loss}
 

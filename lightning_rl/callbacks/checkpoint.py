@@ -7,7 +7,7 @@ between iterations.
 When to save, so that a resumed run neither repeats nor loses an iteration (from Lightning 2.6's loops, and tested):
 
 - in the middle of an epoch, in `on_train_batch_end`. `batch_progress` then reads processed = k, completed = k − 1,
-  which the loop recognises as "restarted on train batch end" and completes to k.
+  which the loop recognizes as "restarted on train batch end" and completes to k.
 - after the last iteration of an epoch, in `on_train_epoch_end`, after the validation. If it were saved in
   `on_train_batch_end` already, the resumed run would skip that validation and the epoch-end hooks.
 - a best file, in `on_validation_end`: the loop then skips the validation that was done and continues with the epoch

@@ -21,12 +21,12 @@ from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Count, CountEnvSteps, Portion, Range
 from lightning_rl.schema.signatures import check_keywords
 
-__all__ = ["Member", "SelfPlay", "elo_change", "expected_score", "match_scores", "prioritised_weight"]
+__all__ = ["Member", "SelfPlay", "elo_change", "expected_score", "match_scores", "prioritized_weight"]
 
 MATCHES = "lightning_rl.policies.Matches"
 FIRST_ELO = 1000.0  # of the first copy, and of the policy at that time
 ELO_STEP = 16.0  # K, the most that one game changes a rating
-HARDNESS = 2  # exponent p of prioritised opponents
+HARDNESS = 2  # exponent p of prioritized opponents
 WIN, DRAW, LOSS = 1.0, 0.5, 0.0  # scores of a game
 
 
@@ -40,10 +40,10 @@ def elo_change(score: float, elo: float, opponent_elo: float) -> float:
     return ELO_STEP * (score - expected_score(elo, opponent_elo))
 
 
-def prioritised_weight(scores: Sequence[float]) -> float:
+def prioritized_weight(scores: Sequence[float]) -> float:
     """How often to play an opponent, relative to others: (1 − mean score)^p, so that hard ones come more often.
 
-    Prioritised fictitious self-play, Vinyals et al. 2019 (AlphaStar), doi:10.1038/s41586-019-1724-z, f_hard with p = 2.
+    Prioritized fictitious self-play, Vinyals et al. 2019 (AlphaStar), doi:10.1038/s41586-019-1724-z, f_hard with p = 2.
 
     Args:
         scores: of games against the opponent; one win and one loss are added, so that a new one counts as equal.
@@ -112,8 +112,8 @@ class SelfPlay(RLCallback):
             over the last `games` games, all since the last copy; `None`: only by `every_env_steps`.
         league_size: most copies.
         replace: which copy gives its place to a new one when the league is full: the "oldest", or the "weakest" by Elo.
-        opponents: which copies are drawn: "uniform", all equally often; "latest", only the newest; "prioritised", those
-            that the policy loses against more often (`prioritised_weight`).
+        opponents: which copies are drawn: "uniform", all equally often; "latest", only the newest; "prioritized", those
+            that the policy loses against more often (`prioritized_weight`).
         share_of_self: chance of a side to be the policy itself rather than a copy, in [0, 1).
         games: win rates are over so many of the newest games, against each copy and against all.
         teams: team → its agents or patterns; the agents of a team have the same policy in an episode, and it wins by
@@ -139,7 +139,7 @@ class SelfPlay(RLCallback):
         win_rate: Portion | None = None,
         league_size: Count = 10,
         replace: Literal["oldest", "weakest"] = "oldest",
-        opponents: Literal["uniform", "latest", "prioritised"] = "uniform",
+        opponents: Literal["uniform", "latest", "prioritized"] = "uniform",
         share_of_self: Annotated[float, Range(0, 1, below_high=True)] = 0.5,
         games: Count = 100,
         teams: Mapping[str, Any] | None = None,
@@ -256,7 +256,7 @@ class SelfPlay(RLCallback):
         elif self.opponents == "uniform":
             weights = {each.policy_id: 1.0 for each in self.members}
         else:
-            weights = {each.policy_id: prioritised_weight(each.scores) for each in self.members}
+            weights = {each.policy_id: prioritized_weight(each.scores) for each in self.members}
         total = sum(weights.values())
         copies = {policy_id: (1.0 - self.share_of_self) * weight / total for policy_id, weight in weights.items()}
         return ({self.policy: self.share_of_self} if self.share_of_self else {}) | copies

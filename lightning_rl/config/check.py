@@ -232,7 +232,7 @@ def _policy_class(section: str, target: Any, config: Config) -> Any:
 
 def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
     """Coerce a policy's section to the constructor of its class, its exploration and its optimizer included."""
-    from lightning_rl.learning.optimiser import check_optimizer
+    from lightning_rl.learning.policy_optimizer import check_optimizer
 
     policy_class = _policy_class(key, values.get("_target_"), config)
     without = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
@@ -280,7 +280,7 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
 
 def _check_meant_for(key: str, optimizer: str, keywords: Config) -> None:
     """Refuse keywords of another optimizer, such as those for Adam in a policy's own file."""
-    from lightning_rl.learning.optimiser import OPTIMIZERS
+    from lightning_rl.learning.policy_optimizer import OPTIMIZERS
 
     taken = {name: hints_of(each, without=("params", "lr")) for name, each in OPTIMIZERS.items()}
     for name in keywords:

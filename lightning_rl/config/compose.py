@@ -79,7 +79,7 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """Compose a config with Hydra, which is initialised; its section `hydra` is included.
+    """Compose a config with Hydra, which is initialized; its section `hydra` is included.
 
     Raises:
         ConfigError: an override cannot be read, or names no key or choice.

@@ -68,7 +68,7 @@ class Constructors(ConfigSource):
 
 @contextmanager
 def hydra_ready() -> Iterator[Any]:
-    """Context with Hydra initialised for the current search path, also within another one, as a sweep's."""
+    """Context with Hydra initialized for the current search path, also within another one, as a sweep's."""
     Plugins.instance().register(UserConf)
     Plugins.instance().register(Constructors)
     outer = GlobalHydra.instance().hydra

@@ -31,7 +31,7 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
 
     Args:
         overrides: some of them with several values: "seed=1,2,3", "policy.lr=range(1,5)".
-        run: a module-level function (launchers may pickle it); its result is the objective of an optimising sweeper.
+        run: a module-level function (launchers may pickle it); its result is the objective of an optimizing sweeper.
 
     Returns:
         The sweep's directory, which holds one directory per job.

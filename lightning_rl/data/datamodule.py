@@ -35,7 +35,7 @@ from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.lightning_limits import check_callbacks
-from lightning_rl.models.filters import ReturnNormaliser
+from lightning_rl.models.filters import ReturnNormalizer
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, WorkerOptions
@@ -246,7 +246,7 @@ class RolloutDataModule(LightningDataModule):
         if self.evaluator is not None:
             own = self.evaluation_workers
             state["evaluation_workers"] = merge_ranks({} if own is None else own.state_dict())
-        followed = {name: each.returns.state_dict() for name, each in return_normalisers(self._policy())}
+        followed = {name: each.returns.state_dict() for name, each in return_normalizers(self._policy())}
         state["running_returns"] = all_gather_objects(followed)
         if fed := self.feeds.state_dict():
             state["policies"] = fed
@@ -260,7 +260,7 @@ class RolloutDataModule(LightningDataModule):
         if self.evaluation_workers is not None and "evaluation_workers" in state_dict:
             self.evaluation_workers.load_state_dict(state_dict["evaluation_workers"])
         of_ranks = state_dict.get("running_returns", [])
-        for name, each in return_normalisers(self._policy()) if self.rank < len(of_ranks) else ():
+        for name, each in return_normalizers(self._policy()) if self.rank < len(of_ranks) else ():
             if name in of_ranks[self.rank]:
                 each.returns.load_state_dict(of_ranks[self.rank][name])
         self.source.load_state_dict(state_dict)
@@ -473,9 +473,9 @@ class ReplayDataModule(RolloutDataModule):
         super().__init__(env, workers, evaluation, ReplayFeed(**keywords), seed=seed, callbacks=callbacks)
 
 
-def return_normalisers(policy: Any) -> list[tuple[str, ReturnNormaliser]]:
+def return_normalizers(policy: Any) -> list[tuple[str, ReturnNormalizer]]:
     """The parts of a policy that follow the returns of running episodes, with their names."""
-    return [(name, module) for name, module in policy.named_modules() if isinstance(module, ReturnNormaliser)]
+    return [(name, module) for name, module in policy.named_modules() if isinstance(module, ReturnNormalizer)]
 
 
 def merge_ranks(state: Mapping[str, Any]) -> dict[str, Any]:

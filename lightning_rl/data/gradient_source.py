@@ -70,7 +70,7 @@ class GradientSource(Source):
         for each in trained_policies(policy):
             if getattr(each, "has_kl_penalty", False):
                 raise ConfigError(
-                    f"policy.kl_coef penalises how far {type(each).__name__} has moved, and data=gradients takes one "
+                    f"policy.kl_coef penalizes how far {type(each).__name__} has moved, and data=gradients takes one "
                     "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"
                 )
             if self._take_turns:

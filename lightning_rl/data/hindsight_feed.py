@@ -88,7 +88,7 @@ class HindsightFeed(ReplayFeed):
             compute_reward=compute_rewards,
             compute_terminated=compute_terminated if goals.terminates else None,
             strategy=self.goal_strategy,
-            relabelled=self.hindsight_goals / (self.hindsight_goals + 1),
+            relabeled=self.hindsight_goals / (self.hindsight_goals + 1),
             **keywords,
         )
 

@@ -21,7 +21,7 @@ def check_intrinsic_rewards(policy: Any, because: str, instead: str) -> None:
         ConfigError: the policy's exploration has such rewards.
     """
     for part in policy.exploration.modules():
-        if getattr(part, "normaliser", None) is not None:
+        if getattr(part, "normalizer", None) is not None:
             raise ConfigError(
                 f"{type(part).__name__} divides intrinsic rewards by the deviation of their return, which it follows "
                 f"in each environment from one fragment to the next, and {because}: set exploration.normalize=false "

@@ -207,7 +207,7 @@ def examine_sizes(largest: dict[str, float]) -> Finding:
     place = max(largest, key=lambda name: largest[name])
     text = f"largest absolute value {largest[place]:.4g}" + (f" (part {place!r})" if place else "")
     if largest[place] > LARGE_OBS:
-        fix = "policy.observation_filter=mean_std normalises them (or scale them in a wrapper)"
+        fix = "policy.observation_filter=mean_std normalizes them (or scale them in a wrapper)"
         return Finding("observations", "warn", f"{text}: large for a network's input", fix)
     return Finding("observations", "ok", text)
 

@@ -1,7 +1,7 @@
 """Atari games with DeepMind's preprocessing, by Gymnasium's wrappers (one game) or `ale_py`'s threads (many games).
 
 Mnih et al. 2015 (doi:10.1038/nature14236), "Methods": frames are skipped, the last two are joined by their maximum,
-converted to grey, resized and stacked; a lost life ends the learner's episode while the game continues. The wrappers
+converted to gray, resized and stacked; a lost life ends the learner's episode while the game continues. The wrappers
 for lives are here, because Gymnasium and `ale_py` both reset the game after a life: an agent would only see first
 lives.
 

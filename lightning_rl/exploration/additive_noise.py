@@ -86,12 +86,12 @@ class AdditiveNoise(Exploration):
         return {"scale": self.scale(timestep)}
 
 
-def normal_logp(standardised: Tensor, deviation: Tensor) -> Tensor:
+def normal_logp(standardized: Tensor, deviation: Tensor) -> Tensor:
     """Σ log N(z σ; 0, σ²) over the entries, `[N]`; 0 for entries with σ = 0, for which no noise was drawn.
 
     Args:
         standardized: z, `[N, A]`.
         deviation: σ, `[A]`.
     """
-    density = -0.5 * (standardised.square() + LOG_2PI) - deviation.clamp(min=1e-30).log()
+    density = -0.5 * (standardized.square() + LOG_2PI) - deviation.clamp(min=1e-30).log()
     return torch.where(deviation > 0, density, 0.0).sum(1)

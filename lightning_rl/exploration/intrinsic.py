@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_rl.exploration.features import Features
 from lightning_rl.exploration.wrapper import ExplorationWrapper
-from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormaliser
+from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormalizer
 from lightning_rl.models.vision import VisionNetwork
 from lightning_rl.sample_batch import SampleBatch, from_nested_batch, map_leaves
 from lightning_rl.schedules import Schedule, schedule_value
@@ -51,7 +51,7 @@ class IntrinsicReward(ExplorationWrapper):
     ) -> None:
         super().__init__(action_space, observation_space, sub_exploration)
         self.observation_space, self.encoder, self.coefficient = observation_space, encoder, coefficient
-        self.normaliser = ReturnNormaliser(gamma=0.99) if normalize else None
+        self.normalizer = ReturnNormalizer(gamma=0.99) if normalize else None
         self.preprocessor = encoder.model.preprocessor
         self.reads_vectors = not isinstance(encoder.model, VisionNetwork)
         filtered = observation_filter == "mean_std" and self.reads_vectors and self.preprocessor.size > 0
@@ -81,9 +81,9 @@ class IntrinsicReward(ExplorationWrapper):
             self.observation_filter.update(flat, valid.flatten())
         with torch.no_grad():
             novelty = self.novelty(self._inputs(obs), actions, self._inputs(next_obs)).view_as(valid)
-        if self.normaliser is not None:
-            self.normaliser.update(novelty, valid, batch.t)
-            novelty = self.normaliser(novelty)
+        if self.normalizer is not None:
+            self.normalizer.update(novelty, valid, batch.t)
+            novelty = self.normalizer(novelty)
         paid = schedule_value(self.coefficient, policy.env_steps) * torch.where(valid, novelty, 0.0)
         self._mean = float(paid.sum() / valid.sum().clamp(min=1))
         others = batch.get("intrinsic_rewards")

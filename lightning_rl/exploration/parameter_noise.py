@@ -22,7 +22,7 @@ __all__ = ["ParameterNoise", "row_distances"]
 
 ADAPTED_EVERY = 50  # rows over which the distance is measured: Plappert et al. 2018, appendix C
 # Their weights get no noise.
-NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm, BatchNorm)
+NORMALIZING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm, BatchNorm)
 
 
 class ParameterNoise(ExplorationWrapper):
@@ -187,7 +187,7 @@ def _on_cpu(noise: dict[str, Tensor] | None) -> dict[str, Tensor] | None:
 
 def _disturbable(model: nn.Module) -> dict[str, Tensor]:
     """The weights that get noise, by name: all except those of normalizing layers."""
-    kept = {id(p) for layer in model.modules() if isinstance(layer, NORMALISING) for p in layer.parameters()}
+    kept = {id(p) for layer in model.modules() if isinstance(layer, NORMALIZING) for p in layer.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if id(p) not in kept and p.is_floating_point()}
 
 

@@ -1,1 +1,1 @@
-"""How a policy learns: the iteration, the optimiser, extra losses, gradients of other copies, and metrics."""
+"""How a policy learns: the iteration, the optimizer, extra losses, gradients of other copies, and metrics."""

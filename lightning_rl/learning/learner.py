@@ -19,7 +19,7 @@ from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.custom_losses import CustomLosses
 from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates, StatisticsRecorder, as_tensor
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
-from lightning_rl.learning.optimiser import Optimiser, flush_denormals
+from lightning_rl.learning.policy_optimizer import PolicyOptimizer, flush_denormals
 from lightning_rl.learning.protocols import step_by_batch, step_by_gradients, step_by_loss
 from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.models.previous_step import previous_columns
@@ -70,7 +70,7 @@ class Learner:
 
     Args:
         policy: defines `loss`, and holds the counters `env_steps`, `iterations` and `gradient_steps`.
-        optimiser: of its parameters; `None` for a policy written from scratch, which learns by its own methods.
+        optimizer: of its parameters; `None` for a policy written from scratch, which learns by its own methods.
         custom_losses: extra losses that are added to the policy's own.
 
     Attributes:
@@ -82,11 +82,11 @@ class Learner:
     """
 
     def __init__(
-        self, policy: Any, optimiser: Optimiser | None = None, custom_losses: CustomLosses | None = None
+        self, policy: Any, optimizer: PolicyOptimizer | None = None, custom_losses: CustomLosses | None = None
     ) -> None:
         self.policy = policy
         self.custom_losses = CustomLosses(()) if custom_losses is None else custom_losses
-        self._optimiser = optimiser
+        self._optimizer = optimizer
         self._iteration: Iteration | None = None  # the one that is under way
         by_gradients = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
         self._gradient_step: TakeStep = step_by_gradients if by_gradients else step_by_loss
@@ -105,22 +105,22 @@ class Learner:
             self.other_agent_batches = None
 
     @property
-    def optimiser(self) -> Optimiser:
-        """The optimiser of the policy's parameters.
+    def optimizer(self) -> PolicyOptimizer:
+        """The optimizer of the policy's parameters.
 
         Raises:
             ConfigError: the policy is written from scratch and has none.
         """
-        if self._optimiser is None:
+        if self._optimizer is None:
             raise ConfigError(
                 f"{type(self.policy).__name__} computes no gradients: define compute_gradients(batch) -> (gradients, "
                 "metrics) and apply_gradients(gradients)"
             )
-        return self._optimiser
+        return self._optimizer
 
-    @optimiser.setter
-    def optimiser(self, optimiser: Optimiser) -> None:
-        self._optimiser = optimiser
+    @optimizer.setter
+    def optimizer(self, optimizer: PolicyOptimizer) -> None:
+        self._optimizer = optimizer
 
     def _priorities(self) -> Tensor:
         if self.td_errors is None:
@@ -157,8 +157,8 @@ class Learner:
         else:
             steps = self._steps_on_updates if isinstance(experience, GradientUpdates) else self._steps_on_draws
         iteration = self._iteration = Iteration(self.enter_training())
-        if self._optimiser is not None:
-            self._optimiser.set_lr(policy.env_steps)
+        if self._optimizer is not None:
+            self._optimizer.set_lr(policy.env_steps)
         try:
             with flush_denormals():
                 for metrics in steps(iteration, experience, take_step or self._class_step):
@@ -167,7 +167,7 @@ class Learner:
             self._iteration = None
             policy.log_extra = True
         explored = {f"exploration/{name}": value for name, value in policy.exploration.info(policy.env_steps).items()}
-        rate = {} if self._optimiser is None else {"lr": self._optimiser.rate}
+        rate = {} if self._optimizer is None else {"lr": self._optimizer.rate}
         policy.iteration_metrics = {**explored, **means(iteration.steps, iteration.rare), **iteration.numbers, **rate}
         policy.after_iteration(policy.iteration_metrics)
         policy.progress.iterations += 1
@@ -287,20 +287,20 @@ class Learner:
         """
         if self.policy.microbatches == 1:
             loss, metrics = self.total_loss(rows)
-            self.optimiser.backward(loss)
+            self.optimizer.backward(loss)
             return loss, metrics
         totals: Metrics = {}
         for part in rows.minibatches(self.policy.microbatches):
             loss, metrics = self.total_loss(part)
             share = part.count / rows.count
-            self.optimiser.backward(loss * share, fresh=not totals)
+            self.optimizer.backward(loss * share, fresh=not totals)
             totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
         return totals["loss"], totals
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The sum of `loss`, the model's `custom_loss`, custom losses and the exploration's loss; and all metrics."""
         policy = self.policy
-        with self.optimiser.loss_context():
+        with self.optimizer.loss_context():
             loss, metrics = policy.loss(batch)
             if (custom := policy.model.loss_with_custom(loss, batch)) is not loss:
                 loss = sum_of_losses(policy.model, custom)
@@ -393,7 +393,7 @@ class Learner:
     @property
     def needs_every_fragment(self) -> bool:
         """Whether `take_experience` does more than count steps and clip rewards, so that it needs every fragment."""
-        return self.experience_changes_acting or self.policy.reward_filter.normaliser is not None
+        return self.experience_changes_acting or self.policy.reward_filter.normalizer is not None
 
     @property
     def experience_changes_acting(self) -> bool:
@@ -403,7 +403,7 @@ class Learner:
     def extra_replay_columns(self) -> list[str]:
         """Columns that policy, filters and exploration read from a replay buffer in addition to the default ones."""
         policy = self.policy
-        scales, reads_next = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
+        scales, reads_next = policy.reward_filter.normalizer is not None, policy.exploration.reads_next_obs
         of_steps = [*["step_rewards"] * scales, *["step_next_obs"] * reads_next]
         return [*previous_columns(policy.model), *of_steps, *policy.replay_columns]
 
@@ -426,10 +426,10 @@ class Learner:
     # -- gradients between copies --------------------------------------------------------------------------------------
     def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
         """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
-        policy, optimiser = self.policy, self.optimiser
+        policy, optimizer = self.policy, self.optimizer
         policy.train()
         rows = self.rows_of(batch)
-        optimiser.set_lr(policy.env_steps)
+        optimizer.set_lr(policy.env_steps)
         policy.log_extra = True
         metrics = self.differentiate(rows)[1]
         gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in policy.parameters()]
@@ -444,11 +444,11 @@ class Learner:
         Raises:
             NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
         """
-        policy, optimiser = self.policy, self.optimiser
-        optimiser.set_lr(policy.env_steps)
-        optimiser.set_gradients([as_tensor(gradient) for gradient in gradients])
-        optimiser.drop_delayed_gradients()
-        norm = optimiser.clip()
+        policy, optimizer = self.policy, self.optimizer
+        optimizer.set_lr(policy.env_steps)
+        optimizer.set_gradients([as_tensor(gradient) for gradient in gradients])
+        optimizer.drop_delayed_gradients()
+        norm = optimizer.clip()
         if not bool(torch.isfinite(norm)):
             named = zip(policy.named_parameters(), gradients, strict=True)
             bad = [name for (name, _), g in named if g is not None and not bool(np.isfinite(g).all())]
@@ -456,7 +456,7 @@ class Learner:
                 f"gradients not finite: {', '.join(bad[:5])}, in gradient step {policy.gradient_steps}. Nothing was "
                 "stepped: lower policy.lr, set policy.max_grad_norm, or look for NaN in observations and rewards"
             )
-        optimiser.apply()
+        optimizer.apply()
         policy.progress.gradient_steps += 1
         policy.after_step()
         return norm
@@ -467,7 +467,7 @@ class Learner:
         before = policy.gradient_steps
         norm = policy.apply_gradients(gradients)
         policy.progress.gradient_steps = max(policy.gradient_steps, before + 1)
-        return {"grad_norm": norm.cpu(), **as_tensors(self.optimiser.info)} if isinstance(norm, Tensor) else {}
+        return {"grad_norm": norm.cpu(), **as_tensors(self.optimizer.info)} if isinstance(norm, Tensor) else {}
 
     def gradient_update(self, samples: SampleBatch, hooks: Iterable[Callable[..., None]] = ()) -> GradientUpdate:
         """The gradient update of these samples for another copy of this policy.
@@ -487,7 +487,7 @@ class Learner:
                 for hook in hooks:
                     hook(policy=policy, postprocessed_batch=rows, original_batch=samples)
                 gradients, metrics = policy.compute_gradients(rows)
-            if self._optimiser is not None:
+            if self._optimizer is not None:
                 explored = policy.exploration.info(policy.env_steps)
                 explored = {f"exploration/{name}": value for name, value in explored.items()}
                 metrics = {**metrics, **policy.batch_metrics(rows), **explored}

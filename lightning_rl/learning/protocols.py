@@ -33,13 +33,13 @@ def step_by_loss(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
     Raises:
         NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
     """
-    policy, optimiser = learner.policy, learner.optimiser
+    policy, optimizer = learner.policy, learner.optimizer
     loss, metrics = learner.differentiate(rows)
     if not policy.keep_learning(metrics):
         return metrics, False
-    metrics["grad_norm"] = optimiser.step(loss, metrics)
-    if optimiser.info:
-        metrics |= as_tensors(optimiser.info)
+    metrics["grad_norm"] = optimizer.step(loss, metrics)
+    if optimizer.info:
+        metrics |= as_tensors(optimizer.info)
     policy.progress.gradient_steps += 1
     policy.after_step()
     return {name: value.detach() for name, value in metrics.items()}, True

@@ -14,7 +14,7 @@ from lightning_rl.losses.actor_critic import (
     temperature_loss,
 )
 from lightning_rl.losses.baseline import batch_baseline
-from lightning_rl.losses.evolution import centred_ranks, evolution_weights, random_search_weights
+from lightning_rl.losses.evolution import centered_ranks, evolution_weights, random_search_weights
 from lightning_rl.losses.off_policy import (
     bootstrap_interval,
     doubly_robust,
@@ -23,13 +23,13 @@ from lightning_rl.losses.off_policy import (
     importance_sampling,
     per_decision_importance_sampling,
 )
-from lightning_rl.losses.offline import advantage_weights, conservative_gap, regularised_policy_loss
+from lightning_rl.losses.offline import advantage_weights, conservative_gap, regularized_policy_loss
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
     clipped_surrogate,
     policy_gradient,
-    standardise,
+    standardize,
 )
 from lightning_rl.losses.returns import discounted_returns, gae, lambda_returns, n_step_returns, vtrace
 from lightning_rl.losses.value import (
@@ -57,7 +57,7 @@ __all__ = [
     "bootstrap_interval",
     "c51_clip_fraction",
     "c51_projection",
-    "centred_ranks",
+    "centered_ranks",
     "clip_fraction",
     "clipped_square_error",
     "clipped_surrogate",
@@ -84,10 +84,10 @@ __all__ = [
     "policy_gradient",
     "quantile_huber",
     "random_search_weights",
-    "regularised_policy_loss",
+    "regularized_policy_loss",
     "soft_policy_loss",
     "soft_values",
-    "standardise",
+    "standardize",
     "td_targets",
     "temperature_loss",
     "value_change_clipped_error",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["centred_ranks", "evolution_weights", "random_search_weights"]
+__all__ = ["centered_ranks", "evolution_weights", "random_search_weights"]
 
 
-def centred_ranks(returns: Tensor) -> Tensor:
+def centered_ranks(returns: Tensor) -> Tensor:
     """Ranks from −½ (lowest) to ½ (highest), evenly spaced; equal returns share the mean of their ranks.
 
     Salimans et al. 2017, arXiv:1703.03864, section 2.1 (fitness shaping). With shared ranks, a population of equal
@@ -39,7 +39,7 @@ def evolution_weights(returns: Tensor, sigma: float) -> Tensor:
     Returns:
         `[n]`.
     """
-    ranks = centred_ranks(returns)
+    ranks = centered_ranks(returns)
     return (ranks[:, 0] - ranks[:, 1]) / (2 * len(returns) * sigma)
 
 

@@ -142,11 +142,11 @@ def bootstrap_interval(
 
     estimate, error = estimate_and_error(terms, weights)
     resampled, errors = estimate_and_error(terms[drawn], weights[drawn])
-    standardised = ((resampled - estimate) / errors)[errors > 0]
-    if len(standardised) == 0:
+    standardized = ((resampled - estimate) / errors)[errors > 0]
+    if len(standardized) == 0:
         return estimate, estimate
     tail = (1.0 - confidence) / 2.0
-    ends = torch.quantile(standardised, torch.tensor([1.0 - tail, tail], dtype=terms.dtype, device=terms.device))
+    ends = torch.quantile(standardized, torch.tensor([1.0 - tail, tail], dtype=terms.dtype, device=terms.device))
     low, high = estimate - ends * error
     return low, high
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lightning_rl.losses.policy_gradient import same_shape
 
-__all__ = ["advantage_weights", "conservative_gap", "regularised_policy_loss"]
+__all__ = ["advantage_weights", "conservative_gap", "regularized_policy_loss"]
 
 
 def advantage_weights(advantages: Tensor, beta: float | Tensor, limit: float) -> Tensor:
@@ -45,7 +45,7 @@ def conservative_gap(scores: Tensor, q_values: Tensor, temperature: float = 1.0)
     return temperature * torch.logsumexp(scores / temperature, -1) - q_values
 
 
-def regularised_policy_loss(q_values: Tensor, distances: Tensor, q_coef: float) -> Tensor:
+def regularized_policy_loss(q_values: Tensor, distances: Tensor, q_coef: float) -> Tensor:
     """Mean distance to the recorded actions − λ · mean Q(s, π(s)), with λ = q_coef / mean |Q|, a constant.
 
     Fujimoto and Gu 2021 (TD3+BC), arXiv:2106.06860, eqs. 3 and 5: λ makes the terms comparable whatever the rewards'

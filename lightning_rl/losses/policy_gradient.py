@@ -12,7 +12,7 @@ __all__ = [
     "penalty_factor",
     "policy_gradient",
     "same_shape",
-    "standardise",
+    "standardize",
 ]
 
 
@@ -54,7 +54,7 @@ def clipped_surrogate(logp: Tensor, action_logp: Tensor, advantages: Tensor, cli
     Args:
         logp: log π(a|s) of the policy in training, `[N]`; carries the gradient.
         action_logp: log π_b(a|s) of the policy that acted, `[N]`.
-        advantages: A(s, a), `[N]`, normalised by the caller if at all.
+        advantages: A(s, a), `[N]`, normalized by the caller if at all.
         clip: ε, half-width of the interval around ratio 1.
 
     Returns:
@@ -111,7 +111,7 @@ def penalty_factor(kl: float, kl_target: float) -> float:
     return 1.5 if kl > 2.0 * kl_target else 0.5 if kl < 0.5 * kl_target else 1.0
 
 
-def standardise(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def standardize(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """(A − mean) / deviation over the batch, `[N]`; equal advantages become 0.
 
     As in RLlib's PPO: the population's deviation, at least 1e-4.

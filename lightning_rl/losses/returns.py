@@ -47,7 +47,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """Generalised advantage: Aₜ = δₜ + γλ Aₜ₊₁ with δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ).
+    """Generalized advantage: Aₜ = δₜ + γλ Aₜ₊₁ with δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ).
 
     No V(sₜ₊₁) after a termination, no Aₜ₊₁ after either end. Schulman et al. 2016, arXiv:1506.02438, eq. 16.
 

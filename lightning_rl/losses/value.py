@@ -108,7 +108,7 @@ def weighted_mean(errors: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def expectile(errors: Tensor, tau: float) -> Tensor:
-    """|τ − 1{e < 0}| e², elementwise: its minimiser is the τ-expectile of the target.
+    """|τ − 1{e < 0}| e², elementwise: its minimizer is the τ-expectile of the target.
 
     Kostrikov et al. 2021 (IQL), arXiv:2110.06169, eq. 5.
 
@@ -185,7 +185,7 @@ def dueling_q_values(state_values: Tensor, advantages: Tensor) -> Tensor:
 def c51_projection(
     next_probabilities: Tensor, rewards: Tensor, terminated: Tensor, discount: float | Tensor, atoms: Tensor
 ) -> Tensor:
-    """The distribution of r + γ Z(s') projected onto the atoms: each mass is divided between its two neighbours.
+    """The distribution of r + γ Z(s') projected onto the atoms: each mass is divided between its two neighbors.
 
     Bellemare et al. 2017, arXiv:1707.06887, eq. 7 and algorithm 1.
 

@@ -13,7 +13,7 @@ __all__ = ["BatchNorm", "NormPlace"]
 NormPlace = Literal["before", "after"]  # of a hidden layer's activation
 MOMENTUM = 0.01  # of the running statistics
 EPS = 1e-3
-MAX_RATIO, MAX_SHIFT = 3.0, 5.0  # r_max and d_max of batch renormalisation
+MAX_RATIO, MAX_SHIFT = 3.0, 5.0  # r_max and d_max of batch renormalization
 
 
 class BatchNorm(nn.Module):
@@ -34,7 +34,7 @@ class BatchNorm(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.renormalises = False
+        self.renormalizes = False
         self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
@@ -45,7 +45,7 @@ class BatchNorm(nn.Module):
             scale = self.weight * (self.running_var + EPS).rsqrt()
             return torch.addcmul(self.bias - self.running_mean * scale, x, scale)
         x, weight, bias = x.float(), self.weight, self.bias
-        if self.renormalises:
+        if self.renormalizes:
             ratio, shift = self.corrections(x)
             weight, bias = weight * ratio, bias + weight * shift
         return F.batch_norm(x, self.running_mean, self.running_var, weight, bias, True, MOMENTUM, EPS)

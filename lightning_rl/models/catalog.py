@@ -78,7 +78,7 @@ def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     for key in ("layer_norm", "batch_norm"):
         if config["fcnet_residual"] and config[key]:
             raise ConfigError(
-                f"model.{key}={config[key]}; model.fcnet_residual=true normalises its layers itself: leave one out",
+                f"model.{key}={config[key]}; model.fcnet_residual=true normalizes its layers itself: leave one out",
                 key=f"model.{key}",
                 value=config[key],
             )

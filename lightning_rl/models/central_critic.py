@@ -68,7 +68,7 @@ class CentralCritic(ModelWrapper):
     """
 
     def __init__(
-        self, wrapped: Model, central_obs_size: int, model: ModelOptions | None = None, normalise: bool = False
+        self, wrapped: Model, central_obs_size: int, model: ModelOptions | None = None, normalize: bool = False
     ) -> None:
         super().__init__(wrapped, wrapped.num_outputs)
         config = model_config(model)
@@ -76,7 +76,7 @@ class CentralCritic(ModelWrapper):
             wrapped.value_head = None  # no loss would give it a gradient, and DDP would wait for one
         self.central_obs_size = central_obs_size
         self.forbids_actions, self.log_std_clip = wrapped.forbids_actions, wrapped.log_std_clip
-        self.filter = MeanStdFilter(central_obs_size) if normalise else NoFilter()
+        self.filter = MeanStdFilter(central_obs_size) if normalize else NoFilter()
         settings = {key: config[key] for key in ("layer_norm", "batch_norm")}
         settings["initializer"] = config["fcnet_weights_initializer"]
         layers = central_obs_size + self.preprocessor.size, config["fcnet_hiddens"], config["fcnet_activation"]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from gymnasium import Space
 from torch import Tensor, nn
 
-from lightning_rl.models.layers import initialise
+from lightning_rl.models.layers import initialize
 from lightning_rl.models.model import LastForward, Model
 
 __all__ = ["ConnectFourNetwork", "MirroredConv2d", "landing_cells"]
@@ -19,7 +19,7 @@ class ConnectFourNetwork(Model):
     """Rates a column by what is around the cell in which its disc would land.
 
     A fully connected network has to find out for each cell anew what a line of four is, and misses half of the wins
-    that it could take at once. Here all cells share one window, wide enough for every line through its centre, and a
+    that it could take at once. Here all cells share one window, wide enough for every line through its center, and a
     column's logit is the score of its landing cell. Mirrored boards get mirrored logits and equal values.
 
     Args:
@@ -49,7 +49,7 @@ class ConnectFourNetwork(Model):
         self.mixing = MirroredConv2d(channels, channels, 1)
         self.score = nn.Conv2d(channels // 2, 1, 1)
         self.value = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, 1))
-        initialise(self.score, "orthogonal", gain=0.01)
+        initialize(self.score, "orthogonal", gain=0.01)
         self._last = LastForward()
 
     def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:

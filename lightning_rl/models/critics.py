@@ -16,7 +16,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.models.catalog import ModelCatalog, model_config
-from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
+from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialize
 from lightning_rl.models.memory import memory_kind
 from lightning_rl.models.model import Model
 from lightning_rl.models.simba import ResidualMLP, ResidualMLPs
@@ -34,7 +34,7 @@ class ParallelMLP(FastAttributes):
         hiddens: widths of the hidden layers.
         outputs: width of the output.
         activation: activation of the hidden layers; one of `ACTIVATIONS`.
-        initializer: as in `initialise`; each network has different initial weights.
+        initializer: as in `initialize`; each network has different initial weights.
         layer_norm: normalize the output of each hidden layer, before its activation.
         batch_norm: as `MLP`; each network has separate statistics.
         dropout: probability of dropping a hidden unit in train mode.
@@ -63,7 +63,7 @@ class ParallelMLP(FastAttributes):
         for before, after in pairwise(widths):
             layers = [nn.Linear(before, after) for _ in range(count)]
             for layer in layers:
-                initialise(layer, initializer, None if len(self.weights) < len(hiddens) else 1.0)
+                initialize(layer, initializer, None if len(self.weights) < len(hiddens) else 1.0)
             weight = nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers]))
             bias = None
             if batch_norm != "before" or len(self.weights) == len(hiddens):
@@ -95,7 +95,7 @@ class ParallelMLP(FastAttributes):
 
     def _batch_normed(self, inputs: Tensor) -> Tensor:
         # One network after the other: wide ones gain nothing from batched products, which torch's kernel of batch
-        # normalisation would take apart and put together again, a seventh of a gradient step's time.
+        # normalization would take apart and put together again, a seventh of a gradient step's time.
         layers = [(weights.unbind(), None if biases is None else biases.unbind()) for weights, biases in self._layers]
         outputs = []
         for index, (x, norms) in enumerate(zip(inputs.unbind(), self.batch_norms, strict=True)):
@@ -153,7 +153,7 @@ class CriticEnsemble(FastAttributes):
         config = model_config(config)
         self.encoder: Model | None = None
         if config["custom_model"] is not None or memory_kind(config) or images_in(obs_space, config):
-            # A custom model has layers of its own; the MLPs behind it are normalised all the same.
+            # A custom model has layers of its own; the MLPs behind it are normalized all the same.
             of_encoder = config if config["custom_model"] is None else {**config, "batch_norm": None}
             self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, of_encoder)
             size = self.encoder.num_outputs

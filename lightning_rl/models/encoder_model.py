@@ -25,7 +25,7 @@ class EncoderModel(Model):
         make_encoder: function of widths and the keywords `initializer` and `layers`, which returns a module whose last
             layers have these widths, with its output width as `size`.
         post_fcnet_hiddens: widths of the encoder's last layers.
-        initializer: initializer of all layers, see `initialise`.
+        initializer: initializer of all layers, see `initialize`.
         no_final_linear: use the last of these layers, with its activation, as the output; its width becomes
             `num_outputs`.
         vf_share_layers: use one encoder for policy and value instead of two.

@@ -23,7 +23,7 @@ from lightning_rl.sample_batch import SampleBatch, is_new
 __all__ = [
     "MeanStdFilter",
     "NoFilter",
-    "ReturnNormaliser",
+    "ReturnNormalizer",
     "RewardFilter",
     "RewardFilterName",
     "RunningMoments",
@@ -246,7 +246,7 @@ class RunningReturns:
         return torch.from_numpy(returns)
 
 
-class ReturnNormaliser(nn.Module):
+class ReturnNormalizer(nn.Module):
     """Divides rewards by the running deviation of the discounted return, without centring, as SB3's VecNormalize.
 
     Args:
@@ -287,14 +287,14 @@ class RewardFilter(nn.Module):
     """Transforms rewards before learning: by sign, clipping, or the deviation of returns.
 
     Args:
-        name: "none", "sign", "clip" (to ±1) or "return_std" (`ReturnNormaliser`).
+        name: "none", "sign", "clip" (to ±1) or "return_std" (`ReturnNormalizer`).
         gamma: discount per step, for "return_std".
     """
 
     def __init__(self, name: str, gamma: float) -> None:
         super().__init__()
         self.name, self.gamma = name, gamma
-        self.normaliser = ReturnNormaliser(gamma) if name == "return_std" else None
+        self.normalizer = ReturnNormalizer(gamma) if name == "return_std" else None
 
     def forward(self, fragment: SampleBatch) -> Tensor:
         """Update running statistics with a fragment, and return its filtered rewards `[T, B]`."""
@@ -303,18 +303,18 @@ class RewardFilter(nn.Module):
 
     def update(self, fragment: SampleBatch) -> None:
         """Update running statistics with a fragment."""
-        if self.normaliser is not None:
-            self.normaliser.update(fragment.rewards, is_new(fragment), fragment.t, fragment.get("running_returns"))
+        if self.normalizer is not None:
+            self.normalizer.update(fragment.rewards, is_new(fragment), fragment.t, fragment.get("running_returns"))
 
     def filter_rewards(self, rewards: Tensor) -> Tensor:
         """Filter rewards of any shape by the current statistics, without an update."""
-        if self.normaliser is not None:
-            return self.normaliser(rewards)
+        if self.normalizer is not None:
+            return self.normalizer(rewards)
         return rewards.sign() if self.name == "sign" else rewards.clamp(-1.0, 1.0) if self.name == "clip" else rewards
 
     def clip_rewards(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer stores them: filtered by "sign" and "clip"."""
-        return rewards if self.normaliser is not None else self.filter_rewards(rewards)
+        return rewards if self.normalizer is not None else self.filter_rewards(rewards)
 
     def scale_rewards(self, rows: SampleBatch) -> SampleBatch:
         """Replayed rows as `loss` reads them: rewards scaled by the current statistics, intrinsic rewards added.
@@ -322,15 +322,15 @@ class RewardFilter(nn.Module):
         Each reward of n steps is scaled before their sum. `rows` are not changed.
         """
         intrinsic = rows.get("intrinsic_rewards")
-        if self.normaliser is None and intrinsic is None:
+        if self.normalizer is None and intrinsic is None:
             return rows
         scaled = rows.without("intrinsic_rewards", "step_rewards")
-        if self.normaliser is not None and "step_rewards" in rows:
-            steps = self.normaliser(rows["step_rewards"])
+        if self.normalizer is not None and "step_rewards" in rows:
+            steps = self.normalizer(rows["step_rewards"])
             discounts = self.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
             scaled["rewards"] = steps @ discounts
-        elif self.normaliser is not None:
-            scaled["rewards"] = self.normaliser(rows.rewards)
+        elif self.normalizer is not None:
+            scaled["rewards"] = self.normalizer(rows.rewards)
         if intrinsic is not None:
             scaled["rewards"] = scaled.rewards + intrinsic
         return scaled

@@ -16,7 +16,7 @@ from lightning_rl.fast_torch import lean_linear
 from lightning_rl.models.batch_norm import BatchNorm, NormPlace
 from lightning_rl.schema.signatures import OneOf
 
-__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_name", "initialise"]
+__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_name", "initialize"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, used
@@ -40,7 +40,7 @@ def activation_name(name: str | None) -> str:
     return "linear" if name is None else name.lower()
 
 
-def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float | None = None) -> None:
+def initialize(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float | None = None) -> None:
     """Set the initial weights of a layer, and its biases to zero (except with "default").
 
     Args:
@@ -70,7 +70,7 @@ class MLP(nn.Module):
         size: width of the input.
         hiddens: widths of the layers; an empty list gives the identity.
         activations: name of the activation of all layers, or one name per layer; `None`: no activation.
-        initializer: as in `initialise`.
+        initializer: as in `initialize`.
         layer_norm: normalize the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
         batch_norm: normalize the input, and each layer's output "before" (the layers then have no bias) or "after" its
             activation, by `BatchNorm`.
@@ -107,7 +107,7 @@ class MLP(nn.Module):
         """Width of the output."""
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
-            initialise(layer, initializer)
+            initialize(layer, initializer)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size of the input]` → `[N, size]`."""
@@ -138,7 +138,7 @@ class ActionHead(nn.Module):
     Args:
         size: width of the input.
         num_outputs: width of the output.
-        initializer: as in `initialise`, with gain 0.01, so that the initial policy is nearly uniform.
+        initializer: as in `initialize`, with gain 0.01, so that the initial policy is nearly uniform.
         free_columns: number of outputs that are learned parameters instead of functions of the input (`free_log_std`).
         free_init: initial value of these parameters.
         linear: False returns the input, with the free columns inserted (`no_final_linear`).
@@ -157,7 +157,7 @@ class ActionHead(nn.Module):
         super().__init__()
         self.linear = nn.Linear(size, num_outputs - len(free_columns)) if linear else None
         if self.linear is not None:
-            initialise(self.linear, initializer, 0.01)
+            initialize(self.linear, initializer, 0.01)
         self.free = nn.Parameter(torch.full((len(free_columns),), float(free_init))) if free_columns else None
         bound = [column for column in range(num_outputs) if column not in set(free_columns)]
         order = torch.tensor([*bound, *free_columns]).argsort()
@@ -179,13 +179,13 @@ class ValueHead(nn.Module):
 
     Args:
         size: width of the input.
-        initializer: as in `initialise`.
+        initializer: as in `initialize`.
     """
 
     def __init__(self, size: int, initializer: str = "orthogonal") -> None:
         super().__init__()
         self.linear = nn.Linear(size, 1)
-        initialise(self.linear, initializer, 1.0 if initializer == "orthogonal" else 0.01)
+        initialize(self.linear, initializer, 1.0 if initializer == "orthogonal" else 0.01)
 
     def forward(self, features: Tensor) -> Tensor:
         """`[N, size]` → `[N]`."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightning_rl.fast_torch import lean_linear
 from lightning_rl.losses.value import dueling_q_values
-from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise
+from lightning_rl.models.layers import ACTIVATIONS, MLP, initialize
 from lightning_rl.models.model import Model
 from lightning_rl.models.model_wrapper import ModelWrapper
 from lightning_rl.models.noisy import NoisyLinear
@@ -26,7 +26,7 @@ class QStream(nn.Module):
         hiddens: widths of the hidden layers with ReLU.
         outputs: width of the output.
         sigma: σ₀ of noisy layers; `None`: layers without noise.
-        initializer: as in `initialise`.
+        initializer: as in `initialize`.
     """
 
     def __init__(self, size: int, hiddens: Sequence[int], outputs: int, sigma: float | None, initializer: str) -> None:
@@ -35,7 +35,7 @@ class QStream(nn.Module):
         if sigma is None:
             self.hidden = MLP(size, hiddens, "relu", initializer) if hiddens else None
             self.linear = nn.Linear(hiddens[-1] if hiddens else size, outputs)
-            initialise(self.linear, initializer, 0.1)
+            initialize(self.linear, initializer, 0.1)
         else:
             widths = [size, *hiddens, outputs]
             self.noisy = nn.ModuleList([NoisyLinear(*ends, sigma=sigma) for ends in pairwise(widths)])
@@ -62,7 +62,7 @@ class QModel(ModelWrapper):
         atoms: number Z of outputs per action: logits over `support`, or quantiles without it; 1: the Q-value itself.
         support: `[Z]`, the return of each atom (C51).
         sigma: σ₀ of noisy heads; `None`: heads without noise.
-        initializer: as in `initialise`.
+        initializer: as in `initialize`.
     """
 
     support: Tensor | None

@@ -95,7 +95,7 @@ class Wrapper(ModelWrapper, RecurrentModel):
             output of `forward_rnn`.
         size: width of the output of `forward_rnn`.
         previous: previous actions and rewards to read in addition to the features.
-        initializer: initializer of the heads, see `initialise`.
+        initializer: initializer of the heads, see `initialize`.
         free_columns, free_init: as `ActionHead`.
     """
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lightning_rl.models.layers import ACTIVATIONS, initialise
+from lightning_rl.models.layers import ACTIVATIONS, initialize
 
 __all__ = ["ResidualStack", "residual_stacks"]
 
@@ -27,7 +27,7 @@ class ResidualStack(nn.Module):
         channels: channels of the input.
         out_channels: channels of the output.
         activation: activation before each convolution of a block; one of `ACTIVATIONS`.
-        initializer: as in `initialise`.
+        initializer: as in `initialize`.
         branch_scale: factor on the initial weights at the end of each block, so that the outputs of many blocks stay
             small.
     """
@@ -65,5 +65,5 @@ def residual_stacks(channels: int, widths: Sequence[int], activation: str, initi
 
 def _same_size(channels: int, out_channels: int, initializer: str, gain: float) -> nn.Conv2d:
     layer = nn.Conv2d(channels, out_channels, 3, padding=1)
-    initialise(layer, initializer, gain)
+    initialize(layer, initializer, gain)
     return layer

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.models.batch_norm import NormPlace
 from lightning_rl.models.encoder_model import EncoderModel
-from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_name, initialise
+from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_name, initialize
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.residual import residual_stacks
 from lightning_rl.schema.ranges import Range
@@ -45,7 +45,7 @@ NETWORKS_BY_SIDE: tuple[tuple[int, Filters, int], ...] = (
     (64, NATURE_FILTERS, 512),
 )
 SMALLEST_SIDE, LARGEST_SIDE = NETWORKS_BY_SIDE[0][0], 128
-IMAGE_DIMENSIONS = (2, 3, 4)  # grey values, images with channels, stacks of these
+IMAGE_DIMENSIONS = (2, 3, 4)  # gray values, images with channels, stacks of these
 MOST_STACKED = 16  # images in a stack
 RESIDUAL_POST_HIDDENS = (256,)  # IMPALA's
 
@@ -188,7 +188,7 @@ class ImageEncoder(nn.Module):
         post_fcnet_hiddens: widths of the layers after them; `None`: one layer, 128 to 512 wide after default filters,
             256 after residual stacks, and none after given filters.
         post_fcnet_activation: activation of these layers.
-        initializer: as in `initialise`.
+        initializer: as in `initialize`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
         layer_norm, batch_norm: as `MLP`, in the layers after the convolutions.
 
@@ -232,7 +232,7 @@ class ImageEncoder(nn.Module):
         # Convolutions are fastest with channels last in memory, on a CPU by 1.8 ×; a permuted [N, H, W, C] is so.
         last = torch.channels_last if images.device.type == "cpu" else torch.preserve_format
         x = images if self.channels_first else images.movedim(-1, -3)
-        if x.ndim != 4:  # a stack [N, K, C, H, W], or grey values [N, H, W]
+        if x.ndim != 4:  # a stack [N, K, C, H, W], or gray values [N, H, W]
             x = x.flatten(1, 2) if x.ndim == 5 else x.unsqueeze(1)
         x = x.to(next(self.parameters()).dtype, memory_format=last)
         if images.dtype == torch.uint8:
@@ -257,7 +257,7 @@ class VisionNetwork(EncoderModel):
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
             a custom preprocessor the images are its outputs, of its `shape`.
         conv_filters, conv_residual_channels, post_fcnet_hiddens: as `ImageEncoder`.
-        fcnet_weights_initializer: as `initialise`.
+        fcnet_weights_initializer: as `initialize`.
         keywords: conv_activation, post_fcnet_activation, layer_norm and batch_norm of `ImageEncoder`; no_final_linear,
             vf_share_layers, free_columns and free_init of `EncoderModel`.
     """
@@ -340,7 +340,7 @@ def _plain_convolutions(shape: Sequence[int], given: Filters | None, initializer
         kind = SameConv2d if padding == ["same"] else nn.Conv2d
         layer = kind(channels, out_channels, kernel, stride)
         height, width = (_side_after(side, layer, dim, shape, filters) for dim, side in enumerate((height, width)))
-        initialise(layer, initializer)
+        initialize(layer, initializer)
         layers.append(layer)
         channels = out_channels
     return layers, channels * height * width

@@ -14,7 +14,7 @@ from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.central_critic import used_central_obs_size
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
-from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
+from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardize_over_ranks
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
@@ -40,7 +40,7 @@ class A2C(Policy):
         microbatches: number of gradient accumulation steps; more steps need less memory.
         value_coef: weight of the value loss.
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, like `lr`.
-        standardise_advantages: standardize advantages over the rollout, to mean 0 and standard deviation 1.
+        standardize_advantages: standardize advantages over the rollout, to mean 0 and standard deviation 1.
         central_critic: use a separate critic that reads the central observation (the environment's state, or the
             observations of all agents) and the agent's own; the actor reads only its own (MAA2C, Papoudakis et al.
             2021, arXiv:2006.07869).
@@ -65,7 +65,7 @@ class A2C(Policy):
         microbatches: Count = 1,
         value_coef: Coefficient = 0.5,
         entropy_coef: CoefficientSchedule = 0.0,
-        standardise_advantages: bool = True,
+        standardize_advantages: bool = True,
         central_critic: bool = False,
         central_obs_size: Whole = 0,
         lr: LearningRate = 4e-3,
@@ -85,10 +85,10 @@ class A2C(Policy):
             **keywords,
         )
         self.gae_lambda, self.microbatches = gae_lambda, microbatches
-        self.value_coef, self.entropy_coef, self.standardise_advantages = (
+        self.value_coef, self.entropy_coef, self.standardize_advantages = (
             value_coef,
             entropy_coef,
-            standardise_advantages,
+            standardize_advantages,
         )
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
@@ -98,8 +98,8 @@ class A2C(Policy):
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages by GAE, standardized over the whole rollout if at all, and value targets."""
         rows = advantage_rows(self, batch, self.gae_lambda)
-        if self.standardise_advantages:
-            rows["advantages"] = standardise_over_ranks(self, rows.advantages)
+        if self.standardize_advantages:
+            rows["advantages"] = standardize_over_ranks(self, rows.advantages)
         return rows
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:

@@ -39,7 +39,7 @@ def run_model(
     action_mask: Any,
     how: Mapping[str, Any],
 ) -> tuple[ActionDistribution, Tensor, list[Tensor]]:
-    """One step of the model: the action distribution, the outputs `[B, K]` that parametrise it, and the next state.
+    """One step of the model: the action distribution, the outputs `[B, K]` that parametrize it, and the next state.
 
     Every number that acting computes before it chooses an action comes from here, in an exported file too.
 

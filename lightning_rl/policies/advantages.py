@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.distributed import moments_over_ranks
-from lightning_rl.losses.policy_gradient import standardise
+from lightning_rl.losses.policy_gradient import standardize
 from lightning_rl.losses.returns import gae, vtrace
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
@@ -18,7 +18,7 @@ __all__ = [
     "all_values",
     "cheap_values",
     "correct_by_vtrace",
-    "standardise_over_ranks",
+    "standardize_over_ranks",
     "vtrace_rows",
 ]
 
@@ -116,9 +116,9 @@ def correct_by_vtrace(
     rows["value_targets"], rows["advantages"] = targets.flatten()[rows["place"]], advantages.flatten()[rows["place"]]
 
 
-def standardise_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
-    """`standardise` over the rows `[N]` of all ranks, so that ranks with parts of a batch give what one rank would.
+def standardize_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
+    """`standardize` over the rows `[N]` of all ranks, so that ranks with parts of a batch give what one rank would.
 
     Outside a Trainer only these rows count, because other ranks may not call this at the same time.
     """
-    return standardise(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)
+    return standardize(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)

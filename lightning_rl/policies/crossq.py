@@ -103,9 +103,9 @@ class CrossQ(SAC):
     @torch.no_grad()
     def joint_inputs(self, batch: SampleBatch) -> tuple[InputDict, Tensor, Tensor]:
         """The rows with their actions and then the next ones with the actor's, `[2N, …]`, and log π(a'|s') `[N]`."""
-        renormalises = self.renorm_after is not None and self.gradient_steps >= self.renorm_after
+        renormalizes = self.renorm_after is not None and self.gradient_steps >= self.renorm_after
         for norm in self._batch_norms:
-            norm.renormalises = renormalises
+            norm.renormalizes = renormalizes
         with resting(self.model):
             _, dist = self.inputs_and_distribution(batch, following=True)
         next_actions = flat(dist.rsample())

@@ -47,7 +47,7 @@ class ES(EvolutionStrategy):
         self.weight_decay = weight_decay
 
     def perturbation_weights(self, returns: Tensor) -> Tensor:
-        """Weights `[N]` by centred ranks, which do not depend on the scale of the returns."""
+        """Weights `[N]` by centered ranks, which do not depend on the scale of the returns."""
         return evolution_weights(returns, self.sigma)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:

@@ -15,7 +15,7 @@ from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
-from lightning_rl.policies.advantages import correct_by_vtrace, standardise_over_ranks, vtrace_rows
+from lightning_rl.policies.advantages import correct_by_vtrace, standardize_over_ranks, vtrace_rows
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
@@ -47,7 +47,7 @@ class IMPALA(Policy):
         vtrace_lambda: λ in [0, 1], a factor of c̄.
         passes: passes over each batch.
         minibatches: number of minibatches per pass, equal on every rank; `None`: chosen so that each has about 64 rows.
-        standardise_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
+        standardize_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
         value_coef: weight of the value loss ½ (V − v)².
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, like `lr`.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
@@ -75,7 +75,7 @@ class IMPALA(Policy):
         vtrace_lambda: Probability = 1.0,
         passes: Passes = 1,
         minibatches: Count | None = 1,
-        standardise_advantages: bool = True,
+        standardize_advantages: bool = True,
         value_coef: Coefficient = 0.5,
         entropy_coef: CoefficientSchedule = 0.0,
         lr: LearningRate = 4e-3,
@@ -87,7 +87,7 @@ class IMPALA(Policy):
             observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, reward_filter=reward_filter, **keywords
         )
         self.clips = {"clip_rho": clip_rho, "clip_c": clip_c, "lam": vtrace_lambda}
-        self.clip_pg_rho, self.standardise_advantages = clip_pg_rho, standardise_advantages
+        self.clip_pg_rho, self.standardize_advantages = clip_pg_rho, standardize_advantages
         self.passes, self.minibatches = passes, minibatches
         self.value_coef, self.entropy_coef = value_coef, entropy_coef
 
@@ -121,7 +121,7 @@ class IMPALA(Policy):
     def weight_advantages(self, batch: SampleBatch, logp: Tensor) -> Tensor:
         """The weighted advantages min(ρ̄, π/μ) A `[N]`; `logp [N]` is log π(a|s)."""
         advantages = (logp - batch.action_logp).exp().clamp(max=self.clip_pg_rho) * batch.advantages
-        return standardise_over_ranks(self, advantages) if self.standardise_advantages else advantages
+        return standardize_over_ranks(self, advantages) if self.standardize_advantages else advantages
 
     def actor_critic_loss(
         self, policy_loss: Tensor, dist: ActionDistribution, values: Tensor, targets: Tensor

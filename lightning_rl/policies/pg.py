@@ -14,7 +14,7 @@ from lightning_rl.losses.baseline import batch_baseline
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.returns import discounted_returns
 from lightning_rl.losses.value import explained_variance
-from lightning_rl.policies.advantages import standardise_over_ranks
+from lightning_rl.policies.advantages import standardize_over_ranks
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import LearningRate
@@ -35,7 +35,7 @@ class PG(Policy):
         observation_space, action_space: the spaces of a single environment.
         baseline: "batch": subtract a fit of the batch's returns on the step and the observation
             (`losses.batch_baseline`), without observations of more than 128 numbers; "none": no baseline.
-        standardise_returns: standardize returns minus the baseline over the batch, to mean 0 and standard deviation 1.
+        standardize_returns: standardize returns minus the baseline over the batch, to mean 0 and standard deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -49,13 +49,13 @@ class PG(Policy):
         action_space: gym.Space[Any],
         *,
         baseline: Literal["batch", "none"] = "batch",
-        standardise_returns: bool = True,
+        standardize_returns: bool = True,
         lr: LearningRate = 4e-3,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, lr=lr, **keywords)
         self.baseline = baseline
-        self.standardise_returns = standardise_returns
+        self.standardize_returns = standardize_returns
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add the discounted return from each step on as its advantage."""
@@ -72,8 +72,8 @@ class PG(Policy):
             expected = self._batch_baseline(batch)
             metrics["explained_variance"] = explained_variance(expected, advantages)
             advantages = advantages - expected
-        if self.standardise_returns:
-            advantages = standardise_over_ranks(self, advantages)
+        if self.standardize_returns:
+            advantages = standardize_over_ranks(self, advantages)
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
         return policy_loss, {"policy_loss": policy_loss, "entropy": dist.entropy().mean(), **metrics}
 

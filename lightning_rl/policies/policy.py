@@ -25,7 +25,7 @@ from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
 from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.lightning_limits import check_lightning_methods
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.learning.optimiser import Optimiser
+from lightning_rl.learning.policy_optimizer import PolicyOptimizer
 from lightning_rl.learning.protocols import OUTPUT_READERS, VERBS, overridden_methods
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
@@ -200,8 +200,8 @@ class Policy(PolicyModule):
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
         self._filters_observations = observation_filter != "none"
         self.reward_filter = RewardFilter(reward_filter, gamma)
-        optimiser = Optimiser(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
-        self.learner = Learner(self, optimiser, CustomLosses(custom_losses))
+        steps = PolicyOptimizer(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
+        self.learner = Learner(self, steps, CustomLosses(custom_losses))
         if self.is_recurrent and not self.supports_recurrent:
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
@@ -346,7 +346,7 @@ class Policy(PolicyModule):
         return self.action_transform.to_env(actions)
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """Further columns to record with each action; `outputs [B, K]` parametrise `dist`."""
+        """Further columns to record with each action; `outputs [B, K]` parametrize `dist`."""
         return {}
 
     def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Tensor], dict[str, Any]]:
@@ -422,7 +422,7 @@ class Policy(PolicyModule):
             return self.model.value_function().float().unflatten(0, shape)
 
     def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
-        """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
+        """The action distribution that `outputs [N, K]` parametrize, restricted to `mask`."""
         return self.dist_class(outputs, self.model, mask)
 
     def input_dict(
@@ -628,7 +628,7 @@ class Policy(PolicyModule):
     # -- weights and state -------------------------------------------------------------------------------------------
     def get_state(self) -> dict[str, Any]:
         """Copies of weights, optimizer state and counters, on the CPU."""
-        optimizer = deepcopy(self.learner.optimiser.torch_optimizer.state_dict())
+        optimizer = deepcopy(self.learner.optimizer.torch_optimizer.state_dict())
         for moments in optimizer["state"].values():
             moments |= {name: value.cpu() for name, value in moments.items() if isinstance(value, Tensor)}
         return {"weights": self.get_weights(), "counters": counters(self), "optimizer": optimizer}
@@ -637,7 +637,7 @@ class Policy(PolicyModule):
         """Set weights, optimizer state and counters from the `get_state` of another policy."""
         self.set_weights(state["weights"])
         if "optimizer" in state:
-            self.learner.optimiser.torch_optimizer.load_state_dict(deepcopy(state["optimizer"]))
+            self.learner.optimizer.torch_optimizer.load_state_dict(deepcopy(state["optimizer"]))
         set_counters(self, state["counters"])
 
     # -- checkpoints --------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class PolicyModule(FastAttributes, LightningModule, metaclass=PolicyType):
     def configure_optimizers(self) -> Any:
         """The optimizers of the policies in training; learning rates follow env steps, not Lightning's steps."""
         trained = [self.policies[policy_id] for policy_id in self.policies_to_train]
-        return [policy.learner.optimiser.torch_optimizer for policy in trained if policy.has_model] or None
+        return [policy.learner.optimizer.torch_optimizer for policy in trained if policy.has_model] or None
 
     def setup(self, stage: str) -> None:
         """Refuse a precision that policies do not have.

@@ -513,7 +513,7 @@ class PolicySet(PolicyModule):
             states = dict(zip(held, checkpoint["optimizer_states"], strict=False))
             trained = {name: self.policies[name] for name in self.policies_to_train if self.policies[name].has_model}
             checkpoint["optimizer_states"] = [
-                states[name] if name in states else policy.learner.optimiser.torch_optimizer.state_dict()
+                states[name] if name in states else policy.learner.optimizer.torch_optimizer.state_dict()
                 for name, policy in trained.items()
             ]
 

@@ -17,7 +17,7 @@ from lightning_rl.losses.value import clipped_square_error, explained_variance, 
 from lightning_rl.models.central_critic import used_central_obs_size
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
-from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
+from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardize_over_ranks
 from lightning_rl.policies.kl import acting_distribution, adapt_kl_coef, mean_kl
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
@@ -54,7 +54,7 @@ class PPO(Policy):
         kl_target: target for KL(π_old‖π) after an iteration's last gradient step; `kl_coef` grows by half above 2 ×
             `kl_target`, and halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl exceeds 1.5 × this; `None`: never.
-        standardise_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
+        standardize_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
         central_critic: use a separate critic that reads the central observation (the environment's state, or the
             observations of all agents) and the agent's own; the actor reads only its own (MAPPO, Yu et al. 2022,
             arXiv:2103.01955).
@@ -86,7 +86,7 @@ class PPO(Policy):
         kl_coef: Coefficient = 0.0,
         kl_target: Positive = 0.01,
         target_kl: Positive | None = 0.1,
-        standardise_advantages: bool = True,
+        standardize_advantages: bool = True,
         central_critic: bool = False,
         central_obs_size: Whole = 0,
         lr: LearningRate = 1e-3,
@@ -101,7 +101,7 @@ class PPO(Policy):
         self.gae_lambda, self.clip, self.passes, self.minibatches = gae_lambda, clip, passes, minibatches
         self.value_coef, self.value_clip, self.value_loss_clip = value_coef, value_clip, value_loss_clip
         self.entropy_coef, self.kl_target, self.target_kl = entropy_coef, kl_target, target_kl
-        self.standardise_advantages = standardise_advantages
+        self.standardize_advantages = standardize_advantages
         self.has_kl_penalty = kl_coef > 0
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
 
@@ -117,7 +117,7 @@ class PPO(Policy):
         """Clipped surrogate, value error, entropy bonus (eq. 9), and the KL penalty if there is one (eq. 8)."""
         dist, values = self.distribution_and_values(batch)
         logp = dist.logp(batch.actions)
-        advantages = standardise_over_ranks(self, batch.advantages) if self.standardise_advantages else batch.advantages
+        advantages = standardize_over_ranks(self, batch.advantages) if self.standardize_advantages else batch.advantages
         clip = schedule_value(self.clip, self.env_steps)
 
         policy_loss = clipped_surrogate(logp, batch.action_logp, advantages, clip)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from lightning_rl.losses.offline import regularised_policy_loss
+from lightning_rl.losses.offline import regularized_policy_loss
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.policies.td3 import TD3
 from lightning_rl.sample_batch import SampleBatch
@@ -69,4 +69,4 @@ class ReBRAC(TD3):
     def actor_loss(self, q_values: Tensor, actions: Tensor, batch: SampleBatch) -> Tensor:
         """β₁ mean |π(s) − a|² − mean Q / mean |Q|, with the lowest Q-value of the critics."""
         distances = (actions - batch.actions.flatten(1)).square().sum(1)
-        return regularised_policy_loss(q_values.amin(0), self.actor_bc_coef * distances, 1.0)
+        return regularized_policy_loss(q_values.amin(0), self.actor_bc_coef * distances, 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
-from lightning_rl.losses.offline import regularised_policy_loss
+from lightning_rl.losses.offline import regularized_policy_loss
 from lightning_rl.policies.td3 import TD3
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import Coefficient, LearningRate
@@ -44,4 +44,4 @@ class TD3BC(TD3):
     def actor_loss(self, q_values: Tensor, actions: Tensor, batch: SampleBatch) -> Tensor:
         """Mean (π(s) − a)² − α mean Q₁ / mean |Q₁|, with the mean over rows and entries of the actions."""
         distances = (actions - batch.actions.flatten(1)).square().mean(1)
-        return regularised_policy_loss(q_values[0], distances, self.alpha)
+        return regularized_policy_loss(q_values[0], distances, self.alpha)

@@ -31,10 +31,10 @@ class HindsightReplayBuffer(ReplayBuffer):
         compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as in a Gymnasium-Robotics
             environment.
         compute_terminated: function of the same arguments that returns whether reaching the goal ends the episode, bool
-            [N]: it alone ends relabelled rows, and so their n-step returns. `None`: ends are as recorded.
+            [N]: it alone ends relabeled rows, and so their n-step returns. `None`: ends are as recorded.
         strategy: source of achieved goals: a step of the same episode from the row on ("future"), the episode's last
             stored step ("final"), or any step of the episode ("episode").
-        relabelled: share of relabelled rows, in [0, 1]; k achieved goals for each desired one are k / (k + 1).
+        relabeled: share of relabeled rows, in [0, 1]; k achieved goals for each desired one are k / (k + 1).
         keywords: as `ReplayBuffer`.
 
     Raises:
@@ -49,12 +49,12 @@ class HindsightReplayBuffer(ReplayBuffer):
         compute_reward: ComputeReward,
         compute_terminated: ComputeReward | None = None,
         strategy: Literal["future", "final", "episode"] = "future",
-        relabelled: Probability = 0.8,
+        relabeled: Probability = 0.8,
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, **keywords)
         self.compute_reward, self.compute_terminated = compute_reward, compute_terminated
-        self.strategy, self.relabelled = strategy, relabelled
+        self.strategy, self.relabeled = strategy, relabeled
         self._episodes: Episodes | None = None
 
     def _on_drawable(self, slots: np.ndarray) -> None:
@@ -75,7 +75,7 @@ class HindsightReplayBuffer(ReplayBuffer):
 
     # -- drawing ------------------------------------------------------------------------------------------------------
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
-        """Sample rows as `ReplayBuffer.sample`; a share `relabelled`, spread evenly, gets achieved goals as desired.
+        """Sample rows as `ReplayBuffer.sample`; a share `relabeled`, spread evenly, gets achieved goals as desired.
 
         Args:
             batch_size, generator: as `ReplayBuffer.sample`.
@@ -86,7 +86,7 @@ class HindsightReplayBuffer(ReplayBuffer):
         generator = self._generator if generator is None else generator
         batch = super().sample(batch_size, generator)
         # A sample may consist of several batches, one after the other: each has its share.
-        chosen = np.flatnonzero(np.diff(np.floor(self.relabelled * np.arange(batch_size + 1) + 1e-9)))
+        chosen = np.flatnonzero(np.diff(np.floor(self.relabeled * np.arange(batch_size + 1) + 1e-9)))
         if len(chosen):
             self._relabel(batch, chosen, generator)
         return batch

@@ -1,4 +1,4 @@
-"""Priorities for prioritised replay: from the size of a TD error (proportional), or from its rank.
+"""Priorities for prioritized replay: from the size of a TD error (proportional), or from its rank.
 
 Both write the leaves of a sum tree, for new rows and for rows with a newly computed error.
 """

@@ -1,4 +1,4 @@
-"""Prioritised replay: rows with a large TD error are sampled more often, and importance weights correct for it."""
+"""Prioritized replay: rows with a large TD error are sampled more often, and importance weights correct for it."""
 
 from __future__ import annotations
 

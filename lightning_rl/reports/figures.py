@@ -1,6 +1,6 @@
 """Figures as numbers that `report.html.j2` draws as SVG: where curves over seeds, intervals and ticks are, in pixels.
 
-Arm k has colour k; from the ninth arm on, arms are not drawn in curves. Every number can be read in a tooltip.
+Arm k has color k; from the ninth arm on, arms are not drawn in curves. Every number can be read in a tooltip.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from lightning_rl.reports.arms import Band
 from lightning_rl.reports.summaries import Interval, number, time_words
 
-__all__ = ["COLOURS", "Chart", "Curve", "Row", "curves_chart", "intervals_chart", "short_number", "ticks"]
+__all__ = ["COLORS", "Chart", "Curve", "Row", "curves_chart", "intervals_chart", "short_number", "ticks"]
 
 Chart = dict[str, Any]
 
-COLOURS = 8
+COLORS = 8
 INSET = 2.0  # of figures without a y-axis
 FAR = 0.6  # of the range of the values: a threshold that is further away is not drawn
 WIDTH, HEIGHT = 480.0, 290.0
@@ -41,9 +41,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of an intervals chart: its colour, its label, the interval, and single points."""
+    """A row of an intervals chart: its color, its label, the interval, and single points."""
 
-    colour: int
+    color: int
     label: str
     interval: Interval
     dots: Sequence[tuple[float, str]] = ()
@@ -142,7 +142,7 @@ def curves_chart(
     """Curves of arms: each run thin, the interquartile mean thick, its interval as an area.
 
     Args:
-        arms: label, runs and band of each arm; arm k has colour k.
+        arms: label, runs and band of each arm; arm k has color k.
         label: of the figure, for readers who cannot see it.
         x_label: below the x-axis.
         y_label: beside the y-axis.
@@ -174,8 +174,8 @@ def curves_chart(
         return f"{text} at {time_words(at) if time_axis else f'{number(at)} {x_label}'}"
 
     drawn = []
-    for colour, (name, curves, middle) in enumerate(arms):
-        arm: dict[str, Any] = {"colour": colour % COLOURS, "band": None, "mean": None, "tooltips": []}
+    for color, (name, curves, middle) in enumerate(arms):
+        arm: dict[str, Any] = {"color": color % COLORS, "band": None, "mean": None, "tooltips": []}
         arm["runs"] = [run_line(x, y, curve, most_points) for curve in curves]
         if middle is not None:
             arm["mean"] = path(x, y, middle.x, middle.middle)
@@ -237,7 +237,7 @@ def intervals_chart(
         "threshold": None if threshold is None else x(threshold),
         "rows": [
             {
-                "colour": row.colour % COLOURS,
+                "color": row.color % COLORS,
                 "label": row.label,
                 "text": show(row.interval),
                 "middle": x(row.interval.middle),

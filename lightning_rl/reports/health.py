@@ -46,7 +46,7 @@ class Light:
     above: bool = True
 
     def level(self, number: float) -> Level:
-        """The colour of a number."""
+        """The color of a number."""
         sign = 1 if self.above else -1
         return (
             "trouble" if sign * (number - self.trouble) > 0 else "watch" if sign * (number - self.watch) > 0 else "ok"

@@ -164,15 +164,15 @@ def task_data(task: Task) -> dict[str, Any]:
 
 
 def drawn_arms(task: Task) -> list[Summary]:
-    """The arms that have a colour: all, or those with the highest scores."""
-    return list(task.summaries) if len(task.summaries) <= figures.COLOURS else task.ranking[: figures.COLOURS]
+    """The arms that have a color: all, or those with the highest scores."""
+    return list(task.summaries) if len(task.summaries) <= figures.COLORS else task.ranking[: figures.COLORS]
 
 
 def arm_data(task: Task, summary: Summary) -> dict[str, Any]:
-    """An arm's label and colour; `None` for an arm that is not drawn, and for a single one."""
+    """An arm's label and color; `None` for an arm that is not drawn, and for a single one."""
     drawn = drawn_arms(task)
-    colour = drawn.index(summary) if summary in drawn and len(task.summaries) > 1 else None
-    return {"label": summary.arm.label, "colour": colour}
+    color = drawn.index(summary) if summary in drawn and len(task.summaries) > 1 else None
+    return {"label": summary.arm.label, "color": color}
 
 
 def best_words(task: Task) -> str | None:

@@ -19,7 +19,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.policies.policy import Policy
-from lightning_rl.rllib.function_optimiser import FunctionOptimiser
+from lightning_rl.rllib.function_optimizer import FunctionOptimizer
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import postprocess_trajectories, takes_episode
 from lightning_rl.sample_batch import SampleBatch, is_fragment, to_tensors
@@ -70,7 +70,7 @@ class BatchModel:
         return values if self._kept is None else values[self._kept]
 
     def distribution(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None) -> ActionDistribution:
-        """The action distribution that `inputs` parametrise, with the action mask of the rows of the last call."""
+        """The action distribution that `inputs` parametrize, with the action mask of the rows of the last call."""
         return self._policy.distribution(inputs, self._mask if mask is None else mask)
 
     def __getattr__(self, name: str) -> Any:
@@ -109,7 +109,7 @@ class FunctionPolicy(Policy):
             self._call_hook(hook, None, self, *arguments)
         self.base.__init__(self, observation_space, action_space, **{name: self.config[name] for name in known})
         if {"optimizer_fn", "extra_grad_process_fn"} & set(self.hooks):
-            self.learner.optimiser = FunctionOptimiser(self.learner.optimiser, self.hooks)
+            self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, self.hooks)
         for hook in ("before_loss_init", "after_init"):
             self._call_hook(hook, None, self, *arguments)
 

@@ -213,7 +213,7 @@ class RLlibMethods:
             return self.learn_on_batch(part)
         self.train()
         self.log_extra = True
-        learner.optimiser.set_lr(self.env_steps)
+        learner.optimizer.set_lr(self.env_steps)
         return means([learner.step(part)[0]])
 
     def learn_on_batch_from_replay_buffer(

@@ -72,7 +72,7 @@ class PolicyLanes:
         self.chosen: tuple[Any, Any, dict[str, Any]] | None = None
         self._how = {"explore": worker.explore} if worker.record_logp else {"explore": worker.explore, "logp": False}
         self._act_of_policy = policy.compute_actions
-        scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
+        scales = getattr(getattr(policy, "reward_filter", None), "normalizer", None)
         self.returns = None if scales is None else RunningReturns(scales.gamma)
 
     def name_lane(self, lane: int) -> str:

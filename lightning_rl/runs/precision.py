@@ -49,7 +49,7 @@ class LowPrecisionLoss(MixedPrecision):
     def optimizer_step(
         self, optimizer: Any, model: LightningModule, closure: Callable[[], Any], **keywords: Any
     ) -> Any:
-        """Step; with float16 without unscaling the gradients first, as the optimiser did that to clip them.
+        """Step; with float16 without unscaling the gradients first, as the optimizer did that to clip them.
 
         Lightning's own method unscales again, which torch refuses, unless the optimizer is a fused one.
         """

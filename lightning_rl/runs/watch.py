@@ -59,7 +59,7 @@ def play(
     Args:
         checkpoint, best, env, seed, explore, trust: as `evaluate`.
         episodes: how many, unless the viewer quits.
-        render: "human" (a window), "ansi" (the environment's text), "rgb" (its picture as coloured characters), or
+        render: "human" (a window), "ansi" (the environment's text), "rgb" (its picture as colored characters), or
             "auto": the first of these that environment and machine have.
         fps: frames per second; `None`: the environment's own; 0: as fast as they come. A window is never faster than
             its environment lets it be.

@@ -1,6 +1,6 @@
 """Transforms actions between a policy's space and the environment's; no other code does.
 
-A policy acts in its own space (integers from 0, Boxes in [−1, 1] if normalised); recorded actions and losses use that
+A policy acts in its own space (integers from 0, Boxes in [−1, 1] if normalized); recorded actions and losses use that
 space, too.
 """
 
@@ -38,7 +38,7 @@ class ActionTransform:
         action_space: of one environment.
         normalize: use [−1, 1] for bounded float Boxes in the policy's space; a Box with an infinite bound is not
             changed.
-        clip: clip float Boxes to their bounds. Normalised ones, and finite bounds of Boxes that cannot be normalised,
+        clip: clip float Boxes to their bounds. Normalized ones, and finite bounds of Boxes that cannot be normalized,
             are always clipped.
 
     Raises:

@@ -41,7 +41,7 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(written: Mapping[str, Any]) -> Space[Any]:
-    """The space that `space_to_json` serialised.
+    """The space that `space_to_json` serialized.
 
     Raises:
         UnsupportedSpaceError: `written` describes no supported space.

@@ -12,7 +12,7 @@ from lightning_rl.spaces.structure import children, leaf_spaces, plain_key
 
 __all__ = ["SUPPORTED", "check_supported", "choices_of", "is_bounded_box", "is_continuous"]
 
-MAX_CHOICES = 65_536  # a categorical over more values is considered a modelling mistake
+MAX_CHOICES = 65_536  # a categorical over more values is considered a modeling mistake
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 INSTEAD = {
     "Text": "encode the text in a wrapper, as token ids in a MultiDiscrete or as an embedding in a Box",

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 RETURN = re.compile(r"(?<!\w)return_mean:\s+(-?[\d.]+)")  # of training; mean of the last five reports
 TEST = re.compile(r"test_return_mean:\s+(-?[\d.]+)")
 STEPS = re.compile(r"t_env:\s+(\d+)")
@@ -62,7 +62,7 @@ def main() -> None:
     ) as running:
         assert running.stdout is not None
         for line in running.stdout:
-            text = COLOURS.sub("", line)
+            text = COLORS.sub("", line)
             if match := STEPS.search(text):
                 times.append((time.perf_counter(), int(match[1])))
             if match := RETURN.search(text):

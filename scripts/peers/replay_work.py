@@ -43,7 +43,7 @@ class Buffer(Protocol):
         """Insert a block as its documentation says how."""
 
     def sample(self) -> Any:
-        """A batch of `BATCH` rows; with their weights where the buffer is prioritised."""
+        """A batch of `BATCH` rows; with their weights where the buffer is prioritized."""
 
     def update(self, batch: Any, errors: np.ndarray) -> None:
         """Give the rows of `batch` the TD `errors`."""
@@ -127,7 +127,7 @@ def measure(
     """Measure what the command line asks for, and print it as a JSON object.
 
     Args:
-        make: a buffer of a kind, prioritised or not; `None` where the side has none.
+        make: a buffer of a kind, prioritized or not; `None` where the side has none.
         source: the blocks in the form that its `add` takes.
         fill: how a buffer gets full; `None`: block by block.
     """
@@ -154,7 +154,7 @@ def measure(
 def measured(
     name: str, buffer: Any, kind: Kind, given: Iterator[Any], fill: Callable[[Any, Kind], None] | None, seconds: float
 ) -> dict[str, float]:
-    """Rows a second inserted and batches a second drawn (and updated, if prioritised), with the buffer full."""
+    """Rows a second inserted and batches a second drawn (and updated, if prioritized), with the buffer full."""
     if fill is None:
         for _ in range(-(-kind.capacity // BLOCK)):
             buffer.add(next(given))

@@ -27,7 +27,7 @@ BIASES = {"fcnet_bias_initializer": "zeros_", "head_fcnet_bias_initializer": "ze
 
 
 def tuned() -> DQNConfig:
-    """Double, dueling, prioritised, 2 to 5 steps; an update every 5 env steps."""
+    """Double, dueling, prioritized, 2 to 5 steps; an update every 5 env steps."""
     model = DefaultModelConfig(fcnet_hiddens=[256], fcnet_activation="tanh", head_fcnet_hiddens=[256], **BIASES)
     replay = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 50_000, "alpha": 0.6, "beta": 0.4}
     config = DQNConfig().rl_module(model_config=model)

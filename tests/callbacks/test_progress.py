@@ -23,11 +23,11 @@ class Terminal(io.StringIO):
         return True
 
 
-CODE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")  # of a terminal: colours, the cursor, erasing a line
+CODE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")  # of a terminal: colors, the cursor, erasing a line
 
 
 def frames_of(text: str) -> list[str]:
-    """The lines that a terminal shows one after another in the place of the bar, without colours."""
+    """The lines that a terminal shows one after another in the place of the bar, without colors."""
     return [frame for frame in CODE.sub("", text).replace("\n", "").split("\r") if frame]
 
 

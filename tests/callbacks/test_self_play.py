@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning_rl import Algorithm, PolicySet
 from lightning_rl.callbacks import SelfPlay
 from lightning_rl.callbacks.metric_names import check_metric
-from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, prioritised_weight
+from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, prioritized_weight
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import Policy
@@ -182,10 +182,10 @@ def test_episodes_go_on_when_only_the_odds_change() -> None:
     worker.stop()
 
 
-def test_prioritised_opponents_are_those_that_the_policy_loses_against() -> None:
+def test_prioritized_opponents_are_those_that_the_policy_loses_against() -> None:
     """One win and one loss are added: 0 of 2 points is 1/4, and (3/4)² = 0.5625; 2 of 2 gives (1/4)² = 0.0625."""
-    assert [prioritised_weight(scores) for scores in ([], [0.0, 0.0], [1.0, 1.0])] == [0.25, 0.5625, 0.0625]
-    league = SelfPlay(opponents="prioritised", share_of_self=0.2)
+    assert [prioritized_weight(scores) for scores in ([], [0.0, 0.0], [1.0, 1.0])] == [0.25, 0.5625, 0.0625]
+    league = SelfPlay(opponents="prioritized", share_of_self=0.2)
     league.members = [Member("hard", 0, 1000.0), Member("easy", 1, 1000.0)]
     league.members[0].scores.extend([0.0, 0.0])
     league.members[1].scores.extend([1.0, 1.0])
@@ -250,7 +250,7 @@ def test_every_rating_and_rate_is_written_under_a_registered_name(tmp_path: Path
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
-LEAGUE = {"league_size": 2, "opponents": "prioritised", "games": 20}
+LEAGUE = {"league_size": 2, "opponents": "prioritized", "games": 20}
 
 
 @pytest.fixture(scope="module")

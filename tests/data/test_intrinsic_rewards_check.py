@@ -38,7 +38,7 @@ def test_each_environment_has_its_own_return(pipeline: str, tmp_path: Path, monk
 
     monkeypatch.setattr(RewardFilter, "update", record)
     policy, _ = fit(tmp_path, *PIPELINES[pipeline], *TWO_WORKERS)
-    returns, moments = torch.cat(seen).double(), policy.reward_filter.normaliser.moments
+    returns, moments = torch.cat(seen).double(), policy.reward_filter.normalizer.moments
     assert returns.max() > 16  # episodes went on over several fragments
     if pipeline != "gradients":  # a gradient that came too late is left out
         assert float(moments.count) == len(returns) == policy.env_steps

@@ -25,7 +25,7 @@ def test_runs_that_cannot_be_are_refused(tmp_path: Path) -> None:
         # A worker's gradient is taken where π = π_old, so the KL that would steer the coefficient is 0.
         (
             ["policy=ppo", "data=gradients", "policy.kl_coef=0.2"],
-            r"policy\.kl_coef penalises .*PPO.*: set policy\.kl_coef=0",
+            r"policy\.kl_coef penalizes .*PPO.*: set policy\.kl_coef=0",
         ),
         # Fragments of several workers, and old ones, do not continue each other.
         (

@@ -146,14 +146,14 @@ def test_observations_have_the_configured_size_both_ways(kwargs: dict[str, Any],
     assert np.array_equal(*starts) and space.contains(steps[0][-1][0])
 
 
-def test_zero_mean_centres_the_bytes() -> None:
+def test_zero_mean_centers_the_bytes() -> None:
     """(x − 128) / 128: 0 → −1, 255 → 0.992."""
     pictures = Atari("ALE/Pong-v5", zero_mean=True).pictures(np.array([[[0, 128, 255]]], np.uint8))
     assert pictures.tolist() == [[[-1.0, 0.0, 127 / 128]]]
 
 
-def test_colour_frames_keep_their_order_oldest_first() -> None:
-    """Frame s, colour c is channel 3 s + c."""
+def test_color_frames_keep_their_order_oldest_first() -> None:
+    """Frame s, color c is channel 3 s + c."""
     frames = np.arange(2 * 5 * 5 * 3, dtype=np.uint8).reshape(2, 5, 5, 3)
     pictures = Atari("ALE/Pong-v5", grayscale=False).pictures(frames)
     assert pictures.shape == (6, 5, 5)

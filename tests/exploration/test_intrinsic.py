@@ -168,12 +168,12 @@ def test_recurrent_policies_are_paid_too(kind: str) -> None:
 
 # -- scale, checkpoints, metrics --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", KINDS)
-def test_rewards_are_normalised_by_the_deviation_of_their_discounted_sum(kind: str) -> None:
+def test_rewards_are_normalized_by_the_deviation_of_their_discounted_sum(kind: str) -> None:
     policy, worker = policy_and_worker(kind)
     exploration = policy.exploration
     fragment = worker.sample()
     paid = exploration.postprocess_trajectory(policy, fragment)
-    deviation = exploration.normaliser.moments.variance.sqrt().float()
+    deviation = exploration.normalizer.moments.variance.sqrt().float()
     valid = fragment.valid.flatten()
     obs = exploration._inputs(fragment.obs[:-1].flatten(0, 1)), exploration._inputs(fragment.obs[1:].flatten(0, 1))
     novelty = exploration.novelty(obs[0], fragment.actions.flatten(), obs[1]).detach()

@@ -21,14 +21,14 @@ FREE = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 THETA, SIGMA = 0.15, 0.2
 
 
-def centre(rows: int, size: int = 2, at: float = 0.0) -> Deterministic:
+def center(rows: int, size: int = 2, at: float = 0.0) -> Deterministic:
     return Deterministic(torch.full((rows, size), at))
 
 
 def test_gaussian_noise_has_the_configured_deviation() -> None:
     """stddev 0.1 at scale ½: 0.05, in units of [−1, 1], with the density of that normal distribution."""
     exploration = GaussianNoise(UNIT, random_timesteps=0, stddev=0.1, scale_schedule=0.5)
-    actions, logp = choose_actions(exploration, centre(20_000))
+    actions, logp = choose_actions(exploration, center(20_000))
     assert actions.std().item() == pytest.approx(0.05, rel=0.02) and actions.mean().item() == pytest.approx(0, abs=2e-3)
     assert_close(logp, torch.distributions.Normal(0.0, 0.05).log_prob(actions).sum(1))
 
@@ -42,14 +42,14 @@ def test_the_scale_falls_with_env_steps(timestep: int, scale: float) -> None:
 def test_rllib_defect_noise_was_clipped_to_the_environments_bounds(kind: type[GaussianNoise]) -> None:
     """The environment's box is [−100, 300], the policy's [−1, 1]: noise reaches the latter's ends."""
     exploration = kind(UNIT, random_timesteps=0, scale_schedule=50.0)
-    actions, logp = choose_actions(exploration, centre(256, at=0.5))
+    actions, logp = choose_actions(exploration, center(256, at=0.5))
     assert actions.max().item() == 1.0 and actions.min().item() == -1.0
     assert bool(logp.isfinite().all())
 
 
 @pytest.mark.parametrize("kind", [GaussianNoise, OrnsteinUhlenbeckNoise])
 def test_no_scale_is_no_noise(kind: type[GaussianNoise]) -> None:
-    actions, logp = choose_actions(kind(UNIT, random_timesteps=0, scale_schedule=0.0), centre(8, at=0.25))
+    actions, logp = choose_actions(kind(UNIT, random_timesteps=0, scale_schedule=0.0), center(8, at=0.25))
     assert bool((actions == 0.25).all()) and not logp.any()
 
 
@@ -58,7 +58,7 @@ def test_every_worker_has_its_own_amount_of_noise() -> None:
     deviations = []
     for index in range(3):
         exploration.begin_fragment(Actor(index, 3))
-        deviations.append(choose_actions(exploration, centre(20_000, 1))[0].std().item())
+        deviations.append(choose_actions(exploration, center(20_000, 1))[0].std().item())
     assert deviations == pytest.approx([0.4, 0.4**4.5, 0.4**8], rel=0.03)
 
 
@@ -67,7 +67,7 @@ def steps(exploration: OrnsteinUhlenbeckNoise, count: int, rows: int = 4, seed: 
     """Noise of `count` steps, `[count, rows]`, from one generator."""
     generator = torch.Generator().manual_seed(seed)
     drawn = [
-        exploration.get_exploration_action(centre(rows, 1), timestep=0, explore=True, generator=generator)[0][:, 0]
+        exploration.get_exploration_action(center(rows, 1), timestep=0, explore=True, generator=generator)[0][:, 0]
         for _ in range(count)
     ]
     return torch.stack(drawn)
@@ -96,14 +96,14 @@ def test_noise_continues_over_fragments() -> None:
     noise = steps(OrnsteinUhlenbeckNoise(FREE, 0, THETA, SIGMA, 1.0, scale_schedule=1.0), 500, rows=20)
     drawn = noise[1:] - (1 - THETA) * noise[:-1]
     assert drawn.std().item() == pytest.approx(SIGMA, rel=0.03)
-    neighbours = torch.corrcoef(torch.stack([drawn[:-1].flatten(), drawn[1:].flatten()]))
-    assert neighbours[0, 1].item() == pytest.approx(0, abs=0.03)
+    neighbors = torch.corrcoef(torch.stack([drawn[:-1].flatten(), drawn[1:].flatten()]))
+    assert neighbors[0, 1].item() == pytest.approx(0, abs=0.03)
 
 
 def test_the_density_is_conditional_on_the_noise_of_the_step_before() -> None:
     exploration = OrnsteinUhlenbeckNoise(FREE, 0, THETA, SIGMA, 0.5, scale_schedule=1.0)
-    before, _ = choose_actions(exploration, centre(6, 1), seed=1)
-    after, logp = choose_actions(exploration, centre(6, 1), seed=2)
+    before, _ = choose_actions(exploration, center(6, 1), seed=1)
+    after, logp = choose_actions(exploration, center(6, 1), seed=2)
     expected = torch.distributions.Normal((1 - THETA) * before, 0.5 * SIGMA).log_prob(after).sum(1)
     assert_close(logp, expected)
 

@@ -58,7 +58,7 @@ def test_parameter_noise_is_normal_with_the_configured_deviation() -> None:
     assert apart.mean().item() == pytest.approx(0.0, abs=0.02)
 
 
-def test_normalising_layers_are_left_alone() -> None:
+def test_normalizing_layers_are_left_alone() -> None:
     policy = noisy_policy(model={"fcnet_hiddens": [8], "layer_norm": True}, noise={"initial_stddev": 0.1})
     exploration = policy.exploration
     outputs(policy)

@@ -35,7 +35,7 @@ def fragment() -> SampleBatch:
 
 def with_return_std_2(dqn: DQN) -> DQN:
     """The policy after returns with a variance of 4: rewards are halved, and clipped to ±10."""
-    dqn.reward_filter.normaliser.moments.merge(2.0, torch.zeros(1).double(), torch.tensor([8.0]).double())  # type: ignore[union-attr]
+    dqn.reward_filter.normalizer.moments.merge(2.0, torch.zeros(1).double(), torch.tensor([8.0]).double())  # type: ignore[union-attr]
     return dqn
 
 
@@ -63,7 +63,7 @@ def test_take_experience_updates_filter_statistics_with_valid_rows_only() -> Non
     """Three observations: [1, 2], [3, 4] and [5, 6]. Returns at γ = ½: 3, −½, and −7 + 3/2."""
     own = policy(observation_filter="mean_std", reward_filter="return_std")
     own.learner.take_experience(fragment())
-    seen, returns = own.observation_filter.moments, own.reward_filter.normaliser.moments  # type: ignore[union-attr]
+    seen, returns = own.observation_filter.moments, own.reward_filter.normalizer.moments  # type: ignore[union-attr]
     assert seen.count == 3.0 and seen.mean.tolist() == [3.0, 4.0]
     assert returns.count == 3.0 and returns.mean.item() == pytest.approx((3.0 - 0.5 - 5.5) / 3)
     assert_close(own.observation_filter(torch.tensor([[3.0, 4.0]])), torch.zeros(1, 2))

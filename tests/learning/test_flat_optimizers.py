@@ -21,7 +21,7 @@ from lightning_rl.learning.flat_optimizers import (
     FlatSteps,
     is_small,
 )
-from lightning_rl.learning.optimiser import OPTIMIZERS
+from lightning_rl.learning.policy_optimizer import OPTIMIZERS
 from lightning_rl.policies import PPO
 from tests.envs.classic_control import CARTPOLE
 from tests.models.parameters import parameter_vector
@@ -239,7 +239,7 @@ def test_a_policy_with_flat_parameters_learns_what_one_with_a_list_learns(
         source = small_worker(policy)
         for _ in range(3):
             policy.learn_on_batch(source.sample())
-        assert isinstance(policy.learner.optimiser.torch_optimizer, FlatSteps) == (optimizer == name)
+        assert isinstance(policy.learner.optimizer.torch_optimizer, FlatSteps) == (optimizer == name)
         ends.append(parameter_vector(policy))
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 

@@ -256,11 +256,11 @@ def test_extra_grad_process_fn_is_called_for_gradient_updates_with_a_loss_of_non
 
 # -- microbatches -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
-@pytest.mark.parametrize("standardise", [False, True])
-def test_gradients_of_microbatches_add_up_to_the_gradient_of_the_batch(standardise: bool, memory: bool) -> None:
+@pytest.mark.parametrize("standardize", [False, True])
+def test_gradients_of_microbatches_add_up_to_the_gradient_of_the_batch(standardize: bool, memory: bool) -> None:
     """Seven parts of 48 rows differ in size; one step is taken."""
     model = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5} if memory else {}
-    keywords: dict[str, Any] = {"standardise_advantages": standardise, "entropy_coef": 0.1, "model": model}
+    keywords: dict[str, Any] = {"standardize_advantages": standardize, "entropy_coef": 0.1, "model": model}
     both = whole, parts = small_policy(A2C, **keywords), small_policy(A2C, microbatches=7, **keywords)
     (fragment,) = fragments(whole, 1)
     (expected, metrics), (found, of_parts) = (policy.compute_gradients(fragment) for policy in both)
@@ -276,7 +276,7 @@ def test_gradients_of_microbatches_add_up_to_the_gradient_of_the_batch(standardi
 
 
 def test_two_microbatches_are_two_losses_of_half_the_rows_with_log_extra() -> None:
-    policy: Any = small_policy(recording(A2C), microbatches=2, standardise_advantages=True)
+    policy: Any = small_policy(recording(A2C), microbatches=2, standardize_advantages=True)
     (fragment,) = fragments(policy, 1)
     rows = policy.learner.rows_of(fragment)
     advantages = rows.advantages.clone()
@@ -289,9 +289,9 @@ def test_two_microbatches_are_two_losses_of_half_the_rows_with_log_extra() -> No
     assert torch.equal(rows.advantages, advantages)  # the caller's rows stay as they were
 
 
-def test_compute_gradients_standardises_advantages_once() -> None:
-    """Advantages of ±1e-6 are divided by the least deviation, 1e-4: ±0.01; standardised twice they would be ±1."""
-    policy = small_policy(A2C, standardise_advantages=True)
+def test_compute_gradients_standardizes_advantages_once() -> None:
+    """Advantages of ±1e-6 are divided by the least deviation, 1e-4: ±0.01; standardized twice they would be ±1."""
+    policy = small_policy(A2C, standardize_advantages=True)
     (fragment,) = fragments(policy, 1)
     rows = policy.learner.rows_of(fragment)
     rows["advantages"] = 1e-6 * (-1.0) ** torch.arange(rows.count)

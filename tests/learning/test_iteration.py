@@ -48,7 +48,7 @@ SMALL_REPLAY = ("data.learning_starts=32", "data.batch_size=16", "data.update_to
 PIPELINES: dict[str, tuple[type[Policy], tuple[str, ...]]] = {
     "rollouts": (PPO, ("workers.fragment_length=16", "policy.passes=2", "policy.minibatches=2")),
     "replay": (DQN, SMALL_REPLAY),
-    "prioritised replay": (Rainbow, SMALL_REPLAY),
+    "prioritized replay": (Rainbow, SMALL_REPLAY),
     "gradients": (A3C, ("workers.fragment_length=16",)),
     "populations": (ES, ("data.directions=4",)),
 }
@@ -113,9 +113,9 @@ def test_random_numbers_in_losses_follow_from_the_run_s_seed(name: str, runs: An
     assert draws[0] == draws[1] and len(set(draws[0])) > ITERATIONS - 1
 
 
-def test_td_errors_become_priorities_in_prioritised_replay_only(runs: Any) -> None:
+def test_td_errors_become_priorities_in_prioritized_replay_only(runs: Any) -> None:
     """So the importance weights of a draw differ after the first batch."""
-    policy, _ = runs["prioritised replay"]
+    policy, _ = runs["prioritized replay"]
     assert policy.weights[0] == 1.0 and min(policy.weights[1:]) < 1.0
     assert set(runs["replay"][0].weights) == {1.0}
 

@@ -167,7 +167,7 @@ def test_the_learner_s_seed_follows_the_rank_inside_a_fit_only() -> None:
 def test_rows_of_scales_rewards_of_buffer_rows_for_off_policy_algorithms_only() -> None:
     for policy_class, scaled in ((PPO, False), (DQN, True)):
         policy: Any = policy_class(*CARTPOLE.spaces(), **SMALL, reward_filter="return_std")
-        policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
+        policy.reward_filter.normalizer.moments.update(torch.tensor([[0.0], [20.0]]))
         batch = transitions(count=4, rewards=torch.ones(4), batch_indexes=torch.arange(4))
         assert policy.learner.rows_of(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
 

@@ -172,11 +172,11 @@ def policy_and_file(optimizer: str, **keywords: Any) -> tuple[Policy, dict[str, 
     """A policy after one iteration, and a copy of its optimizer's state."""
     policy = PPO(*CARTPOLE.spaces(), optimizer=optimizer, optimizer_kwargs=keywords)
     policy.learn_on_batch(small_worker(policy).sample())
-    return policy, deepcopy(policy.learner.optimiser.torch_optimizer.state_dict())
+    return policy, deepcopy(policy.learner.optimizer.torch_optimizer.state_dict())
 
 
 def load_state(policy: Policy, filed: dict[str, Any]) -> torch.optim.Optimizer:
-    optimizer = policy.learner.optimiser.torch_optimizer
+    optimizer = policy.learner.optimizer.torch_optimizer
     optimizer.load_state_dict(filed)
     return optimizer
 
@@ -204,7 +204,7 @@ def test_load_state_dict_refuses_moments_and_step_counts_of_another_size(optimiz
 @pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam", "torch.optim:Adagrad", "torch.optim:RMSprop"])
 def test_load_state_dict_keeps_the_optimizer_s_kernels_groups_and_parameters(optimizer: str) -> None:
     policy, filed = policy_and_file(optimizer)
-    before = deepcopy(policy.learner.optimiser.torch_optimizer.state_dict()["param_groups"])
+    before = deepcopy(policy.learner.optimizer.torch_optimizer.state_dict()["param_groups"])
     switches = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize")
     filed["param_groups"][0] |= {**dict.fromkeys(switches, True), "every": "x", "lr_scale": "x", "params": ["x"]}
     assert load_state(policy, filed).state_dict()["param_groups"] == before

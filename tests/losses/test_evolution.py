@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.losses import centred_ranks, evolution_weights, random_search_weights
+from lightning_rl.losses import centered_ranks, evolution_weights, random_search_weights
 
 
 def pairs(smallest: int = 1) -> st.SearchStrategy[Tensor]:
@@ -20,12 +20,12 @@ def pairs(smallest: int = 1) -> st.SearchStrategy[Tensor]:
 def test_ranks_are_evenly_spaced_whatever_the_returns_are() -> None:
     """Five returns: ranks 0 … 4 over 4, minus ½."""
     returns = torch.tensor([7.0, -1e9, 8.0, 1e9, 7.5])
-    assert_close(centred_ranks(returns), torch.tensor([-0.25, -0.5, 0.25, 0.5, 0.0]))
+    assert_close(centered_ranks(returns), torch.tensor([-0.25, -0.5, 0.25, 0.5, 0.0]))
 
 
 def test_equal_returns_share_the_mean_of_their_ranks() -> None:
     """Ranks 0 and 3; 1 and 2 are shared: 1½ each. Over 3, minus ½."""
-    assert_close(centred_ranks(torch.tensor([[5.0, 1.0], [9.0, 5.0]])), torch.tensor([[0.0, -0.5], [0.5, 0.0]]))
+    assert_close(centered_ranks(torch.tensor([[5.0, 1.0], [9.0, 5.0]])), torch.tensor([[0.0, -0.5], [0.5, 0.0]]))
 
 
 def test_a_direction_weighs_by_the_difference_of_its_two_ranks() -> None:
@@ -85,7 +85,7 @@ def test_a_population_of_equal_returns_has_zero_weights(count: int, value: int) 
 
 
 @given(pairs(1))
-def test_ranks_are_centred_and_bounded(returns: Tensor) -> None:
-    ranks = centred_ranks(returns)
+def test_ranks_are_centered_and_bounded(returns: Tensor) -> None:
+    ranks = centered_ranks(returns)
     assert_close(ranks.sum(), torch.tensor(0.0), atol=1e-5, rtol=0)
     assert float(ranks.abs().max()) <= 0.5

@@ -7,7 +7,7 @@ import math
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.losses import advantage_weights, conservative_gap, policy_gradient, regularised_policy_loss
+from lightning_rl.losses import advantage_weights, conservative_gap, policy_gradient, regularized_policy_loss
 
 
 def test_weights_of_marwil() -> None:
@@ -57,7 +57,7 @@ def test_policy_loss_of_td3_bc() -> None:
     The gradient by each Q is −2.5 / 2 / 2, as in CORL's td3_bc.py, where `lmbda` is detached.
     """
     q_values = torch.tensor([1.0, -3.0], requires_grad=True)
-    loss = regularised_policy_loss(q_values, torch.tensor([0.5, 0.1]), 2.5)
+    loss = regularized_policy_loss(q_values, torch.tensor([0.5, 0.1]), 2.5)
     loss.backward()
     assert_close(loss.detach(), torch.tensor(1.55))
     assert_close(q_values.grad, torch.tensor([-0.625, -0.625]))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from lightning_rl.losses import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardise
+from lightning_rl.losses import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardize
 from lightning_rl.losses.policy_gradient import penalty_factor
 from tests.refusals import not_refused
 
@@ -88,10 +88,10 @@ def test_clip_fraction_counts_the_ratios_outside() -> None:
     assert clip_fraction(OLD, OLD, 0.0).item() == 0.0  # on the edge is inside
 
 
-def test_standardised_uses_the_population_deviation_and_survives_equal_advantages() -> None:
-    assert_close(standardise(ADVANTAGES), torch.tensor([1.054499, -1.581749, 0.615125, -0.087875]), atol=1e-5, rtol=0)
-    assert_close(standardise(torch.full((3,), 7.0)), torch.zeros(3))
-    assert_close(standardise(torch.tensor([0.0, 2e-5])), torch.tensor([-0.1, 0.1]))  # 1e-5 over 1e-4, the least
+def test_standardized_uses_the_population_deviation_and_survives_equal_advantages() -> None:
+    assert_close(standardize(ADVANTAGES), torch.tensor([1.054499, -1.581749, 0.615125, -0.087875]), atol=1e-5, rtol=0)
+    assert_close(standardize(torch.full((3,), 7.0)), torch.zeros(3))
+    assert_close(standardize(torch.tensor([0.0, 2e-5])), torch.tensor([-0.1, 0.1]))  # 1e-5 over 1e-4, the least
 
 
 def test_shapes_that_would_broadcast_are_refused() -> None:

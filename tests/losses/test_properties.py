@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.losses import discounted_returns, gae, lambda_returns, n_step_returns, standardise, vtrace
+from lightning_rl.losses import discounted_returns, gae, lambda_returns, n_step_returns, standardize, vtrace
 
 Fragment = dict[str, Tensor]
 FLAGS = ("terminated", "truncated", "valid")
@@ -176,7 +176,7 @@ def test_rows_that_are_not_valid_have_no_effect(f: Fragment) -> None:
 
 @checked
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40))
-def test_standardised_advantages_have_mean_0_and_deviation_at_most_1(advantages: list[float]) -> None:
-    standard = standardise(torch.tensor(advantages, dtype=torch.float64))
+def test_standardized_advantages_have_mean_0_and_deviation_at_most_1(advantages: list[float]) -> None:
+    standard = standardize(torch.tensor(advantages, dtype=torch.float64))
     assert abs(standard.mean()) < 1e-6
     assert standard.std(correction=0) < 1 + 1e-6

@@ -105,7 +105,7 @@ ATOMS, NEXT = torch.linspace(-2, 2, 5), torch.tensor([[0.1, 0.2, 0.4, 0.2, 0.1]]
         (-5.0, True, [1, 0, 0, 0, 0]),
     ],
 )
-def test_c51_projection_shares_mass_between_neighbours(reward: float, terminated: bool, projected: list[float]) -> None:
+def test_c51_projection_shares_mass_between_neighbors(reward: float, terminated: bool, projected: list[float]) -> None:
     """Atoms −2 −1 0 1 2, γ = .9. From r = ½ they land on −1.3 −.4 .5 1.4 2 (2.3 is cut): −1.3 gives .3 of .1 to −2,
     .7 to −1, and so on; what falls on an atom stays whole."""
     got = c51_projection(NEXT, torch.tensor([reward]), torch.tensor([terminated]), 0.9, ATOMS)
@@ -115,7 +115,7 @@ def test_c51_projection_shares_mass_between_neighbours(reward: float, terminated
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 51), st.floats(-30, 30), st.floats(0, 1))
 def test_c51_projection_keeps_the_mass_and_the_mean(seed: int, count: int, reward: float, discount: float) -> None:
-    """Nothing is lost, nothing is negative; sharing between neighbours keeps the mean of what is not cut."""
+    """Nothing is lost, nothing is negative; sharing between neighbors keeps the mean of what is not cut."""
     atoms = torch.linspace(-10, 10, count, dtype=torch.float64)
     mass = torch.rand(3, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).softmax(-1)
     rewards, discounts = (torch.full((3,), x, dtype=torch.float64) for x in (reward, discount))

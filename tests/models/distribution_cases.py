@@ -25,7 +25,7 @@ NESTED = spaces.Dict(
     }
 )
 
-# (space of the environment, `custom_action_dist`, whether actions are normalised to [−1, 1])
+# (space of the environment, `custom_action_dist`, whether actions are normalized to [−1, 1])
 CASES: dict[str, tuple[Space[Any], str | None, bool]] = {
     "Categorical": (spaces.Discrete(5), None, True),
     "MultiCategorical": (spaces.MultiDiscrete([3, 2, 4]), None, True),

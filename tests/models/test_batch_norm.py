@@ -77,7 +77,7 @@ def test_acting_changes_no_statistic_whatever_the_mode_and_keeps_the_mode(way, t
 
 
 def test_acting_reads_the_running_statistics():
-    """In train mode a row would be normalised by its own batch, and another batch would change its action."""
+    """In train mode a row would be normalized by its own batch, and another batch would change its action."""
     policy, worker = policy_and_worker()
     policy.learn_on_batch(worker.sample())
     policy.train()

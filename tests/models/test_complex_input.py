@@ -57,8 +57,8 @@ def test_small_pictures_are_numbers_unless_convolutions_are_given():
 
 
 # -- the observation filter -------------------------------------------------------------------------------------------
-def test_the_filter_normalises_vectors_and_never_meets_a_pixel():
-    """speed is 3 ± 1 in row order: normalised to −1 and 1; one image row is 12 · 12 · 3 numbers, none of them here."""
+def test_the_filter_normalizes_vectors_and_never_meets_a_pixel():
+    """speed is 3 ± 1 in row order: normalized to −1 and 1; one image row is 12 · 12 · 3 numbers, none of them here."""
     space = spaces.Dict({"camera": CAMERA, "speed": spaces.Box(-9, 9, (1,))})
     policy = PPO(space, ACTION, observation_filter="mean_std")
     obs = {"camera": torch.full((2, 12, 12, 3), 200, dtype=torch.uint8), "speed": torch.tensor([[2.0], [4.0]])}

@@ -14,7 +14,7 @@ OBS = spaces.Dict(observation=BOARD, action_mask=spaces.Box(0, 1, (7,), np.int8)
 
 
 def boards(count: int = 16, seed: int = 0) -> torch.Tensor:
-    """Boards `[count, 6, 7, 2]` after 0 to 42 discs of random colours."""
+    """Boards `[count, 6, 7, 2]` after 0 to 42 discs of random colors."""
     rng = np.random.default_rng(seed)
     found = np.zeros((count, 6, 7, 2), np.int8)
     for board in found:

@@ -34,7 +34,7 @@ def test_a_batched_layer_is_the_layer_of_each_network() -> None:
     assert not torch.allclose(together[0], together[1])  # each drew its own first weights
 
 
-def test_layer_norm_normalises_every_hidden_layer_of_every_network() -> None:
+def test_layer_norm_normalizes_every_hidden_layer_of_every_network() -> None:
     networks = ParallelMLP(2, 3, [8], 1, activation="linear", layer_norm=True)
     x = 1e4 * torch.randn(5, 3)  # beside which the biases are nothing
     assert_close(networks(x), networks(100.0 * x), rtol=1e-2, atol=1e-2)

@@ -159,15 +159,15 @@ def test_gradients_of_logp_and_entropy_are_finite_and_not_zero(case: str) -> Non
 
 
 @pytest.mark.parametrize("case", REPARAMETRISED)
-def test_reparametrised_samples_carry_the_gradient_of_the_mean(case: str) -> None:
+def test_reparametrized_samples_carry_the_gradient_of_the_mean(case: str) -> None:
     """d E[a] / d inputs by samples (pathwise) against by probabilities (score function)."""
     _, factory, size, _ = parts(case)
     inputs = torch.randn(1, size, generator=generator(4)).mul_(0.3).requires_grad_()
     first, second = (factory(inputs.expand(100_000, size), None, None) for _ in range(2))
     pathwise = torch.autograd.grad(first.rsample(generator()).flatten(1)[:, 0].mean(), inputs)[0]
     actions = second.sample(generator(1)).detach()
-    centred = actions.flatten(1)[:, 0] - actions.flatten(1)[:, 0].mean()
-    score = torch.autograd.grad((second.logp(actions) * centred).mean(), inputs)[0]
+    centered = actions.flatten(1)[:, 0] - actions.flatten(1)[:, 0].mean()
+    score = torch.autograd.grad((second.logp(actions) * centered).mean(), inputs)[0]
     assert_close(pathwise, score, atol=0.03, rtol=0.03)
     assert bool(pathwise.abs().max() > 0.05)
 

@@ -24,7 +24,7 @@ def test_a_gumbel_softmax_samples_like_a_categorical() -> None:
 
 
 @pytest.mark.parametrize("kind", [GumbelSoftmax, Relaxed])
-def test_the_largest_entry_of_a_reparametrised_sample_has_the_probabilities(kind: type[GumbelSoftmax]) -> None:
+def test_the_largest_entry_of_a_reparametrized_sample_has_the_probabilities(kind: type[GumbelSoftmax]) -> None:
     dist = kind(torch.tensor([[0.0, 1.0, 2.0]]).expand(40_000, 3))
     vectors = dist.rsample(generator())
     counts = torch.bincount(vectors.argmax(1), minlength=3) / 40_000

@@ -48,7 +48,7 @@ def test_a_bound_without_room_gives_its_only_value() -> None:
     assert actions[0, 0] == 0.5 and dist.logp(actions).isfinite().all()
 
 
-def test_a_reparametrised_sample_keeps_its_exact_density_where_tanh_is_one() -> None:
+def test_a_reparametrized_sample_keeps_its_exact_density_where_tanh_is_one() -> None:
     """u ≈ 9 … 40: float32's tanh is 1, and inverting it gives nothing; Gaussian − 2 (log 2 − u − log(1 + e⁻²ᵘ))."""
     dist = SquashedGaussian(SATURATED)
     dist.rsample(generator())
@@ -60,7 +60,7 @@ def test_a_reparametrised_sample_keeps_its_exact_density_where_tanh_is_one() -> 
     assert_close(dist.sampled_action_logp(), expected.sum(1).float())
 
 
-def test_a_saturated_reparametrised_sample_is_pulled_back_by_its_log_probability() -> None:
+def test_a_saturated_reparametrized_sample_is_pulled_back_by_its_log_probability() -> None:
     """d/du −log(1 − tanh² u) = 2 tanh u: an entropy bonus must not lose its grip at the bounds, as clipping would."""
     inputs = torch.tensor([[12.0, -5.0]], requires_grad=True)
     dist = SquashedGaussian(inputs)

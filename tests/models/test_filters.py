@@ -15,7 +15,7 @@ from lightning_rl.errors import NonFiniteError, UnsupportedSpaceError
 from lightning_rl.models.filters import (
     MeanStdFilter,
     NoFilter,
-    ReturnNormaliser,
+    ReturnNormalizer,
     RunningMoments,
     make_observation_filter,
 )
@@ -60,7 +60,7 @@ def test_statistics_stay_float64_in_a_half_precision_policy():
     assert filter.moments.mean.dtype == torch.float64 and filter.shift.dtype == torch.float16
 
 
-def test_filter_normalises_and_leaves_its_input_alone_and_saved_equals_loaded():
+def test_filter_normalizes_and_leaves_its_input_alone_and_saved_equals_loaded():
     torch.manual_seed(0)
     x = torch.randn(1000, 3) * torch.tensor([1.0, 10.0, 0.1]) + 5
     kept, filter, loaded = x.clone(), MeanStdFilter(3), MeanStdFilter(3)
@@ -118,21 +118,21 @@ def test_returns_are_those_of_a_plain_loop_and_carry_on_into_the_next_fragment()
     valid, t = torch.ones(12, 3, dtype=torch.bool), torch.arange(12, dtype=torch.int32).repeat(3, 1).T.clone()
     valid[5, 1] = False  # the reset row after an end
     t[5:, 1] = torch.tensor([0, 0, 1, 2, 3, 4, 5])
-    normaliser = ReturnNormaliser(gamma)
+    normalizer = ReturnNormalizer(gamma)
     for part in (slice(0, 4), slice(4, 12)):
-        normaliser.update(rewards[part], valid[part], t[part])
+        normalizer.update(rewards[part], valid[part], t[part])
     expected = sb3_returns(rewards.numpy(), valid.numpy(), t.numpy(), gamma)
-    assert float(normaliser.moments.count) == len(expected) == 35
-    assert float(normaliser.moments.variance) == pytest.approx(expected.var(), rel=1e-9)
-    assert_close(normaliser(rewards), (rewards / expected.std()).float())
+    assert float(normalizer.moments.count) == len(expected) == 35
+    assert float(normalizer.moments.variance) == pytest.approx(expected.var(), rel=1e-9)
+    assert_close(normalizer(rewards), (rewards / expected.std()).float())
 
 
-def test_scaled_rewards_are_clipped_and_never_centred():
+def test_scaled_rewards_are_clipped_and_never_centered():
     """Returns 0, 2 (γ = 0): deviation 1, so rewards stay; 50 is cut to 10."""
-    normaliser = ReturnNormaliser(gamma=0.0)
+    normalizer = ReturnNormalizer(gamma=0.0)
     rewards = torch.tensor([[0.0], [2.0]])
-    normaliser.update(rewards, torch.ones(2, 1, dtype=torch.bool), torch.tensor([[0], [1]]))
-    assert normaliser(torch.tensor([0.0, 2.0, 50.0])).tolist() == [0.0, 2.0, 10.0]
+    normalizer.update(rewards, torch.ones(2, 1, dtype=torch.bool), torch.tensor([[0], [1]]))
+    assert normalizer(torch.tensor([0.0, 2.0, 50.0])).tolist() == [0.0, 2.0, 10.0]
 
 
 def merge_filters(rank: int, meeting_file: str, results) -> None:

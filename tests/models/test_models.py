@@ -231,7 +231,7 @@ def test_vision_models_do_not_read_the_flat_vector():
     model(OnlyObs(obs=torch.zeros(1, 84, 84, 4, dtype=torch.uint8)))
 
 
-def test_parametrised_weights_are_honoured():
+def test_parametrized_weights_are_honored():
     """Spectral norm replaces the weight by a function of it: the lean path must not read the old one."""
     mlp = MLP(3, [4], "linear")
     torch.nn.utils.parametrizations.spectral_norm(mlp.layers[0])

@@ -25,7 +25,7 @@ def q_values(model: QModel, rows: int = 5) -> torch.Tensor:
     return model({"obs_flat": torch.linspace(-1, 1, 3 * rows).view(rows, 3)})[0]
 
 
-def test_a_dueling_network_is_value_plus_centred_advantages() -> None:
+def test_a_dueling_network_is_value_plus_centered_advantages() -> None:
     model = q_model(dueling=True, hiddens=[6])
     q = q_values(model)
     features = model.wrapped({"obs_flat": torch.linspace(-1, 1, 15).view(5, 3)})[0]

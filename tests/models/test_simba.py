@@ -26,7 +26,7 @@ def normed(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def reference(network: ResidualMLP, x: np.ndarray) -> np.ndarray:
-    """h ← h + W₂ ReLU(W₁ LN(h)) for each block, between a linear layer and a normalisation (figure 4 of the paper)."""
+    """h ← h + W₂ ReLU(W₁ LN(h)) for each block, between a linear layer and a normalization (figure 4 of the paper)."""
     weights = {name: value.numpy().astype(np.float64) for name, value in network.state_dict().items()}
 
     def linear(name: str, inputs: np.ndarray) -> np.ndarray:

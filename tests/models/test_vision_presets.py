@@ -109,7 +109,7 @@ def test_a_preset_serves_images_inside_a_dict_too(name):
 
 
 @pytest.mark.parametrize("shape", [(4, 36, 36, 3), (4, 3, 36, 36), (36, 36)])
-def test_a_stack_of_images_is_seen_as_one_with_all_channels_and_grey_values_as_one_channel(shape):
+def test_a_stack_of_images_is_seen_as_one_with_all_channels_and_gray_values_as_one_channel(shape):
     space = image(*shape)
     model = ModelCatalog.get_model(space, ACTION, 6)
     assert isinstance(model, VisionNetwork)

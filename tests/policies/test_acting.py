@@ -15,7 +15,7 @@ from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
 from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
 from lightning_rl.policies.acting import can_skip_model
-from lightning_rl.policies.advantages import standardise_over_ranks
+from lightning_rl.policies.advantages import standardize_over_ranks
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
@@ -143,20 +143,20 @@ def test_values_are_recorded_with_shared_layers_and_without_parameter_noise_only
 
 
 @pytest.mark.parametrize(("in_trainer", "expected"), [(True, [-1.0, 0.0, 1.0]), (False, [-(1.5**0.5), 0.0, 1.5**0.5])])
-def test_advantages_are_standardised_over_all_ranks_inside_a_trainer(
+def test_advantages_are_standardized_over_all_ranks_inside_a_trainer(
     in_trainer: bool, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All ranks: mean 3, deviation 2. These rows alone: mean 3, deviation √(8/3), and 2 / √(8/3) = √1.5."""
     of_all_ranks = torch.tensor(3.0), torch.tensor(2.0)
     monkeypatch.setattr("lightning_rl.policies.advantages.moments_over_ranks", lambda advantages: of_all_ranks)
     monkeypatch.setattr(PPO, "in_trainer", in_trainer)
-    found = standardise_over_ranks(PPO(*CARTPOLE.spaces()), torch.tensor([1.0, 3.0, 5.0]))
+    found = standardize_over_ranks(PPO(*CARTPOLE.spaces()), torch.tensor([1.0, 3.0, 5.0]))
     assert_close(found, torch.tensor(expected))
 
 
-def test_a2c_standardises_the_advantages_of_a_rollout_if_it_is_told_to() -> None:
-    plain, standardised = (A2C(*CARTPOLE.spaces(), seed=1, standardise_advantages=on) for on in (False, True))
+def test_a2c_standardizes_the_advantages_of_a_rollout_if_it_is_told_to() -> None:
+    plain, standardized = (A2C(*CARTPOLE.spaces(), seed=1, standardize_advantages=on) for on in (False, True))
     fragment = sample_fragment(plain)
     own = plain.postprocess_trajectory(fragment).advantages
-    found = standardised.postprocess_trajectory(fragment).advantages
+    found = standardized.postprocess_trajectory(fragment).advantages
     assert_close(found, (own - own.mean()) / own.std(correction=0), atol=1e-4, rtol=1e-4)

@@ -116,7 +116,7 @@ def test_sac_reports_alpha_and_entropy_only_with_log_extra() -> None:
 def test_td3_updates_actor_and_targets_every_policy_delay_steps_only() -> None:
     policy = small_policy("td3", policy_delay=3, tau=0.5)
     parts = {part: getattr(policy, part) for part in ("critic", "model", "target_model", "target_critic")}
-    optimizer = policy.learner.optimiser.torch_optimizer
+    optimizer = policy.learner.optimizer.torch_optimizer
     delayed = next(group["params"] for group in optimizer.param_groups if "every" in group)
     for step in range(1, 7):
         before = {part: parameter_vector(module) for part, module in parts.items()}

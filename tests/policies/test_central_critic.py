@@ -166,7 +166,7 @@ def test_a_clipped_value_change_uses_central_values() -> None:
     assert np.isfinite(policy.learn_on_batch(fragment_of(policy))["value_loss"])
 
 
-def test_the_observation_filter_normalises_central_observations_too() -> None:
+def test_the_observation_filter_normalizes_central_observations_too() -> None:
     policy = made(observation_filter="mean_std")
     fragment = fragment_of(policy)
     fragment["central_obs"] = 100.0 + 3.0 * fragment.central_obs

@@ -168,13 +168,13 @@ def test_xqc_projects_the_weights_of_the_authors_to_theirs() -> None:
     assert_close(last[0, :, 0], torch.tensor([0.679756, -0.580931, 0.408278, -0.183738]), rtol=0, atol=1e-6)
 
 
-# -- batch normalisation ----------------------------------------------------------------------------------------------
-def test_batch_renormalisation_is_that_of_the_paper() -> None:
+# -- batch normalization ----------------------------------------------------------------------------------------------
+def test_batch_renormalization_is_that_of_the_paper() -> None:
     """Ioffe 2017, algorithm 1, in float64: r clipped to [1/3, 3], d to ±5; far columns reach both limits."""
     x = np.random.default_rng(0).normal([0.0, 2.0, 60.0], [1.0, 9.0, 0.1], (50, 3))
     mean, var = np.array([0.5, 1.0, 3.0]), np.array([2.0, 4.0, 1.0])
     norm = BatchNorm(3)
-    norm.renormalises = True
+    norm.renormalizes = True
     norm.running_mean.copy_(torch.from_numpy(mean))
     norm.running_var.copy_(torch.from_numpy(var))
     norm.weight.data = torch.tensor([1.0, 2.0, 3.0])
@@ -186,11 +186,11 @@ def test_batch_renormalisation_is_that_of_the_paper() -> None:
     assert_close(norm.running_mean, torch.from_numpy(0.99 * mean + 0.01 * x.mean(0)).float())
 
 
-def test_batch_renormalisation_begins_after_its_gradient_steps() -> None:
+def test_batch_renormalization_begins_after_its_gradient_steps() -> None:
     policy = small_policy("crossq", renorm_after=2)
     for step in range(4):
         policy.learn_on_batch(rows())
-        assert {m.renormalises for m in policy.modules() if isinstance(m, BatchNorm)} == {step >= 2}
+        assert {m.renormalizes for m in policy.modules() if isinstance(m, BatchNorm)} == {step >= 2}
 
 
 @each

@@ -35,7 +35,7 @@ def test_frozen_parameters_get_no_gradient_and_are_not_the_optimizers(policy_cla
     named = dict(policy.named_parameters())
     stopped = {name for name, parameter in named.items() if not parameter.requires_grad and "target" not in name}
     assert stopped == {name for name in named if name.startswith(pattern.rstrip("*"))} and stopped
-    groups = policy.learner.optimiser.torch_optimizer.param_groups
+    groups = policy.learner.optimizer.torch_optimizer.param_groups
     trained = sum(parameter.numel() for name, parameter in named.items() if parameter.requires_grad)
     stepped = sum(parameter.numel() for group in groups for parameter in group["params"])
     assert trained <= stepped < trained + 16 * len(named)  # flat parameters have padding

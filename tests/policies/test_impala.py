@@ -63,7 +63,7 @@ def test_impala_s_rows_have_the_v_trace_targets_and_advantages_of_their_fragment
 ) -> None:
     """Compared with vtrace on the grid `[T, B]`, under other weights than those that acted."""
     clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1}
-    plain = {"reward_filter": "none", "standardise_advantages": False}
+    plain = {"reward_filter": "none", "standardize_advantages": False}
     policy = IMPALA(*env.spaces(), model=model, gamma=0.9, vtrace_lambda=0.95, **plain, **clips)
     fragment = sample_fragment(policy, env, mode=mode)
     perturb_weights(policy)
@@ -90,7 +90,7 @@ def test_impala_s_rows_have_the_v_trace_targets_and_advantages_of_their_fragment
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_padding_of_traces_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], memory: str) -> None:
     """The loss of traces padded together is the mean of the losses of each alone."""
-    policy = algorithm(*SHORT_CARTPOLE.spaces(), model=MEMORIES[memory], standardise_advantages=False)
+    policy = algorithm(*SHORT_CARTPOLE.spaces(), model=MEMORIES[memory], standardize_advantages=False)
     fragment = sample_fragment(policy)
     perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
@@ -145,7 +145,7 @@ def test_impala_computes_targets_without_dropout(algorithm: type[IMPALA]) -> Non
 
 def test_impala_s_loss_is_the_sum_of_its_terms() -> None:
     """−mean w A log π + c₁ ½ mean (V − v)² − c₂ H, whose gradient takes w = min(1, π/μ) as a constant."""
-    policy = IMPALA(*SHORT_CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2, standardise_advantages=False)
+    policy = IMPALA(*SHORT_CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2, standardize_advantages=False)
     fragment = sample_fragment(policy)
     perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
@@ -176,13 +176,13 @@ def kl_to_target(policy: Any, rows: SampleBatch) -> Tensor:
 
 def test_appo_adds_kl_coef_times_kl_to_its_loss() -> None:
     """β mean KL(π_target‖π), after π has changed."""
-    plain, penalised, fragment = policies(APPO, APPO, {"kl_coef": 0.0}, {"kl_coef": 7.0}, seed=3)
-    for policy in (plain, penalised):
+    plain, penalized, fragment = policies(APPO, APPO, {"kl_coef": 0.0}, {"kl_coef": 7.0}, seed=3)
+    for policy in (plain, penalized):
         perturb_weights(policy, 0.1)
-    rows = penalised.postprocess_trajectory(fragment)
+    rows = penalized.postprocess_trajectory(fragment)
     kl = kl_to_target(plain, rows)
     assert kl > 1e-3
-    assert_close(penalised.loss(rows)[0] - plain.loss(rows)[0], 7.0 * kl, atol=1e-5, rtol=1e-4)
+    assert_close(penalized.loss(rows)[0] - plain.loss(rows)[0], 7.0 * kl, atol=1e-5, rtol=1e-4)
 
 
 def test_appo_s_approx_kl_compares_with_the_policy_that_acted() -> None:
@@ -209,7 +209,7 @@ def test_mean_kl_is_computed_without_dropout() -> None:
 
 @pytest.mark.parametrize(("algorithm", "stay"), [(IMPALA, False), (APPO, True)])
 def test_impala_recomputes_targets_at_each_sweep_and_appo_does_not(algorithm: type[IMPALA], stay: bool) -> None:
-    plain: dict[str, Any] = {"standardise_advantages": False, "max_grad_norm": None}
+    plain: dict[str, Any] = {"standardize_advantages": False, "max_grad_norm": None}
     policy = algorithm(*SHORT_CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, **plain)
     fragment = sample_fragment(policy)
     fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
@@ -234,8 +234,8 @@ def test_impala_recomputes_targets_at_each_sweep_and_appo_does_not(algorithm: ty
 
 
 @pytest.mark.parametrize("algorithm", BOTH)
-def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA]) -> None:
-    ours, other, fragment = policies(algorithm, algorithm, {"standardise_advantages": False}, {}, seed=3)
+def test_advantages_are_standardized_after_weighting(algorithm: type[IMPALA]) -> None:
+    ours, other, fragment = policies(algorithm, algorithm, {"standardize_advantages": False}, {}, seed=3)
     for policy in (ours, other):
         perturb_weights(policy)
         if isinstance(policy, APPO):
@@ -304,13 +304,13 @@ def test_impala_does_not_count_replayed_rows_again() -> None:
 # -- APPO -------------------------------------------------------------------------------------------------------------
 def test_appo_s_first_step_on_its_own_experience_equals_impala_s() -> None:
     """Target, acting and learning policy are equal: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
-    plain = {"standardise_advantages": False, "vtrace_lambda": 1.0, "max_grad_norm": None}
+    plain = {"standardize_advantages": False, "vtrace_lambda": 1.0, "max_grad_norm": None}
     assert_learn_alike(*policies(APPO, IMPALA, **plain, passes=1, minibatches=1, lr=0.1, optimizer="sgd"))
 
 
 def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> float:
     """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; value_coef is 0."""
-    plain: dict[str, Any] = {"value_coef": 0.0, "entropy_coef": 0.0, "standardise_advantages": False}
+    plain: dict[str, Any] = {"value_coef": 0.0, "entropy_coef": 0.0, "standardize_advantages": False}
     policy: Any = APPO(*EnvCreator(ChosenReward).spaces(), clip=0.2, **plain)
     rows = SampleBatch(
         actions=torch.tensor([1]),

@@ -150,7 +150,7 @@ def test_a_policy_added_to_a_running_fit_learns_with_an_optimizer_of_the_trainer
     late = policy.policies["late"]
     assert late.gradient_steps > 0 and policy.policies["main"].gradient_steps == 2 * late.gradient_steps
     assert trainer.global_step == policy.gradient_steps
-    assert trainer.optimizers[1] is late.learner.optimiser.torch_optimizer
+    assert trainer.optimizers[1] is late.learner.optimizer.torch_optimizer
 
 
 def test_a_checkpoint_of_other_policies_is_refused() -> None:

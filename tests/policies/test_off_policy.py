@@ -119,7 +119,7 @@ def test_backward_writes_into_the_flat_gradient_after_a_hook_replaced_it() -> No
     """A hook may clip by `parameter.grad = …`; the next gradient must not be that one."""
     policy = small_policy("dqn")
     policy.learn_on_batch(transitions("dqn"))
-    (flat,) = policy.learner.optimiser.torch_optimizer.flat
+    (flat,) = policy.learner.optimizer.torch_optimizer.flat
     flat.parameter.grad = torch.full_like(flat.gradient, 7.0)
-    policy.learner.optimiser.backward(policy.loss(transitions("dqn"))[0])
+    policy.learner.optimizer.backward(policy.loss(transitions("dqn"))[0])
     assert flat.parameter.grad is flat.gradient and bool((flat.gradient != 7.0).all())

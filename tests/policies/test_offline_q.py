@@ -216,7 +216,7 @@ def test_td3_bc_weighs_distance_and_q_value() -> None:
     assert_close(at_zero(TD3BC).loss(rows)[1]["policy_loss"].detach(), torch.tensor(-2.25))
 
 
-def test_rebrac_penalises_distance_in_the_actor_and_in_the_targets() -> None:
+def test_rebrac_penalizes_distance_in_the_actor_and_in_the_targets() -> None:
     """β₁ = ½: ½ · mean(1, 0) − 1 = −0.75. β₂ = 2, a' = (0.6, −0.8): y = 1 + ½ (4 − 2 · 1) = 2, and 1 after the end.
 
     Critics: ½ mean(1², 2²) + ½ mean(3², 4²) = 7.5, as update_critic and update_actor of CORL's rebrac.py (without ½).
@@ -230,7 +230,7 @@ def test_rebrac_penalises_distance_in_the_actor_and_in_the_targets() -> None:
     assert_close(metrics["value_loss"].detach(), torch.tensor(7.5))
 
 
-def test_rebrac_s_critics_are_normalised_and_its_actor_is_not() -> None:
+def test_rebrac_s_critics_are_normalized_and_its_actor_is_not() -> None:
     policy = ReBRAC(OBS, BOX, **SMALL)
     assert len(policy.critic.networks.norms) == 1
     assert not any(isinstance(module, nn.LayerNorm) for module in policy.model.modules())

@@ -24,15 +24,15 @@ def pg_and_rows(**keywords: Any) -> tuple[PG, SampleBatch]:
     return policy, policy.postprocess_trajectory(worker.sample())
 
 
-@pytest.mark.parametrize("standardise", [True, False])
+@pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("baseline", ["batch", "none"])
-def test_the_loss_weighs_log_probabilities_by_what_the_baseline_leaves(baseline: str, standardise: bool) -> None:
-    policy, rows = pg_and_rows(baseline=baseline, standardise_returns=standardise)
+def test_the_loss_weighs_log_probabilities_by_what_the_baseline_leaves(baseline: str, standardize: bool) -> None:
+    policy, rows = pg_and_rows(baseline=baseline, standardize_returns=standardize)
     left = rows.advantages
     if baseline == "batch":
         left = left - batch_baseline(left, rows.t, policy.input_dict(rows.obs)["obs_flat"])
     unexplained = float(left.var() / rows.advantages.var())
-    if standardise:
+    if standardize:
         left = (left - left.mean()) / left.std(correction=0)
 
     loss, metrics = policy.loss(rows)

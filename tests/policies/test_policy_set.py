@@ -500,7 +500,7 @@ def test_policies_learn_in_a_trainer_as_they_do_without_one(through_lightning: b
     trainer.fit(policy, loader(*batches))
     assert_same(weights_of(policy), weights_of(alone))
     assert trainer.global_step == policy.gradient_steps == alone.gradient_steps > 0
-    own = [part.learner.optimiser.torch_optimizer for part in policy.policies.values()]
+    own = [part.learner.optimizer.torch_optimizer for part in policy.policies.values()]
     assert trainer.optimizers == own
     if through_lightning:
         steps = [part.gradient_steps for part in policy.policies.values()]
@@ -710,7 +710,7 @@ def test_other_policies_are_trained_after_the_iteration_in_which_they_were_chose
     trainer.fit(both, loader(sample(both)))
     assert trainer.global_step == both.gradient_steps == 8 and both.policies_to_train == chosen
     for policy in both.policies.values():
-        own = policy.learner.optimiser.torch_optimizer
+        own = policy.learner.optimizer.torch_optimizer
         assert policy.gradient_steps == 4
         assert not through_lightning or sum(optimizer is own for optimizer in hook.optimizers) == 4
     follower.add_policies(**both.additions)

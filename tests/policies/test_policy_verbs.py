@@ -76,7 +76,7 @@ def test_policy_overridden_and_has_loss_name_the_methods_that_a_subclass_defines
     assert list(own(*CARTPOLE.spaces()).parameters()), "the base class builds a model"
 
 
-def test_a_policy_with_own_acting_and_learning_is_refused_in_favour_of_scratch_policy() -> None:
+def test_a_policy_with_own_acting_and_learning_is_refused_in_favor_of_scratch_policy() -> None:
     methods = {"compute_actions": compute_actions, "learn_on_batch": learn_on_batch}
     with pytest.raises(ConfigError, match=r"lightning_rl\.ScratchPolicy"):
         type("Own", (Policy,), methods)(*CARTPOLE.spaces())

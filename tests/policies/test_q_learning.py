@@ -133,8 +133,8 @@ def test_targets_computed_ahead_use_scaled_rewards(name: str) -> None:
     for reward_filter, draws in (("return_std", 1), ("return_std", 3), ("none", 3)):
         policy = small_policy(name, reward_filter=reward_filter, target_update_interval=500)
         batch = transitions(name, count=9)
-        if policy.reward_filter.normaliser is not None:
-            policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
+        if policy.reward_filter.normalizer is not None:
+            policy.reward_filter.normalizer.moments.update(torch.tensor([[0.0], [20.0]]))
         size = 9 // draws
         policy.training_step(Draws((batch[start : start + size], 3 // draws) for start in range(0, 9, size)))
         assert policy.gradient_steps == 3 and torch.equal(batch.rewards, transitions(name, count=9).rewards)
@@ -146,7 +146,7 @@ def test_targets_computed_ahead_use_scaled_rewards(name: str) -> None:
 def test_dqn_scales_the_rewards_of_replayed_rows_outside_a_trainer_too() -> None:
     """Deviation 10: a reward of 1 is 0.1 in the loss; the caller's batch keeps its rewards."""
     policy = small_policy("dqn", reward_filter="return_std", lr=0.0, target_update_interval=500)
-    policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
+    policy.reward_filter.normalizer.moments.update(torch.tensor([[0.0], [20.0]]))
     replayed, others = (transitions(rewards=torch.full((6,), reward)) for reward in (1.0, 0.1))
     replayed["batch_indexes"] = torch.arange(6)
     policy.learn_on_batch(replayed)
@@ -197,7 +197,7 @@ def test_intrinsic_rewards_are_added_to_clipped_rewards(n_step: int, expected: l
 def test_intrinsic_rewards_are_added_to_scaled_rewards_unscaled() -> None:
     """Deviation 10, γ = ½: 3 − 2γ + 7γ² = 3.75 becomes 0.375; intrinsic rewards add ½ (1 + γ + γ²) = 0.875."""
     policy, rows = rows_of_one_episode("return_std", [3.0, -2.0, 7.0], n_step=3)
-    moments = policy.reward_filter.normaliser.moments
+    moments = policy.reward_filter.normalizer.moments
     moments.m2.copy_(100.0 * moments.count)
     assert policy.reward_filter.scale_rewards(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
 
@@ -205,7 +205,7 @@ def test_intrinsic_rewards_are_added_to_scaled_rewards_unscaled() -> None:
 def test_n_step_rewards_are_scaled_and_clipped_one_by_one() -> None:
     """Deviation 1, γ = ½: 7, 8 and 30 become 7, 8 and 10, so 7 + 4 + 2.5. Their sum of 18.5 would become 10."""
     policy, rows = rows_of_one_episode("return_std", [7.0, 8.0, 30.0], n_step=3)
-    moments = policy.reward_filter.normaliser.moments
+    moments = policy.reward_filter.normalizer.moments
     moments.m2.copy_(moments.count)
     assert rows["step_rewards"].tolist() == [[7.0, 8.0, 30.0], [8.0, 30.0, 0.0], [30.0, 0.0, 0.0]]
     assert policy.reward_filter.scale_rewards(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
@@ -394,8 +394,8 @@ def test_default_optimizer_kwargs_of_rainbow_and_r2d2_are_refused_with_sgd() -> 
         with pytest.raises(ConfigError, match=r"no key 'policy\.optimizer_kwargs\.eps'"):
             policy_class(OBS, TWO, optimizer="sgd")
         policy_class(OBS, TWO, optimizer="sgd", optimizer_kwargs=None)
-    assert Rainbow(OBS, TWO).learner.optimiser.torch_optimizer.param_groups[0]["eps"] == 1.5e-4
-    assert R2D2(OBS, TWO).learner.optimiser.torch_optimizer.param_groups[0]["eps"] == 1e-3
+    assert Rainbow(OBS, TWO).learner.optimizer.torch_optimizer.param_groups[0]["eps"] == 1.5e-4
+    assert R2D2(OBS, TWO).learner.optimizer.torch_optimizer.param_groups[0]["eps"] == 1e-3
 
 
 @pytest.mark.parametrize("name", ["dqn", "c51", "simple_q"])

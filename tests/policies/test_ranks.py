@@ -81,8 +81,8 @@ AVERAGED = [
     *(
         pytest.param(each, marks=pytest.mark.slow)
         for each in [
-            ("policy=a2c", "policy.microbatches=3", "policy.standardise_advantages=true"),
-            ("policy=a2c", "policy.standardise_advantages=true"),
+            ("policy=a2c", "policy.microbatches=3", "policy.standardize_advantages=true"),
+            ("policy=a2c", "policy.standardize_advantages=true"),
             ("policy=pg", "policy.lr=3e-3"),
         ]
     ),

@@ -107,8 +107,8 @@ def test_a_window_of_prev_actions_ends_with_the_newest() -> None:
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 def test_padding_of_sequences_changes_neither_loss_nor_gradients(algorithm: Any, memory: str) -> None:
     """The loss of sequences padded together is the mean of the losses of each alone."""
-    over_the_batch: dict[Any, dict[str, Any]] = {PG: {"standardise_returns": False, "baseline": "none"}}
-    alone_too = over_the_batch.get(algorithm, {"standardise_advantages": False})
+    over_the_batch: dict[Any, dict[str, Any]] = {PG: {"standardize_returns": False, "baseline": "none"}}
+    alone_too = over_the_batch.get(algorithm, {"standardize_advantages": False})
     policy = algorithm(*CARTPOLE.spaces(), model=MEMORIES[memory], **alone_too)
     rows = policy.postprocess_trajectory(RolloutWorker(CARTPOLE, policy, num_envs=3, fragment_length=33).sample())
     assert len(set(rows.seq_lens.tolist())) > 1

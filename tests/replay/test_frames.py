@@ -154,10 +154,10 @@ def test_stacks_that_stop_moving_on_and_a_wrong_number_of_frames_are_refused() -
     assert not_refused(ReplayBuffer.add, cases) == [] and len(buffer) == 5
 
 
-def test_stacks_of_colour_frames_are_counted_in_frames_not_channels() -> None:
-    """Twelve channels are four frames of three colours, not twelve frames."""
-    colours = torch.randint(0, 256, (20, 3, 5, 6), dtype=torch.uint8)
-    obs = torch.stack([colours[i : i + 4].flatten(0, 1) for i in range(16)])
+def test_stacks_of_color_frames_are_counted_in_frames_not_channels() -> None:
+    """Twelve channels are four frames of three colors, not twelve frames."""
+    colors = torch.randint(0, 256, (20, 3, 5, 6), dtype=torch.uint8)
+    obs = torch.stack([colors[i : i + 4].flatten(0, 1) for i in range(16)])
     stack = find_stack(obs[:, None].numpy(), np.ones((15, 1), bool))
     assert stack == Stack(4, (12, 5, 6))
 

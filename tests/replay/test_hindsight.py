@@ -82,7 +82,7 @@ def buffer_of_walks(
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str, mode: AutoresetMode) -> None:
     """Places count steps: a goal of the future is no earlier than the place after the row, the final one is at 10."""
-    buffer = buffer_of_walks(mode, strategy=strategy, relabelled=0.75)
+    buffer = buffer_of_walks(mode, strategy=strategy, relabeled=0.75)
     batch = buffer.sample(200, np.random.default_rng(0))
     goals, after = batch.obs.desired_goal, batch.next_obs.achieved_goal
     assert torch.equal(goals, batch.next_obs.desired_goal)
@@ -106,7 +106,7 @@ def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str
 
 def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
     """From the first row of an episode of ten, each place from 1 to 10; five standard deviations of 4000 draws."""
-    buffer = buffer_of_walks(fragments=2, relabelled=1.0)
+    buffer = buffer_of_walks(fragments=2, relabeled=1.0)
     assert buffer._episodes is not None and buffer.ring is not None
     first = buffer.ring.slot(np.zeros(4000, np.int64), np.zeros(4000, np.int64))
     drawn = buffer._episodes.draw_goals(first, "future", np.random.default_rng(0))
@@ -116,7 +116,7 @@ def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
 
 def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
     """γ .9, two steps, the goal is the place after the second one: −1 + .9 · 0, or after the first: 0 − .9."""
-    batch = buffer_of_walks(n_step=2, relabelled=1.0).sample(200, np.random.default_rng(0))
+    batch = buffer_of_walks(n_step=2, relabeled=1.0).sample(200, np.random.default_rng(0))
     steps = (batch.discounts.log() / np.log(0.9)).round()
     reached = batch.obs.achieved_goal[:, 1]
     goals = batch.obs.desired_goal[:, 1]
@@ -128,7 +128,7 @@ def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
 def test_invalid_settings_are_refused() -> None:
     cases = [
         (lambda: hindsight_buffer(strategy="futur"), "strategy='futur'.*'future'"),
-        (lambda: hindsight_buffer(relabelled=1.5), "relabelled=1.5"),
+        (lambda: hindsight_buffer(relabeled=1.5), "relabeled=1.5"),
     ]
     assert not_refused(lambda call: call(), cases) == []
 
@@ -140,9 +140,7 @@ def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
     def over(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
         return compute_reward(achieved, desired, info) == 0
 
-    batch = buffer_of_walks(n_step=n_step, relabelled=0.5, compute_terminated=over).sample(
-        200, np.random.default_rng(0)
-    )
+    batch = buffer_of_walks(n_step=n_step, relabeled=0.5, compute_terminated=over).sample(200, np.random.default_rng(0))
     other = (batch.obs.desired_goal != -5).any(1)
     recorded, batch = batch[~other], batch[other]
     assert len(batch.rewards) == 100
@@ -155,12 +153,12 @@ def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
     assert not recorded.terminated.any()
 
 
-def test_recorded_terminations_do_not_apply_to_relabelled_rows() -> None:
+def test_recorded_terminations_do_not_apply_to_relabeled_rows() -> None:
     """Every episode of this line ends by itself at place 10; with a goal elsewhere it would have gone on."""
     worker, ends = line_worker(num_envs=2, length=30, kwargs={"terminates": True}), []
     never = {"compute_terminated": lambda achieved, desired, info: np.zeros(len(achieved), bool)}
     for keywords in ({}, never):
-        buffer = hindsight_buffer(relabelled=0.5, **keywords)
+        buffer = hindsight_buffer(relabeled=0.5, **keywords)
         for _ in range(3):
             buffer.add(worker.sample())
         batch = buffer.sample(150, np.random.default_rng(0))
@@ -172,15 +170,15 @@ def test_recorded_terminations_do_not_apply_to_relabelled_rows() -> None:
 
 @pytest.mark.parametrize(("share", "batch_size"), [(0.8, 20), (0.5, 8), (0.75, 16), (0.0, 25)])
 def test_each_batch_of_a_draw_of_several_has_its_share(share: float, batch_size: int) -> None:
-    batch = buffer_of_walks(relabelled=share).sample(4 * batch_size, np.random.default_rng(0))
+    batch = buffer_of_walks(relabeled=share).sample(4 * batch_size, np.random.default_rng(0))
     other = (batch.obs.desired_goal != -5).any(1)
     assert other.view(4, batch_size).sum(1).tolist() == [round(share * batch_size)] * 4
     assert (batch.rewards[~other] == -1).all()
 
 
 def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
-    """What normalised rewards read instead of the sum: `step_rewards [N, n]`, and each step's following observation."""
-    buffer = buffer_of_walks(n_step=3, relabelled=1.0, columns=(*REPLAY_COLUMNS, *OF_STEPS))
+    """What normalized rewards read instead of the sum: `step_rewards [N, n]`, and each step's following observation."""
+    buffer = buffer_of_walks(n_step=3, relabeled=1.0, columns=(*REPLAY_COLUMNS, *OF_STEPS))
     batch = buffer.sample(200, np.random.default_rng(0))
     assert_close(batch["step_rewards"] @ torch.tensor([1, 0.9, 0.81]), batch.rewards)
     assert (batch["step_rewards"] == 0).any()
@@ -191,7 +189,7 @@ def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
 def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str) -> None:
     """More episodes begin while it is stored than the buffer has rows."""
     worker = line_worker(uneven, num_envs=4, length=8)
-    buffer = hindsight_buffer(capacity=200, strategy=strategy, relabelled=1.0)
+    buffer = hindsight_buffer(capacity=200, strategy=strategy, relabeled=1.0)
     generator, long = np.random.default_rng(0), 0
     for _ in range(120):
         buffer.add(worker.sample())
@@ -205,7 +203,7 @@ def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str
 def test_episode_goals_come_from_all_stored_rows_of_the_episode() -> None:
     """One that never ends, and whose first rows have been overwritten."""
     worker = line_worker(num_envs=1, length=8, kwargs={"length": 0})
-    buffer = hindsight_buffer(capacity=50, strategy="episode", relabelled=1.0)
+    buffer = hindsight_buffer(capacity=50, strategy="episode", relabeled=1.0)
     for _ in range(20):
         buffer.add(worker.sample())
     generator = np.random.default_rng(0)

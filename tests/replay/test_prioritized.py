@@ -1,4 +1,4 @@
-"""Prioritised replay: frequencies of draws, importance weights, and updates of priorities."""
+"""Prioritized replay: frequencies of draws, importance weights, and updates of priorities."""
 
 from __future__ import annotations
 

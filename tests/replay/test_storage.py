@@ -31,9 +31,9 @@ def test_a_million_stacked_frames_cost_seven_gigabytes_and_whole_ones_four_times
     )
 
 
-def test_colour_channels_are_no_stack_of_frames() -> None:
-    colours = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
-    assert estimated_bytes(colours, gym.spaces.Discrete(2), 1000) > 1000 * 64 * 64 * 3
+def test_color_channels_are_no_stack_of_frames() -> None:
+    colors = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    assert estimated_bytes(colors, gym.spaces.Discrete(2), 1000) > 1000 * 64 * 64 * 3
 
 
 def test_leaves_of_nested_spaces_add_up() -> None:

@@ -134,7 +134,7 @@ def test_five_seeds_of_2000_rows_take_less_than_2_megabytes(tmp_path: Path):
 
 
 def test_fifty_arms_are_a_page_too(tmp_path: Path):
-    """Of more arms than there are colours, the best are drawn; all are in the tables."""
+    """Of more arms than there are colors, the best are drawn; all are in the tables."""
     for number in range(50):
         write_run(tmp_path / str(number), returns=rising(number + 1), policy={"lr": number})
     text = page_of(tmp_path)

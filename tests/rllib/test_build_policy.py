@@ -18,14 +18,14 @@ from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, import_object
-from lightning_rl.learning.optimiser import Optimiser
+from lightning_rl.learning.policy_optimizer import PolicyOptimizer
 from lightning_rl.models import Model
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, DQN, PG, PPO
 from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.rllib.build_policy import HOOKS
-from lightning_rl.rllib.function_optimiser import FunctionOptimiser
+from lightning_rl.rllib.function_optimizer import FunctionOptimizer
 from lightning_rl.schema.signatures import keywords_of
 from tests.envs.classic_control import CARTPOLE
 from tests.models.parameters import parameter_vector
@@ -143,7 +143,7 @@ def test_hooks_of_an_actor_critic_record_postprocess_clip_report_and_step() -> N
     metrics = policy.learn_on_batch(fragment)
     assert metrics["grad_norm"] == pytest.approx(0.25, rel=1e-3) and metrics["grad_gnorm"] > 0.25
     assert metrics["vf_loss"] > 0 and metrics["n"] == int(fragment.valid.sum()) and metrics["mixed_in"] == 1.0
-    assert metrics["lr"] == 1e-2 and isinstance(policy.learner.optimiser.torch_optimizer, torch.optim.Adam)
+    assert metrics["lr"] == 1e-2 and isinstance(policy.learner.optimizer.torch_optimizer, torch.optim.Adam)
     assert 0 < (parameter_vector(policy) - before).abs().max() <= 0.0101
 
 
@@ -196,8 +196,8 @@ def test_a_class_says_which_methods_its_hooks_replace(base: Any, hooks: Any, ove
 
 
 def test_gradient_steps_are_the_package_s_own_without_hooks_that_change_them() -> None:
-    assert type(built(PPO, loss_fn=actor_critic_loss).learner.optimiser) is Optimiser
-    assert type(built(PPO, optimizer_fn=adam).learner.optimiser) is FunctionOptimiser
+    assert type(built(PPO, loss_fn=actor_critic_loss).learner.optimizer) is PolicyOptimizer
+    assert type(built(PPO, optimizer_fn=adam).learner.optimizer) is FunctionOptimizer
 
 
 def test_hooks_are_called_in_rllib_s_order() -> None:
@@ -432,7 +432,7 @@ def test_extra_grad_process_fn_gets_the_loss_and_may_return_none() -> None:
 
     policy = built(PPO, extra_grad_process_fn=process, passes=1, minibatches=1)
     assert policy.learn_on_batch(sampled(policy))["loss"] == pytest.approx(seen[0].item())
-    assert policy.learner.optimiser.info == {} and len(seen) == 1
+    assert policy.learner.optimizer.info == {} and len(seen) == 1
 
 
 class UsersSGD(torch.optim.SGD):
@@ -441,7 +441,7 @@ class UsersSGD(torch.optim.SGD):
 
 def test_a_user_s_optimizer_gets_a_list_of_parameters_with_extra_grad_process_fn_too() -> None:
     policy = built(PG, extra_grad_process_fn=lambda policy: {}, optimizer=f"{__name__}:UsersSGD")
-    (group,) = policy.learner.optimiser.torch_optimizer.param_groups
+    (group,) = policy.learner.optimizer.torch_optimizer.param_groups
     assert [p.shape for p in group["params"]] == [p.shape for p in policy.parameters()]
 
 

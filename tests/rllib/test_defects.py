@@ -49,7 +49,7 @@ def test_splitting_by_episode_cuts_at_truncations_too() -> None:
 
 
 def test_rows_are_shuffled_not_only_the_order_of_fixed_slices() -> None:
-    """RLlib's default path permutes fixed slices of neighbouring rows, so minibatches stay correlated."""
+    """RLlib's default path permutes fixed slices of neighboring rows, so minibatches stay correlated."""
     batch = SampleBatch(obs=torch.arange(64), actions=torch.arange(64))
     first = batch.minibatches(4, torch.Generator().manual_seed(0))[0].obs
     assert len(set((first // 16).tolist())) == 4
@@ -99,7 +99,7 @@ def test_no_action_yet_is_not_action_0() -> None:
 
 # -- filters ----------------------------------------------------------------------------------------------------------
 def test_observations_are_recorded_raw() -> None:
-    """RLlib records filtered ones, normalised by statistics that are old when they are learned from."""
+    """RLlib records filtered ones, normalized by statistics that are old when they are learned from."""
     env = gym.make("Pendulum-v1")
     policy = PPO(env.observation_space, env.action_space, observation_filter="mean_std")
     worker = RolloutWorker("Pendulum-v1", policy, num_envs=2, fragment_length=32)

@@ -41,7 +41,7 @@ def test_each_policy_has_its_class_and_its_own_keys() -> None:
     made = two_agents(policies=policies, policy_mapping_fn=map_agents)
     first, second = made.get_policy("a"), made.get_policy("b")
     assert isinstance(first, PPO) and isinstance(second, DQN)
-    assert (first.learner.optimiser.lr, first.gamma, second.learner.optimiser.lr) == (1e-5, 0.9, 1e-4)
+    assert (first.learner.optimizer.lr, first.gamma, second.learner.optimizer.lr) == (1e-5, 0.9, 1e-4)
     assert made.policy.agents_of("a") == ["agent_0"] and made.policy.agents_of("b") == ["agent_1"]
     result = made.train()
     assert "train/a/loss" in result and result["episode_reward_mean"] > 0
@@ -153,7 +153,7 @@ def test_policies_are_added_and_removed_while_a_trainer_trains(tmp_path: Path) -
     made.train()
     added = made.add_policy("c", rllib.PPOTorchPolicy, config={"lr": 1e-4}, policy_mapping_fn=all_have("c"))
     assert added is made.get_policy("c") and isinstance(added, rllib.PPOTorchPolicy)
-    assert (added.learner.optimiser.lr, added.gamma) == (1e-4, 0.9)
+    assert (added.learner.optimizer.lr, added.gamma) == (1e-4, 0.9)
     added.set_weights(made.get_weights()["a"])
     before = made.get_weights()
     result = made.train()

@@ -165,15 +165,15 @@ def test_each_part_of_the_state_is_needed(name: str, part: str, key: str) -> Non
 NORMALISED = EnvCreator("Pendulum-v1", wrappers=[gym.wrappers.NormalizeObservation], check=False)
 
 
-@pytest.mark.parametrize(("env", "normalised"), [(EnvCreator(Unseeded, check=False), False), (NORMALISED, True)])
+@pytest.mark.parametrize(("env", "normalized"), [(EnvCreator(Unseeded, check=False), False), (NORMALISED, True)])
 def test_environments_that_do_not_repeat_themselves_begin_new_episodes_and_say_so(
-    env: EnvCreator, normalised: bool, caplog: pytest.LogCaptureFixture
+    env: EnvCreator, normalized: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = (maker(PPO, env)() for _ in range(2))
     second.load_state_dict(saved_after(first, 40))
     assert second.sample().t[0].tolist() == [0, 0, 0]
     assert caplog.text.count(BEGIN_ANEW) == 1
-    assert ("NormalizeObservation" in first.describe_loss()) == normalised
+    assert ("NormalizeObservation" in first.describe_loss()) == normalized
 
 
 @pytest.mark.parametrize("what", ["a changed action", "a replay that takes too long"])

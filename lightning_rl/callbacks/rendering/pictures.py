@@ -23,7 +23,7 @@ def as_rgb(rendered: Any) -> np.ndarray:
     """What an environment rendered as a picture uint8 `[H, W, 3]`.
 
     Args:
-        rendered: uint8 `[H, W, 3]`, `[H, W, 4]` (the last channel is dropped) or `[H, W]` (grey).
+        rendered: uint8 `[H, W, 3]`, `[H, W, 4]` (the last channel is dropped) or `[H, W]` (gray).
 
     Raises:
         EnvError: it is none of these.

@@ -1,4 +1,4 @@
-"""Shows frames in a terminal: pictures as half-block characters in colour, texts as they are; and its keys."""
+"""Shows frames in a terminal: pictures as half-block characters in color, texts as they are; and its keys."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["Keyboard", "Player", "TerminalScreen", "half_blocks"]
 WINDOW_POLL_S = 0.02  # between looks at a window's keys
 RESET = "\x1b[0m"
 CLEAR_LINE, CLEAR_BELOW, TOP_LEFT = "\x1b[K", "\x1b[J", "\x1b[H"
-CUBE = 6  # levels of each colour among the 256 of a terminal
+CUBE = 6  # levels of each color among the 256 of a terminal
 
 
-def half_blocks(picture: np.ndarray, columns: int, rows: int, *, true_colour: bool = True) -> list[str]:
-    """A picture as lines of "▀", whose colour is the upper pixel, and whose background is the lower one.
+def half_blocks(picture: np.ndarray, columns: int, rows: int, *, true_color: bool = True) -> list[str]:
+    """A picture as lines of "▀", whose color is the upper pixel, and whose background is the lower one.
 
     Args:
         picture: uint8 `[H, W, 3]`.
         columns, rows: most characters of a line, and most lines; the picture keeps its proportions.
-        true_colour: 24 bits per colour; else the nearest of the terminal's 6 × 6 × 6 colours.
+        true_color: 24 bits per color; else the nearest of the terminal's 6 × 6 × 6 colors.
     """
     pixels = scale_to_fit(picture, columns, 2 * rows)
     if len(pixels) % 2:
         pixels = np.concatenate([pixels, np.zeros_like(pixels[:1])])
-    if true_colour:
+    if true_color:
         codes = [[f"2;{r};{g};{b}" for r, g, b in line] for line in pixels.tolist()]
     else:
         levels = np.rint(pixels / 255 * (CUBE - 1)).astype(int)
@@ -45,10 +45,10 @@ def half_blocks(picture: np.ndarray, columns: int, rows: int, *, true_colour: bo
     lines = []
     for upper, lower in zip(codes[::2], codes[1::2], strict=True):
         parts, before = [], None
-        for colours in zip(upper, lower, strict=True):
-            if colours != before:
-                parts.append(f"\x1b[38;{colours[0]};48;{colours[1]}m")
-                before = colours
+        for colors in zip(upper, lower, strict=True):
+            if colors != before:
+                parts.append(f"\x1b[38;{colors[0]};48;{colors[1]}m")
+                before = colors
             parts.append("▀")
         lines.append("".join([*parts, RESET]))
     return lines
@@ -153,8 +153,8 @@ class TerminalScreen:
             text = rendered if isinstance(rendered, str) else rendered.getvalue()
             lines = text.rstrip("\n").split("\n")
         else:
-            true_colour = self.console.color_system == "truecolor"
-            lines = half_blocks(as_rgb(rendered), columns, max(1, rows - 2), true_colour=true_colour)
+            true_color = self.console.color_system == "truecolor"
+            lines = half_blocks(as_rgb(rendered), columns, max(1, rows - 2), true_color=true_color)
         lines.append(status)
         if self._screen is None:
             text = "\n".join(lines) + "\n"

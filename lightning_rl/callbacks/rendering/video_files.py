@@ -20,7 +20,7 @@ __all__ = ["ENDINGS", "VideoFile", "check_video_file", "encode_gif", "has_mp4"]
 
 ENDINGS = (".mp4", ".gif")
 GIF_FPS = 50  # browsers show faster ones at 10 frames per second
-COLOURS = 256
+COLORS = 256
 
 
 def has_mp4() -> bool:
@@ -48,11 +48,11 @@ def encode_gif(pictures: Sequence[Any], fps: float) -> bytes:
 
 
 def with_palette(picture: Any) -> Image.Image:
-    """A picture with 256 colours of its own, a third of its size."""
+    """A picture with 256 colors of its own, a third of its size."""
     if isinstance(picture, Image.Image):
         return picture
     image = Image.fromarray(np.ascontiguousarray(picture))
-    return image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    return image.quantize(COLORS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
 
 
 def check_video_file(file: Path) -> None:

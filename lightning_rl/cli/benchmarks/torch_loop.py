@@ -104,7 +104,7 @@ class Sampler:
 
 @torch.no_grad()
 def rows_of(f: Fragment, critic: nn.Module, gamma: float, lam: float) -> Rows:
-    """Generalised advantages (in numpy: 8 numbers are not worth a tensor), and the experience rows, flattened."""
+    """Generalized advantages (in numpy: 8 numbers are not worth a tensor), and the experience rows, flattened."""
     obs = torch.from_numpy(f.obs)
     values = critic(obs.flatten(0, 1)).view(len(f.obs), -1).numpy()
     delta = f.rewards + gamma * values[1:] * ~f.terminated - values[:-1]
@@ -153,7 +153,7 @@ class Learner:
                 self.step(*self.prepared((obs, actions, logp, advantages, targets), clip), clip)
 
     def prepared(self, rows: Rows, clip: float) -> Prepared:
-        """Standardised advantages, actions as an index, and the bound min(ratio · A, bound) of the surrogate."""
+        """Standardized advantages, actions as an index, and the bound min(ratio · A, bound) of the surrogate."""
         obs, actions, logp, advantages, targets = rows
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         bound = advantages + clip * advantages.abs()

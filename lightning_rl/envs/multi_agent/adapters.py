@@ -1,4 +1,4 @@
-"""The one place that recognises the forms of environments with several agents."""
+"""The one place that recognizes the forms of environments with several agents."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 __all__ = ["four_in_a_row", "two_ply"]
 
 ROWS, COLUMNS = 6, 7
-DIRECTIONS = (1, ROWS + 1, ROWS, ROWS + 2)  # bits between neighbours: up, right, down and right, up and right
+DIRECTIONS = (1, ROWS + 1, ROWS, ROWS + 2)  # bits between neighbors: up, right, down and right, up and right
 BITS = np.array([[1 << (column * (ROWS + 1) + ROWS - 1 - row) for column in range(COLUMNS)] for row in range(ROWS)])
 
 
@@ -23,7 +23,7 @@ def two_ply(obs: Any, action_mask: np.ndarray | None = None, rng: np.random.Gene
     Args:
         obs: the observation: "observation" `[6, 7, 2]`, the top row first, own discs and the opponent's; or that array.
         action_mask: allowed columns `[7]`; `None`: those that are not full.
-        rng: draws one of equally good columns; `None`: the one nearest to the centre.
+        rng: draws one of equally good columns; `None`: the one nearest to the center.
     """
     board = np.asarray(obs["observation"] if isinstance(obs, dict) else obs)
     own, theirs = (int((BITS * (board[:, :, side] > 0)).sum()) for side in (0, 1))

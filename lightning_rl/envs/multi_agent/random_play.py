@@ -296,11 +296,11 @@ def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20
         EnvError: names the environment, what it returned, what is expected and what to change.
     """
     player = RandomPlayer(env, name)
-    if normaliser := _running_statistics(env):
-        log.warning("environment %r: %s (%s)", name, normaliser, SKIP)
+    if normalizer := _running_statistics(env):
+        log.warning("environment %r: %s (%s)", name, normalizer, SKIP)
     for seed in SEEDS:
         first = copy.deepcopy(player.reset(seed))  # environments may write all observations into one array
-        if not data_equivalence(first, player.reset(seed), exact=True) and not normaliser:
+        if not data_equivalence(first, player.reset(seed), exact=True) and not normalizer:
             log.warning(
                 "environment %r gives different observations for reset(seed=%s) twice: its runs cannot be repeated "
                 "or resumed exactly; draw from the generator that reset(seed) makes (self.np_random) only, and keep no "
@@ -321,7 +321,7 @@ def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20
 
 
 def _running_statistics(env: Any) -> str:
-    """Names a wrapper that normalises by statistics of its own, such as Gymnasium's; "" without one."""
+    """Names a wrapper that normalizes by statistics of its own, such as Gymnasium's; "" without one."""
     while env is not None:
         for attribute, instead in STATISTICS.items():
             if attribute in vars(env):

@@ -90,15 +90,15 @@ class ActionDistribution:
         raise NotImplementedError  # abstract
 
     def rsample(self, generator: torch.Generator | None = None) -> Any:
-        """Reparametrised samples, through which a gradient flows, for losses that differentiate a critic, as SAC's.
+        """Reparametrized samples, through which a gradient flows, for losses that differentiate a critic, as SAC's.
 
         `sampled_action_logp` then carries the gradient, too. Discrete actions come as one-hot vectors `[N, n]`.
 
         Raises:
-            UnsupportedSpaceError: this distribution is not reparametrised.
+            UnsupportedSpaceError: this distribution is not reparametrized.
         """
         raise UnsupportedSpaceError(
-            f"{type(self).__name__} has no reparametrised sample, which this algorithm needs: set "
+            f"{type(self).__name__} has no reparametrized sample, which this algorithm needs: set "
             "model.custom_action_dist to SquashedGaussian (Box) or GumbelSoftmax (Discrete)"
         )
 

@@ -101,10 +101,10 @@ class DiagGaussian(Continuous):
         self._noise = torch.zeros_like(self.mean)
         return self._reshape(self.mean)
 
-    def _density(self, standardised: Tensor) -> Tensor:
+    def _density(self, standardized: Tensor) -> Tensor:
         """−Σ (z²/2 + log σ + log(2π)/2), `[N]`."""
-        exponent = torch.addcmul(self.log_std, standardised, standardised, value=0.5).sum(1)
-        return -0.5 * LOG_2PI * standardised.shape[1] - exponent
+        exponent = torch.addcmul(self.log_std, standardized, standardized, value=0.5).sum(1)
+        return -0.5 * LOG_2PI * standardized.shape[1] - exponent
 
     def logp(self, actions: Tensor) -> Tensor:
         """Log density, `[N]`, of `[N, *shape]`."""

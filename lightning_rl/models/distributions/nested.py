@@ -79,7 +79,7 @@ class MultiActionDistribution(ActionDistribution):
         return pack_leaves(self.space, iter([child.sample(generator) for child in self.children]))
 
     def rsample(self, generator: torch.Generator | None = None) -> Any:
-        """Reparametrised actions, nested; raises an error if a leaf is not reparametrised."""
+        """Reparametrized actions, nested; raises an error if a leaf is not reparametrized."""
         return pack_leaves(self.space, iter([child.rsample(generator) for child in self.children]))
 
     def deterministic_sample(self) -> Any:

@@ -65,9 +65,9 @@ class SquashedGaussian(Bounded, DiagGaussian):
             return 0.0
         return log_volume(self.low, self.high, self.mean.shape[1]) - self.mean.shape[1] * math.log(2.0)
 
-    def _density_at(self, raw: Tensor, standardised: Tensor) -> Tensor:
+    def _density_at(self, raw: Tensor, standardized: Tensor) -> Tensor:
         # `_density` − Σ `_log_slope` as one sum: on small batches the cost is the number of operations.
-        exponent = torch.addcmul(self.log_std, standardised, standardised, value=0.5).sub(raw, alpha=2.0)
+        exponent = torch.addcmul(self.log_std, standardized, standardized, value=0.5).sub(raw, alpha=2.0)
         exponent = exponent.add(F.softplus(raw, beta=-2.0), alpha=4.0).sum(1)
         constant = (0.5 * LOG_2PI + math.log(4.0)) * raw.shape[1] + self._log_half_widths()
         return torch.rsub(exponent, -constant)

@@ -247,7 +247,7 @@ class ProcessWorkerSet:
             The result, or `None` if no call is in flight. Calls of processes that were given up have no result.
 
         Raises:
-            EnvError: more has failed than `workers.max_restarts` and its neighbours allow.
+            EnvError: more has failed than `workers.max_restarts` and its neighbors allow.
         """
         request = self._calls.next_done()
         if request is None:

@@ -14,13 +14,13 @@ from lightning_rl.errors import ConfigError, EnvError
 from tests.refusals import not_refused
 
 
-def plain(height: int, width: int, colour: tuple[int, int, int]) -> np.ndarray:
-    return np.full((height, width, 3), colour, np.uint8)
+def plain(height: int, width: int, color: tuple[int, int, int]) -> np.ndarray:
+    return np.full((height, width, 3), color, np.uint8)
 
 
-def test_grey_and_transparent_pictures_become_rgb():
-    grey = as_rgb(np.array([[7, 9]], np.uint8))
-    assert grey.tolist() == [[[7, 7, 7], [9, 9, 9]]]
+def test_gray_and_transparent_pictures_become_rgb():
+    gray = as_rgb(np.array([[7, 9]], np.uint8))
+    assert gray.tolist() == [[[7, 7, 7], [9, 9, 9]]]
     assert as_rgb(np.zeros((2, 3, 4), np.uint8)).shape == (2, 3, 3)
 
 
@@ -45,12 +45,12 @@ def test_a_caption_is_written_below_the_picture():
 
 
 def test_three_pictures_stand_in_two_columns():
-    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
-    grid = tile([plain(4, 6, colour) for colour in colours])
+    colors = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    grid = tile([plain(4, 6, color) for color in colors])
     assert grid.shape == (8 + GAP, 12 + GAP, 3)
     places = [(0, 0), (0, 6 + GAP), (4 + GAP, 0)]
-    assert [tuple(grid[place].tolist()) for place in places] == colours
-    assert tuple(grid[-1, -1]) not in colours
+    assert [tuple(grid[place].tolist()) for place in places] == colors
+    assert tuple(grid[-1, -1]) not in colors
 
 
 def test_a_gif_shows_its_pictures_at_their_pace_and_repeats():

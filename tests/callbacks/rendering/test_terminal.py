@@ -1,4 +1,4 @@
-"""Pictures as coloured characters, keys, and the pace."""
+"""Pictures as colored characters, keys, and the pace."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lightning_rl.callbacks.rendering.terminal import Keyboard, Player, Terminal
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
-def test_a_character_shows_two_pixels_and_colours_are_named_where_they_change():
+def test_a_character_shows_two_pixels_and_colors_are_named_where_they_change():
     picture = np.array([[RED, RED], [BLUE, BLUE]], np.uint8)
     assert half_blocks(picture, 2, 1) == ["\x1b[38;2;255;0;0;48;2;0;0;255m▀▀\x1b[0m"]
 
 
-def test_without_true_colour_the_nearest_of_the_cube_is_taken():
+def test_without_true_color_the_nearest_of_the_cube_is_taken():
     """Red is 16 + 5 · 36 = 196, blue 16 + 5 = 21; a missing last row is black, 16."""
     picture = np.array([[RED], [BLUE], [RED]], np.uint8)
-    lines = half_blocks(picture, 1, 2, true_colour=False)
+    lines = half_blocks(picture, 1, 2, true_color=False)
     assert lines == ["\x1b[38;5;196;48;5;21m▀\x1b[0m", "\x1b[38;5;196;48;5;16m▀\x1b[0m"]
 
 

@@ -74,7 +74,7 @@ def require_csv(file: Path) -> pa.Table:
 
 @pytest.mark.parametrize("suffix", ["npz", "hdf5"])
 def test_d4rl_s_names_are_read_with_time_limits_and_next_observations(tmp_path: Path, suffix: str) -> None:
-    """Action spaces are the range that occurs; log-probabilities are read from the behaviour policy's."""
+    """Action spaces are the range that occurs; log-probabilities are read from the behavior policy's."""
     rng = np.random.default_rng(0)
     arrays = {
         "observations": rng.normal(size=(6, 3)).astype(np.float32),

@@ -41,5 +41,5 @@ def test_keys_that_are_given_change_the_network_and_others_stay() -> None:
     trainer: Any = PPOTrainer(env="CartPole-v1", config=algo_config)
     shapes = [tuple(p.shape) for p in trainer.policy.model.parameters() if p.dim() == 2]
     assert shapes[:3] == [(512, 4), (512, 512), (512, 512)]
-    assert trainer.policy.config["lr"] == 0.00001 == trainer.policy.learner.optimiser.lr
+    assert trainer.policy.config["lr"] == 0.00001 == trainer.policy.learner.optimizer.lr
     assert trainer.policy.config["model"]["fcnet_activation"] == "relu"

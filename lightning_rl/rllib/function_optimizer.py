@@ -1,4 +1,4 @@
-"""The optimiser of a policy made of functions, which may build the optimizer and process gradients."""
+"""The optimizer of a policy made of functions, which may build the optimizer and process gradients."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.learning.optimiser import Optimiser
+from lightning_rl.learning.policy_optimizer import PolicyOptimizer
 from lightning_rl.schema.signatures import call_with_accepted_args
 
-__all__ = ["FunctionOptimiser"]
+__all__ = ["FunctionOptimizer"]
 
 
-class FunctionOptimiser(Optimiser):
-    """An optimiser that calls `optimizer_fn` to build the optimizer and `extra_grad_process_fn` before each step.
+class FunctionOptimizer(PolicyOptimizer):
+    """An optimizer that calls `optimizer_fn` to build the optimizer and `extra_grad_process_fn` before each step.
 
     Args:
-        plain: the optimiser whose settings are used.
+        plain: the optimizer whose settings are used.
         hooks: "optimizer_fn" and "extra_grad_process_fn", or one of them.
     """
 
-    def __init__(self, plain: Optimiser, hooks: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, plain: PolicyOptimizer, hooks: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(plain.policy, plain.name, plain.keywords, plain.lr, plain.max_grad_norm)
         self.hooks = hooks
         self._loss: Tensor | None = None
@@ -54,7 +54,7 @@ class FunctionOptimiser(Optimiser):
         return self.rate
 
     def backward(self, loss: Tensor, fresh: bool = True) -> None:
-        """As `Optimiser.backward`; stores the loss for `extra_grad_process_fn`."""
+        """As `PolicyOptimizer.backward`; stores the loss for `extra_grad_process_fn`."""
         self._loss = loss
         super().backward(loss, fresh)
 

@@ -25,7 +25,7 @@ from lightning_rl.learning.optimizer_states import compatible_state
 from lightning_rl.schedules import Schedule, schedule_value
 from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of
 
-__all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "flush_denormals"]
+__all__ = ["OPTIMIZERS", "PolicyOptimizer", "check_optimizer", "flush_denormals"]
 
 OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -35,7 +35,7 @@ OPTIMIZERS = {
 }
 
 
-class Optimiser:
+class PolicyOptimizer:
     """The optimizer of a policy, with its learning-rate schedule and its gradient clipping.
 
     Args:
@@ -290,7 +290,7 @@ def _can_call_torch_directly(policy: Any) -> bool:
     """Whether one device learns in plain precision and no class overrides a hook around a gradient step.
 
     Lightning calls each hook of every callback, which costs a small network's step a tenth of its time. If all of them
-    are empty, the optimiser makes the same torch calls directly.
+    are empty, the optimizer makes the same torch calls directly.
     """
     trainer = policy.trainer
     if type(trainer.strategy) is not SingleDeviceStrategy or type(trainer.precision_plugin) is not Precision:

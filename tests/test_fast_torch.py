@@ -13,7 +13,7 @@ from torch import nn
 
 from lightning_rl import Algorithm, fast_torch
 from lightning_rl.fast_torch import FastAttributes, is_tested
-from lightning_rl.learning import flat_optimizers, optimizer
+from lightning_rl.learning import flat_optimizers, policy_optimizer
 from tests.families import each
 
 
@@ -36,7 +36,7 @@ def test_fast_and_plain_steps_give_equal_weights(policy: str, tmp_path: Path, mo
     env, *overrides = RUNS[policy]
     weights: list[dict[str, Any]] = []
     for enabled in (True, False):
-        for module in (fast_torch, flat_optimizers, optimizer):
+        for module in (fast_torch, flat_optimizers, policy_optimizer):
             monkeypatch.setattr(module, "ENABLED", enabled)
         algorithm = Algorithm(policy, env, overrides=[f"run_dir={tmp_path / str(enabled)}", *overrides])
         for _ in range(3):

@@ -13,7 +13,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.losses.off_policy import importance_sampling, per_decision_importance_sampling
 from lightning_rl.rllib.sample_batch import SampleBatch
 
-__all__ = ["OffPolicyEstimate", "OffPolicyEstimator", "classic_estimate"]
+__all__ = ["ClassicEstimator", "OffPolicyEstimate", "OffPolicyEstimator"]
 
 
 class OffPolicyEstimator:
@@ -113,8 +113,23 @@ class OffPolicyEstimate(NamedTuple):
     metrics: dict[str, float]
 
 
-def classic_estimate(estimator: type[OffPolicyEstimator], policy: Any, gamma: float, batch: Any) -> OffPolicyEstimate:
-    """What `estimator` estimates, under the names of RLlib 1.x."""
-    found = estimator(policy, gamma).estimate(batch)
-    names = {"V_prev": "v_behavior", f"V_step_{estimator.name.upper()}": "v_target", "V_gain_est": "v_gain"}
-    return OffPolicyEstimate(estimator.name, {name: found[key] for name, key in names.items()})
+class ClassicEstimator:
+    """An estimator with the names of RLlib 1.x.
+
+    Args:
+        policy, gamma: as `OffPolicyEstimator`.
+
+    Attributes:
+        estimator: the class that estimates.
+    """
+
+    estimator: ClassVar[type[OffPolicyEstimator]]
+
+    def __init__(self, policy: Any, gamma: float) -> None:
+        self.policy, self.gamma = policy, gamma
+
+    def estimate(self, batch: Any) -> OffPolicyEstimate:
+        """Estimate from whole episodes."""
+        found, name = self.estimator(self.policy, self.gamma).estimate(batch), self.estimator.name
+        names = {"V_prev": "v_behavior", f"V_step_{name.upper()}": "v_target", "V_gain_est": "v_gain"}
+        return OffPolicyEstimate(name, {classic: found[key] for classic, key in names.items()})

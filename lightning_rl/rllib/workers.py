@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lightning_rl.envs.multi_agent import PackedEnv
+from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch
@@ -33,8 +33,7 @@ class BaseEnv:
 
     def get_sub_environments(self) -> list[Any]:
         """The environments, unwrapped; the vector environment where they are in other processes, or are one object."""
-        envs = [env.unwrapped for env in getattr(self.vector_env.unwrapped, "envs", [self.vector_env])]
-        return [env.env.unwrapped if isinstance(env, PackedEnv) else env for env in envs]
+        return list(map(innermost, getattr(self.vector_env.unwrapped, "envs", [self.vector_env])))
 
     get_unwrapped = get_sub_environments
 

@@ -19,6 +19,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
+from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError, did_you_mean, place_of
 from lightning_rl.learning.gradients import MultiAgentGradientUpdate
 from lightning_rl.rollouts.env_positions import NativePositions, ReplayedPositions
@@ -447,8 +448,7 @@ class RolloutWorker:
                 f"foreach_env needs environments that are objects of the worker's process, not {self.env.unwrapped}: "
                 "set workers.vectorization=sync"
             )
-        packed = self.agents.layout is not None
-        return [fn(env.unwrapped.env.unwrapped if packed else env.unwrapped) for env in envs]
+        return [fn(innermost(env)) for env in envs]
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:

@@ -17,7 +17,7 @@ from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.random_play import agents_without_mask, gives_masks, refuse_masks
 from lightning_rl.errors import EnvApiError, short_repr
 
-__all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "is_packed", "plain_actions", "row_of"]
+__all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "innermost", "is_packed", "plain_actions", "row_of"]
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,12 @@ FLAGS = ("acts", "terminated", "truncated", "present")
 def is_packed(space: spaces.Space[Any]) -> bool:
     """Whether an observation space is that of a `PackedEnv`."""
     return isinstance(space, spaces.Dict) and {"obs", "rewards", *FLAGS} <= set(space.spaces)
+
+
+def innermost(env: Any) -> Any:
+    """The environment below all wrappers; of a `PackedEnv`, that of the agents."""
+    base = env.unwrapped
+    return base.env.unwrapped if isinstance(base, PackedEnv) else base
 
 
 class AgentFlags:

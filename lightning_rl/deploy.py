@@ -35,7 +35,7 @@ def load(export_dir: str | os.PathLike[str], *, threads: int = 1) -> DeployedPol
 
     Args:
         export_dir: with `policy.json` and `policy.onnx`.
-        threads: of onnxruntime, ≥ 1; one is the fastest for small networks.
+        threads: the number of threads of onnxruntime, ≥ 1; one is the fastest for small networks.
 
     Raises:
         DeploymentError: the directory holds no exported policy, one in another format or of a newer version, or the
@@ -70,22 +70,22 @@ def load(export_dir: str | os.PathLike[str], *, threads: int = 1) -> DeployedPol
         return DeployedPolicy(description, content, threads=threads)
     except (DeploymentError, ImportError):
         raise
-    except Exception as error:  # onnxruntime has a type of its own for each kind of damage
+    except Exception as error:  # onnxruntime has its own type for each kind of damage
         raise _damaged(folder, error) from error
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """The content of a file in the directory, which may be somebody else's: a device would be read without end.
+    """The content of a file in the directory, which may be someone else's: a device would be read without end.
 
     Raises:
         OSError: there is no such file.
         ValueError: the name leads out of the directory.
     """
     if Path(name).name != name:
-        raise ValueError(f"its file is {name!r}, which is no name in this directory")
+        raise ValueError(f"its file is {name!r}, which is not a name in this directory")
     file = folder / name
     if not file.is_file():
-        raise FileNotFoundError(f"{name} is no file")
+        raise FileNotFoundError(f"{name} is not a file")
     return file.read_bytes()
 
 
@@ -100,7 +100,7 @@ class DeployedPolicy:
     Args:
         description: contents of policy.json.
         model: bytes of the ONNX file.
-        threads: as `load`.
+        threads: see `load`.
 
     Attributes:
         description: as given: the spaces, inputs and outputs, algorithm, versions, and the result of the check.
@@ -135,7 +135,7 @@ class DeployedPolicy:
                 `[B, *]`, as a vector environment gives it.
             mask: allowed actions, `[n]` or `[B, n]`, of environments that give them beside the observation (as
                 `info["action_mask"]`), or a tuple of such arrays for each choice of the action; `None`: all.
-            reward: of the step before, for models that read it: a number or `[B]`; 0 at an episode's start.
+            reward: the reward of the step before, for models that read it: a number or `[B]`; 0 at an episode's start.
 
         Raises:
             DeploymentError: the observation is not of the policy's space; names the part, and what was expected. Or
@@ -181,7 +181,7 @@ class DeployedPolicy:
             value[starting] = memory.initial
 
     def copy(self) -> DeployedPolicy:
-        """Another policy with the same network and a memory of its own, for another environment."""
+        """Another policy with the same network and its own memory, for another environment."""
         twin = copy.copy(self)
         twin.reset()
         return twin
@@ -244,7 +244,7 @@ class _Leaf:
         try:
             array = np.asarray(value)
         except ValueError as error:  # lists of unequal lengths
-            raise DeploymentError(f"{self.name} is no array ({error}); expected {self._expected()}") from error
+            raise DeploymentError(f"{self.name} is not an array ({error}); expected {self._expected()}") from error
         if array.dtype != self.dtype:
             array = self._cast(array)
         if array.shape[-len(self.shape) or array.ndim :] != self.shape or array.ndim - len(self.shape) not in (0, 1):

@@ -50,7 +50,7 @@ MUJOCO_ADVICE = "without a display, MuJoCo draws if you export MUJOCO_GL=egl (a 
 
 
 named_here: set[str] = set()
-"""Dotted import paths that the user has typed or passed as objects in this process: files may name these, too."""
+"""Dotted import paths that the user has typed or passed as objects in this process: files may name these as well."""
 looked_at_first: ContextVar[Callable[[str], None] | None] = ContextVar("looked_at_first", default=None)
 """Called with each path before it is imported, while objects described by a file are built (`trust.py`)."""
 
@@ -118,7 +118,7 @@ class ConfigError(ValueError):
     Args:
         message: names the value, what is expected, and the next step.
         key: the dotted config key that is wrong, such as "policy.lr"; `None`: the message is not about one key.
-        value: of that key. In another process, text stands for a value that is no number and no text.
+        value: the value of that key. In another process, text stands for a value that is neither a number nor text.
     """
 
     def __init__(self, message: object, *, key: str | None = None, value: Any = None) -> None:
@@ -152,7 +152,7 @@ class SaveError(CheckpointError):
 
 
 class UntrustedError(CheckpointError):
-    """A checkpoint that names code which the user does not trust. Other files of the run would name it, too."""
+    """A checkpoint that names code which the user does not trust. Other files of the run would name it as well."""
 
 
 class NonFiniteError(FloatingPointError):
@@ -178,7 +178,7 @@ def count_in_file(entry: str, value: Any) -> int:
     """Check that an entry of a checkpoint is a count, and return it.
 
     Raises:
-        CheckpointError: it is no whole number from 0 to 2⁵³; names the entry.
+        CheckpointError: it is not a whole number from 0 to 2⁵³; names the entry.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise CheckpointError(
@@ -258,7 +258,7 @@ def short_repr(value: Any) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """The line of somebody else's code at which an error came up, as " (file, line 3)"; "" if there is none."""
+    """The line of someone else's code at which an error came up, as " (file, line 3)"; "" if there is none."""
     lines = [
         f" ({frame.f_code.co_filename}, line {line})"
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -311,11 +311,11 @@ def object_at(path: str) -> Any:
     """Import the object at a path without checking whether the path is trusted; else as `import_object`.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: see there.
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     if not all([*module_name.split("."), *attribute.split(".")]):
-        raise ConfigError(f"{short_repr(path)} is no import path; expected 'package.module:Name'")
+        raise ConfigError(f"{short_repr(path)} is not an import path; expected 'package.module:Name'")
     try:
         found = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

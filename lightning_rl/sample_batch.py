@@ -549,7 +549,7 @@ def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> S
     """The experience of a fragment as rows: `[T, B, …]` → `[N, …]`, without invalid rows and the last observation.
 
     Args:
-        fragment: of one or more environments.
+        fragment: the fragment of one or more environments.
         max_seq_len: rows of a fragment with `state_in` come in sequences of at most this length (`to_sequences`).
     """
     if max_seq_len is not None and "state_in" in fragment:
@@ -563,7 +563,7 @@ def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> S
 def action_mask_of(obs: Any, column: Any = None) -> Any:
     """Which discrete actions are allowed for these observations; `None`: all of them.
 
-    The only function that knows where an action mask is stored: in a column of its own (from the environment's info),
+    The only function that knows where an action mask is stored: in its own column (from the environment's info),
     or in the entry "action_mask" of a Dict observation. A nested mask, such as an array for each entry of a
     MultiDiscrete space, is joined side by side.
 
@@ -776,7 +776,7 @@ def other_agent_batches(
     Args:
         batch: fragments of the policies, from the same environments.
         policies: by id.
-        policy_id: of the policy that postprocesses its fragment.
+        policy_id: the id of the policy that postprocesses its fragment.
     """
     return {
         name: (policies[name], part)
@@ -799,7 +799,7 @@ def align_by_env_time(own: SampleBatch, other: SampleBatch, num_envs: int) -> Te
         that agent did not act at this step, and on rows that are not valid.
 
     Raises:
-        ValueError: lanes are no multiple of the environments.
+        ValueError: lanes are not a multiple of the environments.
     """
     for name, fragment in (("own", own), ("other", other)):
         if fragment.valid.shape[1] % num_envs:

@@ -103,7 +103,7 @@ def schedule_span(schedule: Schedule, start: int, stop: int) -> list[float]:
 
 
 def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float = math.inf) -> None:
-    """Raise an error if `schedule` is no schedule (see `schedule_value`) or leaves the range `low` to `high`.
+    """Raise an error if `schedule` is not a schedule (see `schedule_value`) or leaves the range `low` to `high`.
 
     Args:
         name: the config key, for the message.
@@ -134,7 +134,7 @@ def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
     kind = schedule.get("type")
     if not isinstance(kind, str) or kind not in SCHEDULES:
         raise ConfigError(
-            f"{name}.type={short_repr(kind)} is no schedule.{did_you_mean(str(kind)[:100], SCHEDULES)} "
+            f"{name}.type={short_repr(kind)} is not a schedule.{did_you_mean(str(kind)[:100], SCHEDULES)} "
             f"Choose {', '.join(SCHEDULES)}",
             key=f"{name}.type",
             value=kind,
@@ -170,7 +170,7 @@ def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
     if kind == "exponential" and not schedule["initial"] * schedule["final"] > 0:
         raise ConfigError(
             f"{name}: exponential from {schedule['initial']!r} to {schedule['final']!r} needs two numbers of one sign, "
-            "neither of them 0: use linear or cosine",
+            "not 0: use linear or cosine",
             key=name,
             value=schedule,
         )

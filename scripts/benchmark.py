@@ -1,6 +1,6 @@
 """This project against its peers and plain torch: time to solve, throughput, workers, Atari, replay, several agents.
 
-    python scripts/benchmark.py setup --venvs DIR           # peers go to virtual environments of their own; needs pip
+    python scripts/benchmark.py setup --venvs DIR           # each peer gets a virtual environment; needs pip
     python scripts/benchmark.py solve --repeats 5 --json solve.json
     python scripts/benchmark.py all
 

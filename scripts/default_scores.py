@@ -9,10 +9,10 @@
     python scripts/default_scores.py --table --json scores.jsonl                  # of what was run so far
 
 Defaults are chosen by the scores of the sets "table" and "choosing" only. Those of "checking" are of environments that
-nobody looked at while choosing: that set is run once after a change of defaults, and reported whatever it says. The
+no one looked at while choosing: that set is run once after a change of defaults, and reported whatever it says. The
 environments need mujoco, box2d, minigrid and flappy-bird-gymnasium on both sides.
 
-Each run is a process of its own on one torch thread. Its score is that of the last policy: the mean return of 100
+Each run is its own process on one torch thread. Its score is that of the last policy: the mean return of 100
 episodes with the policy's best actions. Seconds are of the CPU, so that other jobs of the machine do not count; ours
 include the start of the process. What is in the JSON file already is not run again; docs/scores has the runs so far.
 """
@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--set", default="table", choices=SETS)
     parser.add_argument("--envs", nargs="+", choices=list(ENVIRONMENTS), help="instead of all of the set")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--overrides", nargs="+", default=[], help="of our side, in a JSON file of their own")
+    parser.add_argument("--overrides", nargs="+", default=[], help="of our side, in their own JSON file")
     parser.add_argument("--sides", nargs="+", default=["ours", "sb3"], choices=["ours", "sb3"])
     parser.add_argument("--venvs", type=Path, help="where `benchmark.py setup` made sb3/")
     parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")

@@ -4,7 +4,7 @@
     python scripts/gpu_check.py --from wheels --out results     # on the machine with the card, without a network
     python scripts/gpu_check.py --cpu --out results             # tries the same on a CPU
 
-Each part runs in a process of its own with a limit of seconds. Results are written after every part, so a run that is
+Each part runs in its own process with a limit of seconds. Results are written after every part, so a run that is
 cut leaves what it has. The exit code is 0 if all tests and parts passed.
 """
 

@@ -126,7 +126,7 @@ MEANINGLESS = {
     "log_every_n_steps": "every iteration is logged; a run thins its curves by report_every_env_steps",
     "gradient_clip_algorithm": "only beside gradient_clip_val, which is refused",
     "overfit_batches": "acts as limit_train_batches: there is no fixed data to learn by heart",
-    "use_distributed_sampler": "rollouts have no sampler; each rank acts in environments of its own",
+    "use_distributed_sampler": "rollouts have no sampler; each rank acts in its own environments",
     "sync_batchnorm": "needs several ranks",
     "enable_autolog_hparams": "policies have no hparams; a run logs its config as text",
     "model_registry": "a cloud service of Lightning's",
@@ -339,7 +339,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def each_alone(names: Iterable[str], attempt: Callable[[str, Any, str], str], base: type) -> dict[str, str]:
-    """Name → outcome of a run of its own."""
+    """Name → outcome of its own run."""
     return {name: outcome(lambda directory, name=name: attempt(name, base, directory)) for name in names}
 
 

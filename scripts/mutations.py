@@ -2,7 +2,7 @@
 
     python scripts/mutations.py record tests/losses tests/policies      # once: which test runs which line, how long
     python scripts/mutations.py run lightning_rl/losses                 # every mutant of these files
-    python scripts/mutations.py run lightning_rl/policies --sample 200  # so many of them, drawn with --seed
+    python scripts/mutations.py run lightning_rl/policies --sample 200  # that many of them, drawn with --seed
 
 A mutant is a file with one changed node: a sign, a comparison, a constant, a term of a sum left out, a `detach`, a
 `no_grad` or a statement that updates state taken away. It is run in a fork of a process that has collected the tests,
@@ -363,12 +363,12 @@ def covering(mutant: Mutant, known: dict[str, Any], most_seconds: float) -> list
 
 # -- running ----------------------------------------------------------------------------------------------------------
 class Campaign:
-    """A plugin of pytest that runs the collected tests for every mutant, each in a fork of its own.
+    """A plugin of pytest that runs the collected tests for every mutant, each in its own fork.
 
     Args:
         mutants: what to try.
         known: the record.
-        most_seconds: of tests a mutant, as recorded.
+        most_seconds: seconds of tests per mutant at most, as recorded.
     """
 
     def __init__(self, mutants: list[Mutant], known: dict[str, Any], most_seconds: float) -> None:
@@ -404,7 +404,7 @@ class Campaign:
         return True
 
     def fate(self, mutant: Mutant, tests: list[Any], session: Any) -> str:
-        """What became of the mutant: "survived", "killed", or "too slow" (which is noticed, too)."""
+        """What became of the mutant: "survived", "killed", or "too slow" (which is noticed as well)."""
         limit = 60.0 + 6.0 * self.most_seconds
         if not mutant.in_body:
             return survives_an_import(mutant, [test.nodeid for test in tests], limit)
@@ -429,7 +429,7 @@ class Campaign:
 
 
 def exchange(mutant: Mutant, functions: list[FunctionType]) -> None:
-    """Give the functions of the changed file their changed code, where they are: whoever holds one has the new one."""
+    """Give the functions of the changed file their changed code, where they are: every holder has the new one."""
     path = str(ROOT / mutant.path)
     found = {(code.co_qualname, code.co_firstlineno): code for code in codes(compile(mutated(mutant), path, "exec"))}
     for function in functions:
@@ -554,7 +554,7 @@ def main() -> None:
     recording.add_argument("tests", nargs=argparse.REMAINDER, help="files, and options of pytest")
     running = verbs.add_parser("run", help="try mutants")
     running.add_argument("paths", nargs="+")
-    running.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random; 0: all")
+    running.add_argument("--sample", type=int, default=0, help="that many mutants, drawn at random; 0: all")
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--seconds", type=float, default=20.0, help="of tests a mutant, as recorded")
     running.add_argument("--only", default="", help="mutants whose description holds this text")

@@ -149,7 +149,7 @@ def helps(root: Path) -> dict[str, str]:
 
 
 def record(root: Path, overrides: str) -> dict[str, dict[str, str]]:
-    """The digests of a run without a stop, and of its copy that went on from the middle."""
+    """The digests of a run without a stop, and of its copy that continued from the middle."""
     with tempfile.TemporaryDirectory(prefix="oracle_") as folder:
         whole, again = Path(folder, "whole"), Path(folder, "again")
         command(root, folder, "train", f"run_dir={whole}", "logger=csv", *COMMON.split(), *overrides.split())

@@ -1,4 +1,4 @@
-"""Runs whose results are lines of a JSON file, so that a long table can be stopped and goes on where it was."""
+"""Runs whose results are lines of a JSON file, so that a long table can be stopped and continues where it was."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def recorded(path: Path) -> list[Run]:
 
 
 def run_missing(path: Path, cases: Iterable[Run], run: Callable[..., Run]) -> None:
-    """Call `run(**case)` for each case that the file lacks, and add case and result as a line; it is printed, too."""
+    """Call `run(**case)` for each case that the file lacks, add case and result as a line, and print it."""
     known = recorded(path)
     for case in cases:
         if any(case.items() <= each.items() for each in known):
@@ -37,7 +37,7 @@ def fill_table(
     """The command line of a table over ten seeds: run what is missing, seed by seed, and print the table.
 
     Args:
-        description: of the command.
+        description: the description of the command.
         axes: the choices of each keyword of `run` beside `seed`; an option named after it, with an s, selects some.
         run: called with one choice of each, and `seed`.
         table: Markdown of what was run so far.

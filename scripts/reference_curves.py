@@ -4,7 +4,7 @@
     python scripts/reference_curves.py cartpole_throughput --overrides policy=ppo env=cartpole
 
 An experiment POLICY_ENV is the one of `policy=POLICY env=ENV`; others need --overrides. Runs are kept below --runs:
-a call that was stopped goes on with the first run that has not ended.
+a call that was stopped continues with the first run that has not ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def overrides_of(experiment: str, given: list[str]) -> list[str]:
 
 
 def train(overrides: list[str], seed: int, run_dir: Path) -> None:
-    """One run in a process of its own, unless it is there already; one that was killed begins again."""
+    """One run in its own process, unless it is there already; one that was killed begins again."""
     if read_status_or_empty(run_dir / STATUS_FILE).get("state") == "ok":
         return
     shutil.rmtree(run_dir, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The sides of a benchmark that are no part of the package: peers in virtual environments, and loops beside them."""
+"""The sides of a benchmark that are not part of the package: peers in virtual environments, and loops beside them."""
 
 from __future__ import annotations
 

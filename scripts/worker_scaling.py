@@ -185,7 +185,7 @@ def simulated(fragments: int, repeats: int) -> dict[int, float]:
 
 
 def calls(count: int, fragments: int = 2000) -> int:
-    """Function calls that the bookkeeping makes for so many fragments: a cost without a clock."""
+    """Function calls that the bookkeeping makes for that many fragments: a cost without a clock."""
     take, made = simulated_requests(count), 0
 
     def called(frame: Any, event: str, argument: Any) -> None:
@@ -203,11 +203,11 @@ def calls(count: int, fragments: int = 2000) -> int:
 
 # -- the model --------------------------------------------------------------------------------------------------------
 def rows(small_ms: float, large_ms: float, ms_per_mb: float) -> list[str]:
-    """The table of docs/scaling.md: how many cores the drivers of so many workers need.
+    """The table of docs/scaling.md: how many cores the drivers of that many workers need.
 
     Args:
-        small_ms: of a fragment that is small enough to come along with what is told about it.
-        large_ms, ms_per_mb: of one that goes through the object store.
+        small_ms: the small ms of a fragment that is small enough to come along with what is told about it.
+        large_ms, ms_per_mb: the large ms and ms per mb of one that goes through the object store.
     """
     found = []
     for what, workers, speed, steps in (

@@ -59,7 +59,7 @@ class RLCheckpoint(Checkpoint):
 
     Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file if a new one cannot be written. A
     file holds where the episodes stand, so that no save changes training, and a run resumed from any file
-    equals the run that went on, bit for bit (`RolloutDataModule.describe_loss` names the exceptions).
+    equals the run that continued, bit for bit (`RolloutDataModule.describe_loss` names the exceptions).
 
     Args:
         dirpath: directory of the checkpoints, RUN_DIR/checkpoints.
@@ -190,7 +190,7 @@ class RLCheckpoint(Checkpoint):
             if isinstance(exception, KeyboardInterrupt):
                 self.unsaved = error
             log.error("after %s: %s", type(exception).__name__, error)
-        except Exception:  # the cause may break saving, too; only the first error is reported
+        except Exception:  # the cause may break saving as well; only the first error is reported
             log.exception("no checkpoint after %s: last.ckpt is older", type(exception).__name__)
 
     def _is_due_by_clock(self, trainer: Trainer) -> bool:
@@ -257,7 +257,7 @@ class RLCheckpoint(Checkpoint):
         self.failures += 1
         if trainer.is_global_zero:
             log.error(
-                "%s could not be written (%s): training goes on, the files before it are untouched", path, problem
+                "%s could not be written (%s): training continues, the files before it are untouched", path, problem
             )
         if self.failures >= self.max_failures:
             raise SaveError(

@@ -24,8 +24,9 @@ class CompileNetworks(Callback):
     workers in other processes act with plain copies.
 
     Args:
-        mode: of `torch.compile`: "default"; "reduce-overhead" captures the passes as CUDA graphs, which frees updates
-            from the time that the CPU takes to launch kernels; "max-autotune" also measures which kernels are fastest.
+        mode: the mode of `torch.compile`: "default"; "reduce-overhead" captures the passes as CUDA graphs, which frees
+            updates from the time that the CPU takes to launch kernels; "max-autotune" also measures which kernels are
+            fastest.
         dynamic: whether one program serves all batch sizes; `None`: only after they have changed.
 
     Raises:

@@ -22,7 +22,7 @@ class ConfigInCheckpoint(Callback):
     refused when the file is restored (`FileTrust.check_complete`).
 
     Args:
-        config: of the run.
+        config: the config of the run.
         own: whether to sign the file as one of this user: not if its config is from a file that the user has not
             signed, which would have to be trusted no more.
     """

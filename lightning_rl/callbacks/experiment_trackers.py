@@ -30,9 +30,9 @@ class WandbLogger(LightningWandbLogger):
     """Lightning's logger for Weights & Biases, whose x-axis `trainer/global_step` counts environment steps.
 
     Args:
-        directory: of the run; a resumed run continues the tracked one, whose id is in DIRECTORY/wandb.id.
-        project: of Weights & Biases.
-        name: of the tracked run; `None`: the directory's name.
+        directory: the directory of the run; a resumed run continues the tracked one, whose id is in DIRECTORY/wandb.id.
+        project: the project of Weights & Biases.
+        name: the name of the tracked run; `None`: the directory's name.
         offline: whether nothing leaves this machine until `wandb sync DIRECTORY/wandb/offline-run-*`.
         keywords: more keywords of Lightning's logger, and of `wandb.init`.
 
@@ -63,7 +63,7 @@ class WandbLogger(LightningWandbLogger):
         import wandb  # pyright: ignore[reportMissingImports]
 
         if wandb.run is not None and wandb.run.id in _begun:
-            wandb.finish()  # that of the previous job of a sweep, into which Lightning's logger would go on writing
+            wandb.finish()  # that of the previous job of a sweep, into which Lightning's logger would continue writing
         tracked: Any = super().experiment
         _begun.add(tracked.id)
         write_id(self._id_file, tracked.id)
@@ -77,10 +77,12 @@ class MLFlowLogger(LightningMLFlowLogger):
     cannot change, so the new values of a resumed run become tags `changed/KEY`.
 
     Args:
-        directory: of the run; a resumed run continues the tracked one, whose id is in DIRECTORY/mlflow.id.
-        experiment_name: of MLflow, which groups runs by it.
-        run_name: of the tracked run; `None`: the directory's name.
-        tracking_uri: of the store or server; `None`: that of MLFLOW_TRACKING_URI, or else DIRECTORY/mlflow.db.
+        directory: the directory of the run; a resumed run continues the tracked one, whose id is in
+            DIRECTORY/mlflow.id.
+        experiment_name: the name of MLflow, which groups runs by it.
+        run_name: the name of the tracked run; `None`: the directory's name.
+        tracking_uri: the address of the store or server; `None`: that of MLFLOW_TRACKING_URI, or else
+            DIRECTORY/mlflow.db.
         keywords: more keywords of Lightning's logger.
 
     Raises:

@@ -29,10 +29,11 @@ class LogHistograms(RLCallback):
 
     Args:
         every_env_steps: may be a share of the run such as "2%".
-        weights: of each parameter.
-        gradients: of each parameter, as the last gradient step of the iteration used it: after clipping. There are none
-            where the policy learns without gradients, and of parameters that the loss leaves out.
-        actions: of the rows that the policy has learned from, in its own action space; those of a box by component.
+        weights: the weights of each parameter.
+        gradients: the gradients of each parameter, as the last gradient step of the iteration used it: after clipping.
+            There are none where the policy learns without gradients, and of parameters that the loss leaves out.
+        actions: the actions of the rows that the policy has learned from, in its own action space; those of a box by
+            component.
 
     Raises:
         ConfigError: a value is out of range, or there is no TensorBoard logger.

@@ -242,7 +242,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         except OSError as error:
             self._broken = True  # the writer's thread has ended
             log.error(
-                "TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error
+                "TensorBoard files in %s cannot be written (%s); training continues without them", self.log_dir, error
             )
 
 
@@ -305,6 +305,6 @@ def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:
 
 
 def by_dotted_key(params: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """Dotted key → value of nested parameters; what is no number becomes text."""
+    """Dotted key → value of nested parameters; what is not a number becomes text."""
     found = ((name, value) for name, value in leaves(params) if not isinstance(value, Mapping))  # an empty section
     return {name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in found}

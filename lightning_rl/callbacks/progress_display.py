@@ -16,8 +16,8 @@ def progress_display(stream: TextIO, *columns: ProgressColumn, **options: Any) -
 
     Args:
         stream: output.
-        columns: of each bar.
-        options: of `rich.progress.Progress`.
+        columns: the columns of each bar.
+        options: the options of `rich.progress.Progress`.
     """
     is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     console = Console(

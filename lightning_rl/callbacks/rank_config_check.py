@@ -27,7 +27,7 @@ class RankConfigCheck(Callback):
     """Compares a digest of the configuration, and of the packages' versions, over all ranks before training.
 
     Args:
-        config: of this rank, plain containers.
+        config: the config of this rank, plain containers.
 
     Raises:
         ConfigError: on every rank, so that none waits for another; names the keys that differ and their values.
@@ -73,5 +73,5 @@ def by_rank(configs: Sequence[Mapping[str, str]], key: str) -> list[str]:
 
 
 def order_of(section: Any) -> str:
-    """The keys of a section in their order; "" if it is no mapping."""
+    """The keys of a section in their order; "" if it is not a mapping."""
     return ", ".join(map(str, section)) if isinstance(section, Mapping) else ""

@@ -37,11 +37,11 @@ class RecordVideo(Callback):
     Args:
         every_env_steps: may be a share of the run such as "10%".
         max_steps: a longer episode is cut.
-        file: "gif" or "mp4" (the extra `video`): each recording is a file, too: videos/step_<env steps> in the
+        file: "gif" or "mp4" (the extra `video`): each recording is a file as well: videos/step_<env steps> in the
             directory of the run. `None`: no files.
         side: longest side of the picture, pixels.
         fps: frames per second; `None`: the environment's own. Of more than 30, steps are left out.
-        seed: of the environment's reset.
+        seed: the seed of the environment's reset.
 
     Raises:
         ConfigError: a value is out of range, the environment has no pictures, or there is neither a TensorBoard logger

@@ -56,7 +56,7 @@ class RunDescription(Callback):
     run has written so far; it is written after the first evaluation, and again when there are more.
 
     Args:
-        config: of the run, which has a TensorBoard logger.
+        config: the config of the run, which has a TensorBoard logger.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -46,7 +46,8 @@ def prioritized_weight(scores: Sequence[float]) -> float:
     Prioritized fictitious self-play, Vinyals et al. 2019 (AlphaStar), doi:10.1038/s41586-019-1724-z, f_hard with p = 2.
 
     Args:
-        scores: of games against the opponent; one win and one loss are added, so that a new one counts as equal.
+        scores: the scores of games against the opponent; one win and one loss are added, so that a new one counts as
+            equal.
     """
     return (1.0 - (sum(scores) + 1.0) / (len(scores) + 2.0)) ** HARDNESS
 
@@ -88,7 +89,7 @@ class Member:
         policy_id: its id among the policies of the run.
         copied_at: env steps of the policy when it was copied.
         elo: its rating.
-        scores: of the policy in training in its newest games against this copy.
+        scores: the scores of the policy in training in its newest games against this copy.
     """
 
     policy_id: str
@@ -108,14 +109,14 @@ class SelfPlay(RLCallback):
         policy: id of a trained policy, which has all agents that take part in the mapping of the run.
         every_env_steps: a copy joins the league at the first iteration past each multiple of this, which may be a share
             of the run such as "5%"; `None`: only by `win_rate`.
-        win_rate: a copy joins, too, once the policy's mean score against the league (win 1, draw 0.5) is at least this
-            over the last `games` games, all since the last copy; `None`: only by `every_env_steps`.
+        win_rate: a copy joins as well, once the policy's mean score against the league (win 1, draw 0.5) is at least
+            this over the last `games` games, all since the last copy; `None`: only by `every_env_steps`.
         league_size: most copies.
         replace: which copy gives its place to a new one when the league is full: the "oldest", or the "weakest" by Elo.
         opponents: which copies are drawn: "uniform", all equally often; "latest", only the newest; "prioritized", those
             that the policy loses against more often (`prioritized_weight`).
         share_of_self: chance of a side to be the policy itself rather than a copy, in [0, 1).
-        games: win rates are over so many of the newest games, against each copy and against all.
+        games: win rates are over that many of the newest games, against each copy and against all.
         teams: team → its agents or patterns; the agents of a team have the same policy in an episode, and it wins by
             the sum of their returns. `None`: each agent plays for itself.
         evaluate_against: ids of policies of the run, such as a random or a scripted one, that the policy plays in
@@ -189,7 +190,7 @@ class SelfPlay(RLCallback):
         for named in (self.policy, *(self.evaluate_against or ())):
             if named not in policy.policies:
                 raise ConfigError(
-                    f"SelfPlay: {named!r} is no policy of this run.{did_you_mean(named, policy.policies)} Policies: "
+                    f"SelfPlay: {named!r} is not a policy of this run.{did_you_mean(named, policy.policies)} Policies: "
                     f"{', '.join(map(repr, policy.policies))}"
                 )
         if self.policy not in policy.policies_to_train:

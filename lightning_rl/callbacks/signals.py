@@ -1,6 +1,6 @@
 """Handles Ctrl-C and SIGTERM: the first one ends a run after its iteration, with a checkpoint; the second one at once.
 
-Before and after training, either signal ends the command at once.
+Before and after training, each of them ends the command at once.
 """
 
 from __future__ import annotations

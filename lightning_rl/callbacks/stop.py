@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class StopCallback(Callback):
     """Sets `trainer.should_stop` after the iteration in which a rule is met, the same one on every rank.
 
-    An iteration that goes on long after the run was to end, or far longer than those before, is warned of once, with
+    An iteration that continues long after the run was to end, or far longer than those before, is warned of once, with
     the place where it is: an environment that hangs in this process cannot be ended from within.
 
     Args:

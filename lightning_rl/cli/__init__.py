@@ -109,7 +109,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["ok"]
     except Exception as error:
-        if interrupts.received is not None:  # the interrupted code may raise an error of its own
+        if interrupts.received is not None:  # the interrupted code may raise its own error
             return report_interrupt(error)
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise

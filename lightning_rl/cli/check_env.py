@@ -32,7 +32,7 @@ def check_env(arguments: Sequence[str]) -> int:
     if not {"env", "env.id"} & {key_of(word) for word in words if "=" in word}:
         words[0] = f"env={words[0]}" if words[0] in group_options("env") else f"env.id='{words[0]}'"
     if others := [word for word in words if "=" not in word or not f"{key_of(word)}.".startswith("env.")]:
-        raise ConfigError(f"{others[0]} is no key of env; expected keys such as env.kwargs.size=5")
+        raise ConfigError(f"{others[0]} is not a key of env; expected keys such as env.kwargs.size=5")
     config = compose_config([*words, "experiment=none"])
     from lightning_rl.diagnosis.environment import examine_env
     from lightning_rl.diagnosis.findings import as_json, as_text, exit_code

@@ -44,8 +44,8 @@ def print_script(arguments: Sequence[str], verbs: Verbs, description: str | None
 
     Args:
         arguments: the shell's name, or --help.
-        verbs: of the command line.
-        description: of the verb that prints the script.
+        verbs: the verbs of the command line.
+        description: the description of the verb that prints the script.
 
     Raises:
         ConfigError: there is no script for that shell.

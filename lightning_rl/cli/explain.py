@@ -22,14 +22,14 @@ def explain(arguments: Sequence[str]) -> int:
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
-    first = Path(options.words[0])  # "=" may be in a run directory's name, too
+    first = Path(options.words[0])  # "=" may be in a run directory's name as well
     # A long override could be no file's name, for which `Path.is_dir` raises an error.
     found = os.path.isdir(first) and ("=" not in str(first) or (first / CONFIG_FILE).is_file())
     run_dir = first if found else None
     rest = options.words[run_dir is not None :]
     overrides, keys = [word for word in rest if "=" in word], [word for word in rest if "=" not in word]
     if run_dir is None and not overrides and len(keys) == 1 + (not options.all):
-        raise ConfigError(f"{keys[0]} is no directory: give a run's, or overrides, as policy=ppo env=cartpole")
+        raise ConfigError(f"{keys[0]} is not a directory: give a run's, or overrides, as policy=ppo env=cartpole")
     if run_dir is not None and overrides:
         raise ConfigError(f"{run_dir} has its own overrides: leave out {overrides[0]}, or the directory")
     if len(keys) != (not options.all):

@@ -42,7 +42,7 @@ def add_policy_arguments(parser: Parser, episodes: int) -> None:
     """Add the arguments that say which policy plays, where and how.
 
     Args:
-        parser: of a verb.
+        parser: the parser of a verb.
         episodes: default of --episodes.
     """
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory, which means its last.ckpt")
@@ -58,7 +58,7 @@ def whole_number(text: str) -> int:
     """The value of --seed, --episodes and other options that count; as in a config, 1e3 is one.
 
     Raises:
-        ArgumentTypeError: it is no whole number, or below 0.
+        ArgumentTypeError: it is not a whole number, or below 0.
     """
     try:
         number = float(text)

@@ -24,7 +24,7 @@ def replace_unknown_characters() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """The error handler of a codec: the replacement, and where encoding goes on."""
+    """The error handler of a codec: the replacement, and where encoding continues."""
     assert isinstance(error, UnicodeEncodeError)
     return "".join(map(_in_ascii, error.object[error.start : error.end])), error.end
 

@@ -51,14 +51,14 @@ def resume(arguments: Sequence[str]) -> int:
         notes = run.changed_workers(before, config)
         steps, taken = env_steps_in(checkpoint), read_status_or_empty(options.run_dir / STATUS_FILE).get("env_steps")
         if isinstance(taken, int) and steps < taken:
-            notes.append(f"it goes on from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped")
+            notes.append(f"it continues from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped")
         for line in [*notes, *run.standing_still(config, steps)]:
             print(f"note: {line}", flush=True)
         return report_outcome(run.train(config, ckpt_path=checkpoint), config)
 
 
 def check_checkpoint(run_dir: Path, file: Path | None) -> None:
-    """Check that a run has a checkpoint to go on from; a directory without a run is left to `resumed_config`.
+    """Check that a run has a checkpoint to continue from; a directory without a run is left to `resumed_config`.
 
     Raises:
         CheckpointError: the named file is missing; names the other ones.
@@ -70,7 +70,7 @@ def check_checkpoint(run_dir: Path, file: Path | None) -> None:
         with naming_others(file, OTHER):
             env_steps_in(file)
     if file is None and not has_checkpoint(run_dir):
-        raise ConfigError(f"{run_dir} has no checkpoint to go on from: {run.AFRESH}")
+        raise ConfigError(f"{run_dir} has no checkpoint to continue from: {run.AFRESH}")
 
 
 def env_steps_in(checkpoint: Path) -> int:

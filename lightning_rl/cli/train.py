@@ -123,7 +123,7 @@ def start_line(config: Mapping[str, Any]) -> str:
     """One line that describes the run before it starts.
 
     Raises:
-        ConfigError: `total_env_steps` is no number of steps.
+        ConfigError: `total_env_steps` is not a number of steps.
     """
     total = coerce("total_env_steps", config["total_env_steps"], Count)
     policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
@@ -154,7 +154,7 @@ def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
 
 
 def train_all(overrides: Sequence[str], at_once: int = 1) -> int:
-    """Train every combination of a sweep in a run directory of its own, and print a table; 1 if a job failed.
+    """Train every combination of a sweep in its own run directory, and print a table; 1 if a job failed.
 
     Args:
         overrides: some of them with several values.
@@ -195,7 +195,7 @@ def train_at_once(overrides: Sequence[str], found: Sequence[Sequence[str]], at_o
     except KeyboardInterrupt as interrupt:
         states = [read_status_or_empty(Path(config["run_dir"]) / STATUS_FILE).get("state") for config in configs]
         told = [f"{states.count(state)} {word}" for state, word in STATES.items() if state in states]
-        goes_on = f"the same command with run_dir={directory} goes on"
+        goes_on = f"the same command with run_dir={directory} continues"
         raise KeyboardInterrupt(f"{interrupt}; of {len(jobs)} jobs: {', '.join(told)}; {goes_on}") from interrupt
     return directory
 
@@ -214,7 +214,7 @@ def report_on(directory: Path) -> Path | None:
 
 
 def train_one(config: dict[str, Any]) -> float:
-    """Train one job of a sweep and return its best evaluation; a failure goes to its train.log, other jobs go on."""
+    """Train one job of a sweep and return its best evaluation; a failure goes to its train.log, other jobs continue."""
     print(f"\njob in {config['run_dir']}", flush=True)
     try:
         status = train_or_continue(config)

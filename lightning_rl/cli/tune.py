@@ -62,7 +62,7 @@ def tune(arguments: Sequence[str]) -> int:
         search.run(options.trials, options.jobs, options.timeout)
     except KeyboardInterrupt as interrupt:
         report(search, as_json=False)
-        goes_on = f"the same command with run_dir={search.directory} goes on"
+        goes_on = f"the same command with run_dir={search.directory} continues"
         raise KeyboardInterrupt(f"{interrupt}; {search.ended} trials are in the study; {goes_on}") from interrupt
     return report(search, options.json)
 

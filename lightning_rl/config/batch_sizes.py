@@ -12,7 +12,7 @@ from lightning_rl.rollouts.logical_workers import logical_workers
 __all__ = ["check_iteration", "check_minibatches", "check_population", "longer_than_run"]
 
 LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
-FEW = 1000  # fragments or gradients; iterations of up to so many are never refused, however short the run is
+FEW = 1000  # fragments or gradients; iterations of up to that many are never refused, however short the run is
 LARGE = 0.5  # of total_env_steps; larger iterations are warned of
 Config = Mapping[str, Any]
 

@@ -108,7 +108,7 @@ def _check_env(config: Config, section: str = "env") -> None:
         suggested = suggest_id(name)
         advice = " `lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
         raise ConfigError(
-            f"{section}.id={short_repr(name)} is no registered environment.{suggested}"
+            f"{section}.id={short_repr(name)} is not a registered environment.{suggested}"
             f"{'' if 'env.id=' in suggested else advice}"
         )
 
@@ -122,7 +122,7 @@ def is_module(name: str) -> bool:
 def _check_evaluation(config: Config) -> None:
     evaluation = config["evaluation"]
     if evaluation["parallel"] and not evaluation["num_workers"]:
-        raise ConfigError("evaluation.parallel=true needs processes of its own: set evaluation.num_workers=1 or more")
+        raise ConfigError("evaluation.parallel=true needs its own processes: set evaluation.num_workers=1 or more")
     if evaluation["env"] is not None:
         _check_env(config, "evaluation.env")
 

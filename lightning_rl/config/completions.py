@@ -48,7 +48,7 @@ def candidates(verbs: Mapping[str, Sequence[str]], words: Sequence[str], current
 
     Args:
         verbs: verb → its options.
-        words: of the line after the program's name and before the current word.
+        words: the words of the line after the program's name and before the current word.
         current: the word at the cursor; may be empty.
     """
     if not words:

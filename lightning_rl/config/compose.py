@@ -51,7 +51,8 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Compose the configuration, resolve it, and return it as plain containers.
 
     Args:
-        overrides: as on the command line: "policy=a2c", "policy.lr=1e-3", "env.id=my_pkg.envs:MyEnv".
+        overrides: Hydra overrides, as typed on the command line: "policy=a2c", "policy.lr=1e-3",
+            "env.id=my_pkg.envs:MyEnv".
 
     Raises:
         ConfigError: an unknown key or choice, an override that cannot be read, or a value that is missing.
@@ -91,14 +92,14 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         if problem := broken_file([MAIN, *option_files(chosen)]):
             raise ConfigError(problem) from error
         raise refusal(error, overrides) from error
-    except Exception as error:  # of a file that is no YAML, or whose content Hydra does not expect
+    except Exception as error:  # of a file that is not a YAML, or whose content Hydra does not expect
         if problem := broken_file(["**/*.yaml"]):
             raise ConfigError(problem) from error
         raise
 
 
 def option_files(options: Iterable[str]) -> list[str]:
-    """Names of the files of options such as "policy/ppo"; none for what is no name."""
+    """Names of the files of options such as "policy/ppo"; none for what is not a name."""
     return [f"{option}.yaml" for option in options if re.fullmatch(r"\w+(/[\w-]+)+", option)]
 
 
@@ -135,7 +136,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
     except MissingMandatoryValue as error:
         raise ConfigError(missing_value(str(error.full_key), config)) from error
     except OmegaConfBaseException as error:
-        # run_dir holds the overrides as they were typed, so that a wrong reference in one is met there, too.
+        # run_dir holds the overrides as they were typed, so that a wrong reference in one is met there as well.
         wrong = re.fullmatch(r"hydra\.overrides\.task\[(\d+)\]", error.full_key or "")
         place = typed_overrides(config.hydra)[int(wrong[1])] if wrong else error.full_key
         raise ConfigError(f"{place}: {first_line(error)}") from error
@@ -153,7 +154,7 @@ def missing_value(key: str, config: DictConfig) -> str:
 def typed_groups(overrides: Sequence[str]) -> set[str]:
     """Groups chosen by overrides, in which the experiment that a run takes by itself changes no key.
 
-    None if the experiment is chosen, too: its keys apply on top of every choice. `policy` and `env` are never among
+    None if the experiment is chosen as well: its keys apply on top of every choice. `policy` and `env` are never among
     them, because they choose the experiment.
     """
     choices = {key_of(override): override.partition("=")[2] for override in overrides}
@@ -204,7 +205,7 @@ def complete_config(overrides: Sequence[str]) -> list[str]:
     mapping for a policy's key (a schedule), the key is set to null, because Hydra cannot merge a mapping into a number.
 
     Raises:
-        ConfigError: the value for a group is no choice.
+        ConfigError: the value for a group is not a choice.
     """
     for override in overrides:
         check_group(override)
@@ -273,7 +274,7 @@ def store_policy(path: str, policy_class: Any = None) -> None:
     """Register an option `policy=path` for this class, or for the one imported from `path`.
 
     Raises:
-        ConfigError: there is no such class, or it is no policy.
+        ConfigError: there is no such class, or it is not a policy.
     """
     store = ConfigStore.instance()
     if policy_class is None and f"{path}.yaml" in store.repo.get("policy", {}):

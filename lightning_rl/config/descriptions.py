@@ -41,7 +41,7 @@ TAKEN_BY = {
 
 SHOWN_POLICIES = 8  # with their returns, at the end of a run or an evaluation
 REPLAY = {"exploration": ("data=replay",)}  # the random phase of strategies ends at data.learning_starts
-# Groups whose options are taken by classes of their own, with the option whose class a key is described of first.
+# Groups whose options are taken by their own classes, with the option whose class a key is described of first.
 OF_CLASSES = {"policy": "ppo", "data": "replay", "exploration": "none"}
 
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
@@ -234,10 +234,10 @@ def run_table(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
         return f"no runs below {directory}"
     shown = table([{**row, "age": duration(row["age"])} for row in rows])
     meanings = {
-        "dead": "dead: its process ended without a word; `lightning-rl resume DIRECTORY` goes on from its last.ckpt, "
+        "dead": "dead: its process ended without a word; `lightning-rl resume DIRECTORY` continues from its last.ckpt, "
         "or says which other checkpoints it has",
         "silent": "silent: its process is there, but has written nothing for minutes",
-        "damaged": "damaged: its status.json cannot be read; delete that file, a run goes on without it",
+        "damaged": "damaged: its status.json cannot be read; delete that file, a run continues without it",
     }
     notes = [text for state, text in meanings.items() if any(row["state"] == state for row in rows)]
     return "\n".join([shown, *(["", *notes] if notes else [])])

@@ -66,7 +66,7 @@ def user_confs() -> list[str]:
             found.append(Path(entry).absolute())
         else:
             expected = f"give directories, or pkg://package.conf, separated by {os.pathsep!r}"
-            raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is no directory: {expected}")
+            raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is not a directory: {expected}")
     return [str(path) for path in found if not path.samefile(shipped_conf())] + packages
 
 

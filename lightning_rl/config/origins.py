@@ -63,7 +63,7 @@ def settings_of(key: str, overrides: Sequence[str] = ()) -> list[Setting]:
 
     Args:
         key: dotted.
-        overrides: as on the command line.
+        overrides: Hydra overrides, as typed on the command line.
 
     Raises:
         ConfigError: an override cannot be read, or a choice does not exist.

@@ -21,7 +21,7 @@ Compose = Callable[[Sequence[str]], dict[str, Any]]
 def complete_policies(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of `policies`, each with the class and all keys of its policy.
 
-    An entry without `policy` is the run's own policy; one with a name is that algorithm with the defaults of its own
+    An entry without `policy` is the run's own policy; one with a name is that algorithm with its own defaults
     file, its model, exploration and data included. Other keys of the entry replace those. Entries that are complete
     already stay as they are.
 
@@ -29,7 +29,7 @@ def complete_policies(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         config: composed, as plain containers.
 
     Raises:
-        ConfigError: an entry is no mapping, or names no policy.
+        ConfigError: an entry is not a mapping, or names no policy.
     """
     return {str(name): _complete(str(name), entry, config) for name, entry in config["policies"].items()}
 
@@ -69,7 +69,7 @@ def _defaults_of(key: str, chosen: Any, config: Mapping[str, Any]) -> dict[str, 
             return {"_target_": SCRIPTED, "function": chosen}
     elif chosen not in (known := group_options("policy")):
         raise ConfigError(
-            f"{key}={chosen!r} is no policy.{did_you_mean(chosen, [*known, 'random'])} Choices: {', '.join(known)}, "
+            f"{key}={chosen!r} is not a policy.{did_you_mean(chosen, [*known, 'random'])} Choices: {', '.join(known)}, "
             "random, or an import path"
         )
     composed = compose_config(

@@ -24,11 +24,11 @@ def create_project(folder: Path) -> list[Path]:
     """Copy the template to a new folder, with the folder's name for the package's; returns the files.
 
     Raises:
-        ConfigError: the name is no name of a Python package, or is that of a module, or the folder is there already.
+        ConfigError: the name is not a name of a Python package, or is that of a module, or the folder is there already.
     """
     name = folder.name
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
-        raise ConfigError(f"init {folder}: {name!r} is no name of a Python package; use letters, digits and _")
+        raise ConfigError(f"init {folder}: {name!r} is not a name of a Python package; use letters, digits and _")
     spec = find_spec(name)  # the search imports nothing; a mere folder has no origin
     if name in sys.stdlib_module_names or name in ("conf", "tests") or (spec is not None and spec.origin is not None):
         raise ConfigError(f"init {folder}: a module of that name is there already; choose another name")

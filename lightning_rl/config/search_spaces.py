@@ -61,7 +61,7 @@ def search_space(overrides: Sequence[str], file: Path | None = None) -> tuple[li
     """The dimensions of a search, and the overrides that are the same in all trials.
 
     Args:
-        overrides: of the command line; those with several values are dimensions.
+        overrides: the overrides of the command line; those with several values are dimensions.
         file: a space of the user's own; `None`: conf/search/POLICY.yaml of the policy.
 
     Raises:
@@ -73,7 +73,7 @@ def search_space(overrides: Sequence[str], file: Path | None = None) -> tuple[li
         try:
             text, name = file.read_text(encoding="utf-8"), str(file)
         except UnicodeDecodeError as error:
-            raise ConfigError(f"--space {file} is no text ({error}); expected YAML, as policy.lr: {FORMS}") from error
+            raise ConfigError(f"--space {file} is not text ({error}); expected YAML, as policy.lr: {FORMS}") from error
     else:
         raise ConfigError(f"--space {file}: no such file; expected YAML with lines such as policy.lr: {FORMS}")
     found = {dimension.key: dimension for dimension in map(dimension_of, lines_of(text, name))}
@@ -113,12 +113,12 @@ def lines_of(text: str, name: str) -> list[str]:
     """The overrides in a file of a search space.
 
     Raises:
-        ConfigError: it is no mapping of keys to texts.
+        ConfigError: it is not a mapping of keys to texts.
     """
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ConfigError(f"{name}: expected keys with texts such as {FORMS}")
     return [f"{key}={value}" for key, value in found.items()]

@@ -76,8 +76,8 @@ def check_continuation(overrides: Sequence[str], configs: Sequence[Mapping[str, 
     """Refuse a directory that holds jobs of another sweep.
 
     Args:
-        overrides: of the sweep.
-        configs: of its jobs, in order.
+        overrides: the overrides of the sweep.
+        configs: the configs of its jobs, in order.
 
     Raises:
         ConfigError: names a job there and the keys in which it differs.
@@ -88,7 +88,7 @@ def check_continuation(overrides: Sequence[str], configs: Sequence[Mapping[str, 
             if not number.isdigit() or not (folder / CONFIG_FILE).is_file():
                 continue
             if int(number) >= len(configs):
-                raise ConfigError(f"{folder} is no job of this sweep, which has {len(configs)}: {ANOTHER}")
+                raise ConfigError(f"{folder} is not a job of this sweep, which has {len(configs)}: {ANOTHER}")
             began = read_config(folder)
             # Hydra's sweeper writes the same overrides in other words: the values that they give are compared.
             config = {**configs[int(number)], "overrides": began.get("overrides", [])}

@@ -115,10 +115,10 @@ class RolloutDataModule(LightningDataModule):
         evaluation: every_env_steps (an evaluation, and so an end of Lightning's epoch, after the iteration that passes
             a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
             never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is
-            put off to the next multiple, and the epoch goes on; `None`, unlike in a run: no bound), episodes per
-            evaluation, explore, max_episode_steps (at which an episode that goes on is cut, with its return so far;
+            put off to the next multiple, and the epoch continues; `None`, unlike in a run: no bound), episodes per
+            evaluation, explore, max_episode_steps (at which an episode that continues is cut, with its return so far;
             "auto": `longest_evaluated`; `None`: never), env (keywords of another `EnvCreator`; `None`: as in training),
-            num_workers (Ray processes for evaluation only; 0: in this process), parallel (whether training goes on
+            num_workers (Ray processes for evaluation only; 0: in this process), parallel (whether training continues
             meanwhile), estimators, data and estimator_options (of `runs.off_policy_evaluation`, which a run adds;
             `data` as a share is held out by `OfflineSource`).
         source: runs the workers, and says what an iteration learns from: a `SyncSource`, `AsyncSource`,
@@ -128,7 +128,7 @@ class RolloutDataModule(LightningDataModule):
         keywords: of `SyncSource`: dataset, fragments_per_batch, plan.
 
     Attributes:
-        feeds: of several agents: policy id → `ReplayFeed`, for each policy that learns from replay.
+        feeds: the feeds of several agents: policy id → `ReplayFeed`, for each policy that learns from replay.
 
     Raises:
         ConfigError: a number is out of range, or a key is unknown.
@@ -267,7 +267,7 @@ class RolloutDataModule(LightningDataModule):
         self.feeds.load_state_dict(state_dict.get("policies", {}))
 
     def on_exception(self, exception: BaseException) -> None:
-        """Stop the workers, because Lightning runs no teardown after an exception; the next fit's go on from there."""
+        """Stop the workers, since Lightning runs no teardown after an exception; the next fit continues from there."""
         if self.workers is not None:
             self._left_at = self.workers.positions()
         self._close()
@@ -306,7 +306,7 @@ class RolloutDataModule(LightningDataModule):
                 f"no training episode has ended in {steps:,} env steps ({of_each:,} of each environment), and "
                 f"{self.env.name!r} declares no time limit: evaluations cut episodes after "
                 f"{LONGEST_UNLIMITED_EPISODE:,} steps (evaluation.max_episode_steps); if episodes never end, set "
-                "env.max_episode_steps=1000, say, for a limit in training, too",
+                "env.max_episode_steps=1000, say, for a limit in training as well",
                 stacklevel=2,
             )
 
@@ -358,12 +358,12 @@ class RolloutDataModule(LightningDataModule):
         self.feeds.force_reset()
 
     def describe_loss(self) -> str:
-        """Say why a run that resumes from a checkpoint is another one than that which goes on; "" if it is the same."""
+        """Say why a resumed run differs from one that never stopped; "" if it does not."""
         if self.source.runs_ahead and self.num_workers:
-            return "what worker processes have in flight is lost, and their episodes begin anew"
+            return "what worker processes have in flight is lost, and their episodes start from scratch"
         found = [reason for reason in self.workers.foreach_worker(lambda worker: worker.describe_loss()) if reason]
         if self.evaluation["parallel"]:
-            found.append("best_*.ckpt hold the evaluated weights beside environments that have gone on since")
+            found.append("best_*.ckpt hold the evaluated weights beside environments that have continued since")
         return "; ".join(dict.fromkeys(found))
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
@@ -402,7 +402,7 @@ class RolloutDataModule(LightningDataModule):
         return 1 if self.trainer is None else self.trainer.world_size
 
     def logical_workers(self, ranks: int | None = None) -> int:
-        """How many logical workers all ranks have together; of so many ranks, or of those that there are."""
+        """How many logical workers all ranks have together; of that many ranks, or of those that there are."""
         return logical_workers(self._logical, self.num_workers, self.ranks if ranks is None else ranks)
 
     @property
@@ -456,8 +456,8 @@ class ReplayDataModule(RolloutDataModule):
     """A `RolloutDataModule` whose source is a `ReplayFeed`.
 
     Args:
-        env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
-        keywords: of `ReplayFeed`.
+        env, workers, evaluation, seed, callbacks: see `RolloutDataModule`.
+        keywords: the keywords of `ReplayFeed`.
     """
 
     def __init__(

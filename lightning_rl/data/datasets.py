@@ -24,7 +24,7 @@ class PlanDataset(IterableDataset[Any]):
     It has a length all the same, because Lightning prefetches one batch from a dataset that has none, and on-policy
     data would be one update old. The length is the most that an epoch can have, not what it will have.
 
-    The plan goes on from one epoch to the next, so that training does not depend on when evaluations take place.
+    The plan continues from one epoch to the next, so that training does not depend on when evaluations take place.
 
     Args:
         datamodule: `datamodule.iterations(policy)` gives the items.
@@ -59,7 +59,7 @@ class PlanDataset(IterableDataset[Any]):
 
 
 class EvaluationDataset(IterableDataset[SampleBatch]):
-    """One item: the returns and lengths of an evaluation's whole episodes, on environments of their own.
+    """One item: the returns and lengths of an evaluation's whole episodes, on their own environments.
 
     With several agents, "policy_returns.<id>" has the mean return of each policy's agents; NaN where it had none.
 

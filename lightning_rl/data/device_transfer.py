@@ -1,4 +1,4 @@
-"""Copies a batch to the device that learns: to a GPU while the CPU goes on."""
+"""Copies a batch to the device that learns: to a GPU while the CPU continues."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ends Lightning's epochs at multiples of environment steps, whatever an iteration is.
 
 Lightning counts an epoch in batches, and needs their number before the epoch begins. Here a batch is an iteration, and
-the number of its environment steps is known only afterwards: rows after an episode's end are no steps, and replay acts
+the number of its environment steps is known only afterwards: rows after an episode's end are not steps, and replay acts
 while it learns. So the training dataset has the length `ENDLESS`, and `Epochs` marks the last batch of an epoch.
 """
 
@@ -27,11 +27,11 @@ class Epochs(Callback):
     """Ends an epoch, and so lets Lightning evaluate, after the iteration that passes a multiple of `every_env_steps`.
 
     Multiples, not steps since the last evaluation: neither a resume nor an evaluation at a run's end shifts the later
-    ones. `Trainer(limit_train_batches=…)` ends epochs as well, after so many iterations. The DataModule puts this
+    ones. `Trainer(limit_train_batches=…)` ends epochs as well, after that many iterations. The DataModule puts this
     before all other callbacks, which may ask `trainer.is_last_batch`.
 
     An evaluation that would raise the share of evaluations in the wall time above `max_share` is put off: its epoch
-    goes on to the next multiple. The one at the end of a fit takes place in any case, as Lightning evaluates when it
+    continues to the next multiple. The one at the end of a fit takes place in any case, as Lightning evaluates when it
     stops early.
 
     Args:
@@ -72,7 +72,7 @@ class Epochs(Callback):
         every = trainer.val_check_interval
         if (
             isinstance(every, float) and every == 1.0
-        ):  # else validations after so many iterations (1, too) are configured
+        ):  # else validations after that many iterations (1 as well) are configured
             trainer.val_check_batch = math.inf
         if trainer.fit_loop.max_batches == ENDLESS:  # else Lightning's own progress bars count down from there
             trainer.fit_loop.max_batches = math.inf

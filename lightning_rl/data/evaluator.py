@@ -97,9 +97,9 @@ class Evaluator:
     """Plays evaluations, shared out over all ranks.
 
     Args:
-        workers: of this rank; `None` if only other ranks play.
+        workers: the workers of this rank; `None` if only other ranks play.
         episodes: how many this rank plays.
-        parallel: whether training goes on meanwhile; needs workers in other processes.
+        parallel: whether training continues meanwhile; needs workers in other processes.
         max_episode_steps: at which the workers cut episodes, which a warning says once.
 
     Attributes:
@@ -212,7 +212,7 @@ def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:
         f"{cut} of {len(episodes)} episodes went on after {max_episode_steps:,} steps; they were cut there, and count "
         "with their return so far: set env.max_episode_steps=1000, say, for a time limit in training and evaluation, "
         "or a larger evaluation.max_episode_steps; if episodes end in training, the best action may be one that "
-        "changes nothing here, for ever: evaluation.explore=true samples actions as training does"
+        "changes nothing here, forever: evaluation.explore=true samples actions as training does"
     )
 
 
@@ -240,7 +240,7 @@ def evaluation_workers(
     Args:
         env: the `EnvCreator` of their environments.
         actor: the policy that acts if the workers are in this process.
-        options: of evaluation: episodes, num_workers, explore, max_episode_steps.
+        options: the options of evaluation: episodes, num_workers, explore, max_episode_steps.
         workers: those of the training workers; vectorization, ray and limits are taken from them.
         seed, rank, ranks: of this process.
 

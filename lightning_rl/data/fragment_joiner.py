@@ -56,7 +56,7 @@ class FragmentJoiner:
         """A training batch `[T, B, …]` as arrays.
 
         Args:
-            seed: of the draws.
+            seed: the seed of the draws.
             received: lists of fragments, as tensors or arrays; a list for each sample.
         """
         fragments = [fragment.torch() for part in received for fragment in part]
@@ -82,7 +82,7 @@ class FragmentJoiner:
 
 
 def _with_flag(fragment: AnyBatch, *, replayed: bool) -> AnyBatch:
-    if isinstance(fragment, MultiAgentBatch):  # the environment steps of an earlier iteration are no new ones
+    if isinstance(fragment, MultiAgentBatch):  # the environment steps of an earlier iteration are not new
         parts = {name: _flagged(part, replayed) for name, part in fragment.items()}
         return MultiAgentBatch(parts, 0 if replayed else fragment.env_steps, fragment.num_envs)
     return _flagged(fragment, replayed)

@@ -33,7 +33,7 @@ class HindsightFeed(ReplayFeed):
         hindsight_goals: number k of other goals per real goal: a fraction k / (k + 1) of sampled rows is relabeled; 0:
             none.
         prioritized: must be false, because a row has no separate priority for each goal.
-        other keywords: as `ReplayFeed`; n-step returns end where the other goal is reached, if that ends an episode.
+        other keywords: see `ReplayFeed`; n-step returns end where the other goal is reached, if that ends an episode.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -62,7 +62,7 @@ class HindsightFeed(ReplayFeed):
         """A buffer that computes rewards for other goals.
 
         Raises:
-            ConfigError: as `ReplayFeed`; the environment has no goals; or the policy learns from sequences.
+            ConfigError: see `ReplayFeed`; the environment has no goals; or the policy learns from sequences.
         """
         if policy.is_recurrent:
             raise ConfigError(

@@ -21,8 +21,8 @@ class InflightRequests:
 
     Args:
         per_process: requests that each worker process may have in flight, ≥ 1.
-        max_bytes: of the samples that are in flight or wait to be learned from; `None`: no bound. One request is always
-            allowed.
+        max_bytes: the largest size in bytes of the samples that are in flight or wait to be learned from; `None`: no
+            bound. One request is always allowed.
         in_order: take samples in the order in which they were submitted, instead of as they become ready.
         nbytes: estimated size of one sample, until the first has come.
 

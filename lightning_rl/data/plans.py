@@ -39,7 +39,7 @@ def parallel_rollouts(workers: Any, policy: Any, fragments_per_batch: int = 1) -
 def async_gradients(workers: Any, policy: Any) -> Iterator[WorkerResult]:
     """Gradients of workers as they become ready, without end: what `RolloutWorker.contribute` returned.
 
-    The worker that gave one gets the weights after the step with it, and goes on at once; the others keep theirs.
+    The worker that gave one gets the weights after the step with it, and continues at once; the others keep theirs.
     """
     while True:
         if idle := workers.idle_workers:

@@ -1,4 +1,4 @@
-"""What each policy of several agents learns from: its own fragments, or draws from a replay buffer of its own."""
+"""What each policy of several agents learns from: its own fragments, or draws from its own replay buffer."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
         return [name for name in self._policy.policies_to_train if name in self]
 
     def _begin_training(self, name: str) -> None:
-        """Make a policy's buffer, if it has none yet; go on without the env steps in which it was not trained."""
+        """Make a policy's buffer, if it has none yet; continue without the env steps in which it was not trained."""
         feed, policy = self[name], self._policy.policies[name]
         feed.datamodule, feed.seed = self._datamodule, policy.seed
         feed.rows_differ_by_rank = True  # an agent may act on one rank, and not on another

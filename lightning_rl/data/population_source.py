@@ -24,7 +24,7 @@ def evaluate_perturbations(worker: RolloutWorker, seeds: Sequence[int], own: Seq
 
     Args:
         worker: samples one episode of each environment at a time.
-        seeds: of the perturbations.
+        seeds: the seeds of the perturbations.
         own: for each entry, episodes of the policy without a perturbation follow; the entries are their `seeds`.
 
     Returns:

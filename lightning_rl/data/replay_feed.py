@@ -228,7 +228,7 @@ class ReplayFeed(Source):
         return fragment
 
     def draw(self, steps: int = 1) -> SampleBatch:
-        """Draw the rows of so many gradient steps, one batch after the other; the steps count as taken."""
+        """Draw the rows of that many gradient steps, one batch after the other; the steps count as taken."""
         self.ratio.record_steps(steps)
         if isinstance(self.buffer, PrioritizedReplayBuffer):
             self.buffer.env_steps = self.policy.env_steps

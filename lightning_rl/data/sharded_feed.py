@@ -50,11 +50,11 @@ class ShardedReplayFeed(ReplayFeed):
         max_policy_lag: maximum age, in gradient steps ≥ 1, of the weights of a fragment when it is stored; learning
             waits for workers that are further behind.
         capacity: env steps stored in all shards together.
-        n_step: as `ReplayFeed`; sums stop at the end of a fragment.
-        learning_starts, update_to_data_ratio, fragments_per_iteration, prioritized: as `ReplayFeed`.
+        n_step: see `ReplayFeed`; sums stop at the end of a fragment.
+        learning_starts, update_to_data_ratio, fragments_per_iteration, prioritized: see `ReplayFeed`.
         plan: `plan(workers, policy, replay)`, which yields sample references and batches in turn; `None`:
             `receive_and_replay`.
-        other keywords: as `ReplayFeed`.
+        other keywords: see `ReplayFeed`.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -124,7 +124,7 @@ class ShardedReplayFeed(ReplayFeed):
             self._empty = [{"buffer": self.make_buffer(policy)} for _ in range(self.num_shards)]
 
     def start(self) -> None:
-        """Make the shards, in processes of their own if the workers are in some."""
+        """Make the shards, in their own processes if the workers are in some."""
         if self.buffer is None:
             empty, self._empty = self._empty, []
             remote = self.datamodule.num_workers > 0

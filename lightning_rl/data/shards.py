@@ -48,8 +48,8 @@ class ReplayShard:
 
         Args:
             batch_size: rows (of sequences: sequences).
-            seed: of the draw.
-            env_steps: of the run so far, which β follows.
+            seed: the seed of the draw.
+            env_steps: the number of env steps of the run so far, which β follows.
         """
         if len(self.buffer) < batch_size:
             return None
@@ -83,7 +83,7 @@ class ReplayShards:
         shards: objects of `ReplayShard` (`make_objects`).
         batch_size: rows of a batch.
         ahead: draws in flight in each shard; 0 draws a batch when it is needed, so that nothing is ever in flight.
-        seed: of the draws.
+        seed: the seed of the draws.
 
     Attributes:
         late_updates: priorities that came for overwritten rows, as far as the shards have reported.
@@ -109,7 +109,7 @@ class ReplayShards:
         """The batch whose draw was submitted first; `None` while the shards have too few rows.
 
         Args:
-            env_steps: of the run so far, for the draws that are submitted now.
+            env_steps: the number of env steps of the run so far, for the draws that are submitted now.
         """
         for _ in range(max(1, self.ahead) * len(self.shards)):
             self._submit_draws(env_steps, least=1)

@@ -33,14 +33,14 @@ class Source:
     Attributes:
         datamodule: that the source belongs to.
         policy: that learns.
-        seed: of all draws.
+        seed: the seed of all draws.
         policy_lag: gradient steps that the experience was behind the policy, the largest since the last report.
     """
 
     gives: ClassVar[tuple[str, ...]] = ("rollouts", "episodes")  # kinds of data (`kinds_of_data.py`)
     acts: ClassVar[bool] = True  # whether there are workers that act for training
     reads_logp: ClassVar[bool] = True  # whether losses on this experience read the column "action_logp"
-    runs_ahead: ClassVar[bool] = False  # whether worker processes go on while the policy learns
+    runs_ahead: ClassVar[bool] = False  # whether worker processes continue while the policy learns
     default_plan: ClassVar[Callable[..., Iterator[Any]]]
     dataset: ClassVar[Any] = PlanDataset  # of training, called with (datamodule, policy)
     fragments_per_batch: int = field(default=1, init=False)  # that are held at the same time
@@ -52,7 +52,7 @@ class Source:
         """Find the plan.
 
         Raises:
-            ConfigError: the plan is no function.
+            ConfigError: the plan is not a function.
         """
         self._own_plan = self.plan is not None
         plan = self.default_plan if self.plan is None else self.plan

@@ -38,7 +38,7 @@ class UpdateRatio:
         return counted * self._steps // self._every - self.taken if counted > 0 else 0
 
     def env_steps_until(self, env_steps: int, steps: int) -> int:
-        """Environment steps, after `env_steps`, until so many gradient steps are due; at least one."""
+        """Environment steps, after `env_steps`, until that many gradient steps are due; at least one."""
         needed = -(-(self.taken + steps) * self._every // self._steps) + self.learning_starts + self.offset
         return max(1, needed - env_steps)
 

@@ -46,8 +46,8 @@ def examine_env(creator: EnvCreator, steps: int = STEPS, seconds: float = SECOND
     """Everything that a run needs of an environment; the first thing that is bad ends what builds upon it.
 
     Args:
-        creator: of the environment; its check is done whatever its `check` says.
-        steps: of the longest random walk.
+        creator: the creator of the environment; its check is done whatever its `check` says.
+        steps: the number of steps of the longest random walk.
         seconds: that this walk may take.
 
     Raises:
@@ -260,19 +260,19 @@ def examine_seeding(creator: EnvCreator, env: Any) -> Finding:
         "call super().reset(seed=seed), draw from self.np_random, and never seed a generator by a fixed number in reset"
     )
     if by_seed and unseeded:
-        return Finding("seeding", "ok", "other seeds give other episodes, and resets without a seed go on from there")
+        return Finding("seeding", "ok", "other seeds give other episodes, and resets without a seed follow on")
     if by_seed:
         return Finding("seeding", "warn", "a reset without a seed begins the same episode again", fix)
     if unseeded:
         return Finding("seeding", "warn", "all seeds give the same episode, and resets without a seed others", fix)
-    return Finding("seeding", "ok", "every episode begins and goes on in the same way: nothing is random in it")
+    return Finding("seeding", "ok", "every episode begins and continues in the same way: nothing is random in it")
 
 
 def examine_processes(creator: EnvCreator, masked: bool = False) -> Finding:
     """Whether another process can create and step the environment, as worker processes do.
 
     Args:
-        creator: of the environment.
+        creator: the creator of the environment.
         masked: whether some actions are forbidden, so that none is taken at random.
     """
     try:
@@ -296,7 +296,7 @@ def examine_vector(creator: EnvCreator) -> Finding:
         vector = creator.make(4)
     except (EnvError, ConfigError) as error:
         return Finding(
-            "vector form", "bad", str(error), "set workers.vectorization=sync, or mend the vector environment"
+            "vector form", "bad", str(error), "set workers.vectorization=sync, or fix the vector environment"
         )
     try:
         mode = autoreset_mode(vector)
@@ -333,13 +333,13 @@ def examine_rendering(creator: EnvCreator, env: Any) -> Finding:
 
 
 def examine_extras_of_spaces(env: Any, played: Played) -> Iterator[Finding]:
-    """Action masks and goals, for which there are algorithms of their own."""
+    """Action masks and goals, for which there are their own algorithms."""
     if played.masked:
         yield Finding("action masks", "ok", "found: policies for Discrete actions choose among the allowed ones")
     space = getattr(env, "observation_space", None)
     if isinstance(space, gym.spaces.Dict) and set(GOAL_PARTS) <= set(space.spaces):
         if hasattr(env.unwrapped, "compute_reward"):
-            yield Finding("goals", "ok", "found, with compute_reward: data=hindsight learns from other goals, too")
+            yield Finding("goals", "ok", "found, with compute_reward: data=hindsight learns from other goals as well")
         else:
             fix = "add compute_reward(achieved_goal, desired_goal, info)"
             yield Finding("goals", "warn", "found, without compute_reward: data=hindsight is not possible", fix)

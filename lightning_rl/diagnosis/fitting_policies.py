@@ -30,7 +30,7 @@ def examine_policies(creator: EnvCreator, pairs: Sequence[Pair], several: bool) 
     """One finding with the policies that fit, and one for each reason of others.
 
     Args:
-        creator: of the environment.
+        creator: the creator of the environment.
         pairs: distinct (observation space, action space) of its agents.
         several: whether it has several agents.
     """
@@ -58,7 +58,7 @@ def fitting_policies(found: Mapping[str, str], pairs: Sequence[Pair], several: b
 
     Args:
         found: policy → why it does not fit; "" if it does.
-        pairs, several: as `examine_policies`.
+        pairs, several: see `examine_policies`.
     """
     if fitting := [name for name, reason in found.items() if not reason]:
         return Finding("policies that fit", "ok", ", ".join(fitting))
@@ -66,7 +66,7 @@ def fitting_policies(found: Mapping[str, str], pairs: Sequence[Pair], several: b
     if with_model := [name for name, reason in refusals(pairs, images, ANY_IMAGE_MODEL).items() if not reason]:
         fix = "or resize: env.wrappers=[{wrapper: gymnasium.wrappers.ResizeObservation, shape: [84, 84]}]"
         if several:
-            fix = "or resize in a MultiAgentWrapper of your own (env.wrappers)"
+            fix = "or resize in your own MultiAgentWrapper (env.wrappers)"
         return Finding("policies that fit", "warn", f"with model={ANY_IMAGE}: {', '.join(with_model)}", fix)
     return Finding("policies that fit", "bad", "none", "change the spaces in a wrapper (env.wrappers)")
 

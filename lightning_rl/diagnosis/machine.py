@@ -148,7 +148,7 @@ def examine_ray(full: bool) -> list[Finding]:
 
 
 def try_program(code: str, timeout: float) -> tuple[str, str]:
-    """Run a program in a process of its own, which may crash without harm.
+    """Run a program in its own process, which may crash without harm.
 
     Args:
         code: Python.

@@ -23,7 +23,7 @@ class Played:
     """What `play` recorded.
 
     Attributes:
-        rewards: of all agents, in order.
+        rewards: the rewards of all agents, in order.
         lengths, terminated: of each whole episode: its steps, and whether it was terminated, not truncated.
         step_seconds, reset_seconds: of each call.
         largest: path of a float part of an observation → its largest absolute value; images are left out.

@@ -22,7 +22,7 @@ __all__ = ["ActionMasks", "choice_sizes", "flat_mask", "mask_row", "sample_allow
 
 
 def choice_sizes(space: Space[Any]) -> list[int]:
-    """The number of alternatives of every choice that an action consists of; floats are no choices."""
+    """The number of alternatives of every choice that an action consists of; floats are not choices."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         return [size for part in parts for size in choice_sizes(part)]
@@ -41,8 +41,8 @@ class ActionMasks:
     """The masks of one action space.
 
     Args:
-        space: of the actions, as the environment has it.
-        name: of the environment, for messages.
+        space: the space of the actions, as the environment has it.
+        name: the name of the environment, for messages.
 
     Attributes:
         width: number of bools of a mask; 0 if no action of the space can be masked.
@@ -145,7 +145,7 @@ def sample_allowed(space: Space[Any], allowed: np.ndarray, rng: np.random.Genera
     """A random action of a space; its discrete parts are uniform over the allowed alternatives.
 
     Args:
-        space: of the actions.
+        space: the space of the actions.
         allowed: bool `[width]`; a choice without any alternative may take all.
         rng: to draw from; parts that are not discrete are drawn by the space itself.
     """

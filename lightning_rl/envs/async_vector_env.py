@@ -1,4 +1,4 @@
-"""Gymnasium's asynchronous vector environment, which neither waits for ever nor leaves processes behind."""
+"""Gymnasium's asynchronous vector environment, which neither waits forever nor leaves processes behind."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Sending(gym.Wrapper[Any, Any, Any, Any]):
     """Makes what an environment gives and raises fit to be sent to another process.
 
     Args:
-        creator: of the environment.
+        creator: the creator of the environment.
     """
 
     def __init__(self, creator: Callable[[], gym.Env[Any, Any]]) -> None:
@@ -136,7 +136,7 @@ class _Sending(gym.Wrapper[Any, Any, Any, Any]):
 def _arrives(error: Exception) -> bool:
     """Whether an error reaches the training process: Gymnasium pickles it, and calls its class with it.
 
-    The training process would wait for ever for one that cannot be pickled.
+    The training process would wait forever for one that cannot be pickled.
     """
     try:
         type(error)(pickle.loads(pickle.dumps(error)))

@@ -59,11 +59,12 @@ class Atari:
         frame_skip: number of frames for which an action is repeated.
         noop_max: a game starts after a random number of frames without action, about up to this.
         fire_reset: press FIRE at the start of a game or life, if the game has that action.
-        terminal_on_life_loss: a lost life is `terminated`; the game goes on in the next episode.
+        terminal_on_life_loss: a lost life is `terminated`; the game continues in the next episode.
         repeat_action_probability: probability that the last action is repeated in a frame, in [0, 1]: 0.25 as Machado
             et al. 2018 recommend (arXiv:1709.06009), 0 in older results.
         full_action_space: all 18 actions instead of those with an effect in the game.
-        mode, difficulty: of the game; `None` takes its first. (The native vector form supports only these.)
+        mode, difficulty: the mode and difficulty of the game; `None` takes its first. (The native vector form supports
+            only these.)
         max_episode_steps: of a game; `None`: half an hour of play.
 
     Observations are `[C, dim, dim]` with `framestack` × 1 or 3 channels, oldest frame first.

@@ -22,21 +22,21 @@ SKIP = "env.check=false skips this check"
 
 
 def check_value(space: gym.Space[Any], name: str, value: Any, what: str, space_name: str = "observation_space") -> None:
-    """Check that an observation or a state is finite and in its space, but for a rounding.
+    """Check that an observation or a state is finite and in its space, except for a rounding.
 
     Args:
         space: where it belongs.
-        name: of the environment.
+        name: the name of the environment.
         value: the observation or state.
         what: what it is, and which call returned it: "observation of reset".
-        space_name: of the space's attribute.
+        space_name: the name of the space's attribute.
 
     Raises:
         EnvError: names what is wrong with it.
     """
     if problem := misfit(space, value):
         raise EnvError(
-            f"environment {name!r}: {what} is outside its {space_name}: {problem}: mend the space or the environment "
+            f"environment {name!r}: {what} is outside its {space_name}: {problem}: fix the space or the environment "
             f"({SKIP})"
         )
 
@@ -49,7 +49,7 @@ def misfit(space: gym.Space[Any], value: Any, part: str = "") -> str:
     Args:
         space: where the value belongs.
         value: nested as the space.
-        part: where the value lies in a larger one.
+        part: where the value is in a larger one.
     """
     if isinstance(space, gym.spaces.Dict) and isinstance(value, Mapping):
         if value.keys() != space.spaces.keys():
@@ -96,8 +96,8 @@ def check_reward(name: str, reward: Any, where: str) -> None:
     """Check that a reward is one finite number.
 
     Args:
-        name: of the environment.
-        reward: of one agent.
+        name: the name of the environment.
+        reward: the reward of one agent.
         where: which call returned it, and for which agent.
 
     Raises:

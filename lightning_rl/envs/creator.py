@@ -243,7 +243,7 @@ class EnvCreator:
                 its own.
 
         Raises:
-            EnvError: as `make_single`; or `native` is chosen and the environment has none, or several agents have
+            EnvError: see `make_single`; or `native` is chosen and the environment has none, or several agents have
                 another mode than NEXT_STEP.
         """
         native = self._has_native()
@@ -278,7 +278,7 @@ class EnvCreator:
         With several agents, both are a Dict with the space of each agent.
 
         Raises:
-            EnvError: as `make_single`; or the environment breaks the Gymnasium API.
+            EnvError: see `make_single`; or the environment breaks the Gymnasium API.
         """
         env = self.make_single()
         try:
@@ -298,7 +298,7 @@ class EnvCreator:
         """The agents of the environment; `None` for a single-agent one. Made once, as `spaces`, and kept.
 
         Raises:
-            EnvError: as `spaces`.
+            EnvError: see `spaces`.
         """
         if "_layout" not in vars(self):
             self.spaces()
@@ -309,7 +309,7 @@ class EnvCreator:
         """Steps after which the environment truncates an episode, if it says so; found once, as `spaces`, and kept.
 
         Raises:
-            EnvError: as `spaces`.
+            EnvError: see `spaces`.
         """
         if "_time_limit" not in vars(self):
             self.spaces()
@@ -338,7 +338,7 @@ class EnvCreator:
 
     @property
     def reseeds(self) -> bool:
-        """Whether every episode may begin with a seed of its own; an Atari game reads its ROM again for one."""
+        """Whether every episode may begin with its own seed; an Atari game reads its ROM again for one."""
         return not is_atari(self.id)
 
     def _spec(self) -> Any:
@@ -398,7 +398,7 @@ class ResetEnded(gym.vector.VectorWrapper):
     def _masks_after_reset(
         self, info: Mapping[str, Any], begun: Mapping[str, Any], ended: np.ndarray
     ) -> dict[str, Any]:
-        """The action masks of episodes that go on, from the step's infos, and of those that begin, from the reset's."""
+        """Action masks: from the step's infos for episodes that continue, from the reset's for those that begin."""
         masks, given = np.full(self.num_envs, None, dtype=object), np.zeros(self.num_envs, dtype=bool)
         for infos, rows in ((info, ~ended), (begun, ended)):
             if "action_mask" in infos:

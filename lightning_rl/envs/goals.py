@@ -44,7 +44,7 @@ class GoalFunctions:
     Raises:
         ConfigError: the observations have no goals, or `compute_reward` is missing or does not accept goals other than
             those of the step.
-        EnvError: as `EnvCreator.make_single`.
+        EnvError: see `EnvCreator.make_single`.
     """
 
     def __init__(self, creator: EnvCreator) -> None:

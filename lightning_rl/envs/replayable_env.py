@@ -40,7 +40,7 @@ class SeededEpisodes:
 
         Args:
             env: the environment.
-            number: of the episode, since the reset with a seed.
+            number: the number of the episode, since the reset with a seed.
             actions: since the episode began.
             deadline: time (`time.monotonic`) at which to give up.
 

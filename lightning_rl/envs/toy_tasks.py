@@ -25,7 +25,7 @@ class StatelessCartPole(gym.ObservationWrapper[np.ndarray, Any, np.ndarray]):
 
     Args:
         env: CartPole; `None` creates CartPole-v1.
-        render_mode: of the CartPole that is created.
+        render_mode: the render mode of the CartPole that is created.
     """
 
     env_id, shown = "CartPole-v1", [0, 2]
@@ -46,7 +46,7 @@ class StatelessPendulum(StatelessCartPole):
 
     Args:
         env: Pendulum; `None` creates Pendulum-v1.
-        render_mode: of the Pendulum that is created.
+        render_mode: the render mode of the Pendulum that is created.
     """
 
     env_id, shown = "Pendulum-v1", [0, 1]
@@ -236,11 +236,11 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
         slots: number of actions, at least 2.
         varying: a random number of slots from 2 to all is legal at each step, instead of 2. Both directions are always
             legal.
-        embeddings: show "avail_actions", and assign directions to slots anew at each step. Without, even slots push
+        embeddings: show "avail_actions", and assign directions to slots again at each step. Without, even slots push
             left and odd ones right.
         mask: show "action_mask".
         env: CartPole; `None` creates CartPole-v1.
-        render_mode: of the CartPole that is created.
+        render_mode: the render mode of the CartPole that is created.
     """
 
     EMBEDDINGS = np.array([[0.8, -0.6], [0.6, 0.8]], np.float32)

@@ -42,7 +42,7 @@ def make_exploration(
     Args:
         exploration: `{type: name, import path or class, **keywords}`; `None` samples from the action distribution.
         action_space: that the policy acts in (`ActionTransform.policy_space`).
-        observation_space: of one environment, for strategies that ask for it.
+        observation_space: the observation space of one environment, for strategies that ask for it.
 
     Raises:
         ConfigError: there is no such strategy, or it does not take these keywords.
@@ -75,7 +75,7 @@ def strategy_class(named: Any, key: str = "exploration") -> type[Exploration]:
 
     Args:
         named: one of these.
-        key: of the config section, for messages.
+        key: the key of the config section, for messages.
 
     Raises:
         ConfigError: there is no such strategy.

@@ -39,8 +39,8 @@ class Curiosity(IntrinsicReward):
         inverse_net_activation: activation of the inverse model.
         forward_net_hiddens: widths of the forward model's hidden layers.
         forward_net_activation: activation of the forward model.
-        normalize: as `IntrinsicReward`; False keeps the paper's units.
-        observation_filter, sub_exploration: as `IntrinsicReward`.
+        normalize: see `IntrinsicReward`; False keeps the paper's units.
+        observation_filter, sub_exploration: see `IntrinsicReward`.
 
     Raises:
         ConfigError: η is negative, or a setting of the networks is unknown.
@@ -91,7 +91,7 @@ class ActionGuess:
     """Loss and size of an inverse model's prediction, for any action space: logits of discrete parts, else values.
 
     Args:
-        action_space: of the policy.
+        action_space: the action space of the policy.
     """
 
     def __init__(self, action_space: Space[Any]) -> None:

@@ -27,7 +27,7 @@ from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leave
 
 __all__ = ["EpsilonGreedy"]
 
-FEW = 64  # up to so many numbers, comparisons in Python are faster than in torch
+FEW = 64  # up to that many numbers, comparisons in Python are faster than in torch
 BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # their random actions are uniform over the whole space
 
 

@@ -172,8 +172,8 @@ class Exploration(nn.Module):
     def episode_state(self) -> dict[str, Any] | None:
         """What the actor keeps for its running episodes, as plain data and tensors; `None`: it cannot be saved.
 
-        A subclass that overrides `on_episode_start` overrides this and `load_episode_state`, too, so that a resumed run
-        is the one that would have gone on.
+        A subclass that overrides `on_episode_start` overrides this and `load_episode_state` as well, so that a resumed
+        run is the one that would have continued.
         """
         return None if self.follows_episodes else {}
 
@@ -190,7 +190,7 @@ class Exploration(nn.Module):
 
     @property
     def reads_fragments(self) -> bool:
-        """Whether this class has a `postprocess_trajectory` of its own, which then needs every fragment."""
+        """Whether this class has its own `postprocess_trajectory`, which then needs every fragment."""
         return type(self).postprocess_trajectory is not Exploration.postprocess_trajectory
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]] | None:

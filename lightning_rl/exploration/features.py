@@ -26,7 +26,7 @@ class Features(nn.Module):
 
     Args:
         observation_space: space of a single environment's observations.
-        action_space: of the policy (models require one).
+        action_space: the action space of the policy (models require one).
         size: entries of the vector.
         network: keys of the model config that differ from its defaults.
         key: the config key that `network` came from, for messages.

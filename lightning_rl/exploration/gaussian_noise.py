@@ -22,7 +22,7 @@ class GaussianNoise(AdditiveNoise):
         random_timesteps: env steps before which actions are uniformly random.
         stddev: standard deviation in the policy's units, where bounded actions are in [−1, 1]
             (`policy.normalize_actions`).
-        keywords: as `AdditiveNoise`.
+        keywords: see `AdditiveNoise`.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.

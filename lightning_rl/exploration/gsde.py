@@ -42,7 +42,7 @@ class GSDE(Exploration):
         random_timesteps: env steps before which actions are uniformly random.
 
     Raises:
-        UnsupportedSpaceError: the actions are no float Box.
+        UnsupportedSpaceError: the actions are not a float Box.
         ConfigError: `sample_freq` is below 1.
     """
 

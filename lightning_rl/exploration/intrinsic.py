@@ -27,7 +27,7 @@ class IntrinsicReward(ExplorationWrapper):
     The networks are parameters of the policy; its optimizer trains them on every minibatch.
 
     Args:
-        action_space, observation_space: as `Exploration`.
+        action_space, observation_space: see `Exploration`.
         encoder: reads observations; its preprocessor serves all networks of the strategy.
         coefficient: factor of the (normalized) rewards, a schedule over env steps.
         normalize: divide by the running standard deviation of the discounted sum of these rewards, γ = 0.99 (Burda et

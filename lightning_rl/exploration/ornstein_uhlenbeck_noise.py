@@ -29,7 +29,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         ou_theta: rate θ at which x returns to 0, in [0, 1].
         ou_sigma: standard deviation σ of the noise added per step.
         ou_base_noise: factor of x, as a fraction of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
-        final_scale, keywords: as `AdditiveNoise`.
+        final_scale, keywords: see `AdditiveNoise`.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.

@@ -38,7 +38,7 @@ class ParameterNoise(ExplorationWrapper):
     environment. So checkpoints, learning and evaluation only use unperturbed weights.
 
     Args:
-        action_space: as `Exploration`.
+        action_space: see `Exploration`.
         observation_space: space of a single environment's observations.
         initial_stddev: initial standard deviation σ of the noise on each weight.
         distance: target distance from the unperturbed policy, to which σ is adapted, > 0.

@@ -28,7 +28,7 @@ class RND(IntrinsicReward):
         distill_net_config: keys of the model config for both networks; `None`: its defaults for the space.
         observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5). Because f
             never learns, all entries need the same scale.
-        normalize, sub_exploration: as `IntrinsicReward`.
+        normalize, sub_exploration: see `IntrinsicReward`.
 
     Raises:
         ConfigError: c is negative, or a setting of the networks is unknown.

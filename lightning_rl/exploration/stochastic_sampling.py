@@ -19,7 +19,7 @@ class StochasticSampling(Exploration):
     """Samples from the action distribution.
 
     Args:
-        action_space: as `Exploration`.
+        action_space: see `Exploration`.
         random_timesteps: env steps before which actions are uniformly random, with their exact log-probability (a wrong
             one would make the importance ratios of the first update explode).
     """

@@ -23,7 +23,7 @@ class ExplorationWrapper(Exploration):
     """A strategy around another one: methods that a subclass does not override call the wrapped strategy.
 
     Args:
-        action_space: as `Exploration`.
+        action_space: see `Exploration`.
         observation_space: space of a single environment's observations.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
             action distribution.
@@ -80,12 +80,12 @@ class ExplorationWrapper(Exploration):
         return own or self.sub_exploration.follows_episodes
 
     def begin_fragment(self, actor: Actor) -> None:
-        """Switch the wrapped strategy to this actor, too."""
+        """Switch the wrapped strategy to this actor as well."""
         super().begin_fragment(actor)
         self.sub_exploration.begin_fragment(actor)
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
-        """Restart the noise of the wrapped strategy, too."""
+        """Restart the noise of the wrapped strategy as well."""
         self.sub_exploration.on_episode_start(env_indices)
 
     def episode_state(self) -> dict[str, Any] | None:

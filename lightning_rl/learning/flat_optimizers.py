@@ -41,7 +41,7 @@ class FlatParameters:
     """All parameters of a group as views of one tensor, and their gradients of another.
 
     Args:
-        parameters: of one device and dtype.
+        parameters: the parameters of one device and dtype.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -67,7 +67,7 @@ class FlatParameters:
     def attach(self) -> None:
         """Make the parameters views again if one was moved (to another device and back, by `weight.data = …`).
 
-        Gradients that were set to `None`, as Lightning does at the start of a fit, become views again, too.
+        Gradients that were set to `None`, as Lightning does at the start of a fit, become views again as well.
         """
         if self._addresses() != self._last_addresses:
             with torch.no_grad():
@@ -111,7 +111,7 @@ class FlatSteps(torch.optim.Optimizer):
 
     Args:
         groups: parameter groups, for which `is_small` is true.
-        keywords: of torch's class.
+        keywords: the keywords of torch's class.
 
     Attributes:
         flat: the parameters and gradients of each group.

@@ -23,8 +23,8 @@ class GradientUpdate:
 
     Attributes:
         gradients: the result of `compute_gradients`.
-        metrics: of the loss.
-        env_steps: of that experience.
+        metrics: the metrics of the loss.
+        env_steps: the number of env steps of that experience.
         moments: new moments of running statistics, by the name of their module: (count, mean, m2) each.
         changes: differences of other buffers, such as batch norm's, by name.
     """
@@ -39,7 +39,7 @@ class GradientUpdate:
         """Merge the moments and buffer changes into those of `policy`."""
         for name, news in self.moments.items():
             part: Any = policy.get_submodule(name)
-            for new in news:  # the count as a tensor, too: a number divided by a tensor is rounded differently
+            for new in news:  # the count as a tensor as well: a number divided by a tensor is rounded differently
                 part.merge(*(torch.tensor(number).to(part.mean) for number in new))
         for part in policy.modules():
             if isinstance(part, MeanStdFilter):

@@ -70,11 +70,12 @@ class Learner:
 
     Args:
         policy: defines `loss`, and holds the counters `env_steps`, `iterations` and `gradient_steps`.
-        optimizer: of its parameters; `None` for a policy written from scratch, which learns by its own methods.
+        optimizer: the optimizer of its parameters; `None` for a policy written from scratch, which learns by its own
+            methods.
         custom_losses: extra losses that are added to the policy's own.
 
     Attributes:
-        td_errors: of the last gradient step's rows `[N]`, if the loss gives them.
+        td_errors: the TD errors of the last gradient step's rows `[N]`, if the loss gives them.
         counts_env_steps: whether the learner counts environment steps; False for one of several policies in the same
             environments, whose steps the `PolicySet` counts.
         other_agent_batches: while one of several policies learns: policy id → (policy, its fragment in the same
@@ -498,7 +499,7 @@ class Learner:
         """Count an update's environment steps, step with its gradients, and merge its statistics.
 
         Args:
-            update: of a copy of this policy, with its current or with older weights.
+            update: the update of a copy of this policy, with its current or with older weights.
             step: whether to step with its gradients.
 
         Returns:

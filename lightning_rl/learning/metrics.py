@@ -22,7 +22,7 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
 
 
 def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
-    """Numbers that a user's function returned, as tensors; those that are no tensors become float64."""
+    """Numbers that a user's function returned, as tensors; those that are not tensors become float64."""
     return {
         name: number if isinstance(number, Tensor) else torch.as_tensor(number, dtype=torch.float64)
         for name, number in numbers.items()

@@ -41,7 +41,7 @@ def compatible_state(
     Args:
         optimizer: the built optimizer.
         state: in the file.
-        parameters: of the state's entries, in their order; `None`: those of the optimizer's groups.
+        parameters: the parameters of the state's entries, in their order; `None`: those of the optimizer's groups.
 
     Raises:
         CheckpointError: an entry has another shape or type than in this optimizer; names it.

@@ -68,8 +68,9 @@ def discrete_soft_values(probs: Tensor, log_probs: Tensor, q_values: Tensor, alp
     Christodoulou 2019, arXiv:1910.07207, eq. 10.
 
     Args:
-        probs, log_probs: of all actions, `[N, A]`; an impossible action has probability 0 and any logarithm.
-        q_values: of all actions, `[N, A]`.
+        probs, log_probs: the probabilities and log-probabilities of all actions, `[N, A]`; an impossible action has
+            probability 0 and any logarithm.
+        q_values: the Q-values of all actions, `[N, A]`.
         alpha: temperature.
 
     Raises:
@@ -86,7 +87,7 @@ def discrete_soft_policy_loss(probs: Tensor, log_probs: Tensor, q_values: Tensor
     Christodoulou 2019, arXiv:1910.07207, eq. 12.
 
     Args:
-        probs, log_probs, q_values, alpha: as `discrete_soft_values`.
+        probs, log_probs, q_values, alpha: see `discrete_soft_values`.
 
     Raises:
         ValueError: the shapes differ.
@@ -101,7 +102,7 @@ def critic_error(q_values: Tensor, targets: Tensor, weights: Tensor | None = Non
     Fujimoto et al. 2018, arXiv:1802.09477, algorithm 1; Haarnoja et al. 2018, arXiv:1812.05905, eq. 5.
 
     Args:
-        q_values: of K critics, `[K, N]`; carries the gradient.
+        q_values: the Q-values of K critics, `[K, N]`; carries the gradient.
         targets: `[N]`, the same for all; or `[K, N]`.
         weights: importance weights of the rows, `[N]`; `None`: 1.
 

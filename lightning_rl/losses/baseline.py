@@ -38,7 +38,7 @@ def batch_baseline(
         steps: integers ≥ 0 `[N]`, the step of the row within its episode.
         observations: `[N, D]`, preprocessed; they and their squares are features if the batch has ten rows for each.
             `None`: only the step counts.
-        total: of several ranks; each calls this function with its own rows.
+        total: the total of several ranks; each calls this function with its own rows.
         longest: with `total`, above the highest step of any rank.
 
     Returns:

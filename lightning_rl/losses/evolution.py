@@ -15,7 +15,7 @@ def centered_ranks(returns: Tensor) -> Tensor:
     returns has weights of 0, instead of weights by its order.
 
     Args:
-        returns: of any shape, at least two.
+        returns: the returns of any shape, at least two.
 
     Returns:
         The same shape; their sum is 0.

@@ -48,7 +48,7 @@ def per_decision_importance_sampling(rewards: Tensor, log_ratios: Tensor, valid:
     Precup et al. 2000, eq. 6.
 
     Args:
-        rewards, log_ratios, valid, gamma: as `importance_sampling`.
+        rewards, log_ratios, valid, gamma: see `importance_sampling`.
 
     Raises:
         ValueError: the shapes differ.
@@ -74,10 +74,10 @@ def doubly_robust(
     less it varies.
 
     Args:
-        rewards, log_ratios, valid, gamma: as `importance_sampling`.
+        rewards, log_ratios, valid, gamma: see `importance_sampling`.
         q_values: Q̂(s, a) of the recorded actions, `[T, B]`.
-        values: V̂(s) = E Q̂(s, a) over the evaluated policy's actions, `[T+1, B]`; the row after the last step belongs to
-            the final observation.
+        values: V̂(s) = E Q̂(s, a) over the evaluated policy's actions, `[T+1, B]`; the row after the last step belongs
+            to the final observation.
         terminated: bool `[T, B]`; V̂ is 0 after such a step.
 
     Raises:
@@ -103,7 +103,7 @@ def effective_sample_size(ratios: Tensor) -> Tensor:
     Kong 1992, "A note on importance sampling using standardized weights".
 
     Args:
-        ratios: of the episodes, `[B]`, not all 0.
+        ratios: the ratios of the episodes, `[B]`, not all 0.
     """
     return ratios.sum().square() / ratios.square().sum()
 
@@ -122,8 +122,8 @@ def bootstrap_interval(
     standard error of their own resample, which follows skewed terms better than percentiles do.
 
     Args:
-        terms: of the episodes, `[B]`, at least two.
-        weights: of the episodes, `[B]`; `None`: 1, so that it is the interval of a mean.
+        terms: the terms of the episodes, `[B]`, at least two.
+        weights: the weights of the episodes, `[B]`; `None`: 1, so that it is the interval of a mean.
         confidence: coverage aimed at, in (0, 1).
         resamples: how many.
         generator: draws them.

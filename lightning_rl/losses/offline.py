@@ -53,7 +53,7 @@ def regularized_policy_loss(q_values: Tensor, distances: Tensor, q_coef: float) 
 
     Args:
         q_values: Q(s, π(s)), `[N]`, with a gradient through the actions.
-        distances: of π(s) from the recorded action, `[N]`, ≥ 0.
+        distances: the distances of π(s) from the recorded action, `[N]`, ≥ 0.
         q_coef: α ≥ 0; 0 is behavior cloning.
 
     Raises:

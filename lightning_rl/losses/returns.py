@@ -52,7 +52,7 @@ def gae(
     No V(sₜ₊₁) after a termination, no Aₜ₊₁ after either end. Schulman et al. 2016, arXiv:1506.02438, eq. 16.
 
     Args:
-        rewards, terminated, truncated, valid, gamma: as `discounted_returns`.
+        rewards, terminated, truncated, valid, gamma: see `discounted_returns`.
         values: V(s), `[T+1, B]`; the last row bootstraps episodes that the fragment's end cuts.
         lam: λ in [0, 1]: 0 is the one-step error, 1 the return minus V.
 
@@ -137,7 +137,7 @@ def vtrace(
 
     Args:
         log_rhos: log π(a|s) − log μ(a|s), `[T, B]`, of the learning against the acting policy.
-        rewards, values, terminated, truncated, valid, gamma: as `gae`.
+        rewards, values, terminated, truncated, valid, gamma: see `gae`.
         lam: λ, multiplies c̄.
         clip_rho, clip_pg_rho: ρ̄ of the targets and of the advantages; infinity does not clip. `None`: advantages are
             not weighted with ρ; a caller that takes several gradient steps weights them in each.

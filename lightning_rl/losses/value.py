@@ -86,7 +86,7 @@ def huber(errors: Tensor, delta: float | None = 1.0) -> Tensor:
     """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35.
 
     Args:
-        errors: of any shape.
+        errors: the errors of any shape.
         delta: `None`: ½e² everywhere.
     """
     if delta is None:
@@ -221,7 +221,7 @@ def c51_clip_fraction(
     `c51_projection` moves it to the ends, where returns can no longer be distinguished.
 
     Args:
-        next_probabilities, rewards, terminated, discount, atoms: as `c51_projection`.
+        next_probabilities, rewards, terminated, discount, atoms: see `c51_projection`.
     """
     discounts = torch.as_tensor(discount, dtype=rewards.dtype, device=rewards.device) * ~terminated  # [N]
     shifted = rewards[:, None] + discounts[:, None] * atoms  # [N, Z]

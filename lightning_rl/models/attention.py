@@ -25,7 +25,7 @@ class TransformerNetwork(Wrapper):
     the same outputs; steps before the episode's start are masked. Memories carry no gradient.
 
     Args:
-        wrapped, num_outputs, previous: as `Wrapper`.
+        wrapped, num_outputs, previous: see `Wrapper`.
         num_transformer_units: number of gated units in sequence.
         dim: width between the units.
         num_heads, head_dim: number and width of the attention heads in each unit.

@@ -155,8 +155,8 @@ class ModelCatalog:
         """A factory of the action distribution, called with `(inputs, model, mask)`, and the number of inputs per row.
 
         Args:
-            action_space: of one environment.
-            config: of the model.
+            action_space: the action space of one environment.
+            config: the config of the model.
             policy_space: space of the policy's actions (`ActionTransform.policy_space`); `None`: the environment's.
 
         Raises:

@@ -39,7 +39,7 @@ def used_central_obs_size(algorithm: str, central_critic: bool, central_obs_size
 
 
 def actor_options(model: ModelOptions | None) -> dict[str, Any]:
-    """The model config of an actor without a value network of its own.
+    """The model config of an actor without its own value network.
 
     Raises:
         ConfigError: the config asks for values from the actor's layers.

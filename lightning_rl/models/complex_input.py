@@ -27,11 +27,11 @@ class ComplexInputNetwork(EncoderModel):
     "obs_flat", which contains no images here. So an observation filter normalizes vectors only, never pixels.
 
     Args:
-        obs_space, action_space, num_outputs: as `Model`; `num_outputs=0` makes a feature extractor.
+        obs_space, action_space, num_outputs: see `Model`; `num_outputs=0` makes a feature extractor.
         fcnet_hiddens: widths of the layers of each part that is not an image (discrete parts are one-hot vectors).
         fcnet_activation: activation of these layers.
-        fcnet_weights_initializer: as `initialize`.
-        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; after default filters
+        fcnet_weights_initializer: see `initialize`.
+        conv_filters, conv_activation, conv_residual_channels: see `ImageEncoder`, for each image; after default filters
             and residual stacks, each image has a separate fully connected layer, with `conv_activation`.
         post_fcnet_hiddens: widths of the layers after all parts; `None`: 256. With an empty list, the outputs are sums
             of one linear function per part.

@@ -18,7 +18,7 @@ __all__ = ["ConnectFourNetwork", "MirroredConv2d", "landing_cells"]
 class ConnectFourNetwork(Model):
     """Rates a column by what is around the cell in which its disc would land.
 
-    A fully connected network has to find out for each cell anew what a line of four is, and misses half of the wins
+    A fully connected network has to find out for each cell again what a line of four is, and misses half of the wins
     that it could take at once. Here all cells share one window, wide enough for every line through its center, and a
     column's logit is the score of its landing cell. Mirrored boards get mirrored logits and equal values.
 

@@ -36,7 +36,7 @@ class ParallelMLP(FastAttributes):
         activation: activation of the hidden layers; one of `ACTIVATIONS`.
         initializer: as in `initialize`; each network has different initial weights.
         layer_norm: normalize the output of each hidden layer, before its activation.
-        batch_norm: as `MLP`; each network has separate statistics.
+        batch_norm: see `MLP`; each network has separate statistics.
         dropout: probability of dropping a hidden unit in train mode.
     """
 
@@ -135,7 +135,7 @@ class CriticEnsemble(FastAttributes):
         count: number K of critics.
         action_size: width A of the actions; 0: the critic returns the Q-values of all discrete actions.
         outputs: number of outputs per state and action.
-        dropout: as `ParallelMLP`.
+        dropout: see `ParallelMLP`.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CriticEnsemble(FastAttributes):
         config = model_config(config)
         self.encoder: Model | None = None
         if config["custom_model"] is not None or memory_kind(config) or images_in(obs_space, config):
-            # A custom model has layers of its own; the MLPs behind it are normalized all the same.
+            # A custom model has its own layers; the MLPs behind it are normalized all the same.
             of_encoder = config if config["custom_model"] is None else {**config, "batch_norm": None}
             self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, of_encoder)
             size = self.encoder.num_outputs
@@ -197,7 +197,7 @@ class CriticEnsemble(FastAttributes):
         return values if self.outputs > 1 else values.squeeze(-1)
 
     def features(self, input_dict: Mapping[str, Any]) -> Tensor:
-        """What the networks read beside actions, `[N, F]`; `{"features": …}` of it computes nothing anew."""
+        """What the networks read beside actions, `[N, F]`; `{"features": …}` of it computes nothing again."""
         if "features" in input_dict:
             return input_dict["features"]
         return input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
@@ -214,9 +214,9 @@ class CriticEnsemble(FastAttributes):
         """V(s) = E[minₖ Qₖ(s, a)], `[N]`: exact for a distribution over discrete actions, else for one sampled action.
 
         Args:
-            input_dict: as `forward`; "is_training" becomes this network's mode.
+            input_dict: see `forward`; "is_training" becomes this network's mode.
             dist: the action distribution of each row.
-            policy_space: of the actions; those of a Box are clipped to its bounds.
+            policy_space: the space of the actions; those of a Box are clipped to its bounds.
         """
         input_dict["is_training"] = self.training
         if not self.action_size:

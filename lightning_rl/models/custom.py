@@ -90,7 +90,7 @@ def _refusal(model_class: type, keywords: Mapping[str, Any], error: TypeError) -
 
 
 def _with_model_config(model_class: Any, config: Mapping[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
-    """The keywords for a custom model; a class with a `model_config` (and `name`) parameter gets the whole config, too.
+    """The keywords for a custom model; those of a class with a `model_config` (and `name`) parameter hold all of it.
 
     "custom_model_config" is part of that config, so such a class need not take these keywords one by one.
     """

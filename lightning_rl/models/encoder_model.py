@@ -20,7 +20,7 @@ class EncoderModel(Model):
     """An encoder with heads for outputs and values; a subclass defines the encoder's input in `encoder_inputs`.
 
     Args:
-        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
+        obs_space, action_space, num_outputs, preprocessor: see `Model`; `num_outputs=0` makes a feature extractor that
             returns the encoder's output (`num_outputs` is then its width) and has no values.
         make_encoder: function of widths and the keywords `initializer` and `layers`, which returns a module whose last
             layers have these widths, with its output width as `size`.
@@ -29,7 +29,7 @@ class EncoderModel(Model):
         no_final_linear: use the last of these layers, with its activation, as the output; its width becomes
             `num_outputs`.
         vf_share_layers: use one encoder for policy and value instead of two.
-        free_columns, free_init: as `ActionHead`.
+        free_columns, free_init: see `ActionHead`.
         layers: further settings of the encoder.
 
     Attributes:

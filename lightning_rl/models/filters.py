@@ -265,7 +265,7 @@ class ReturnNormalizer(nn.Module):
         """Add the running returns of a fragment.
 
         Args:
-            rewards, valid, t: as `RunningReturns.update`.
+            rewards, valid, t: see `RunningReturns.update`.
             running_returns: `[T, B]` recorded by a rollout worker; `None` computes them, continuing the last fragment.
 
         Raises:

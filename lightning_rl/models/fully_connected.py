@@ -25,7 +25,7 @@ class FullyConnectedNetwork(EncoderModel):
     """An MLP from "obs_flat" to outputs and values.
 
     Args:
-        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
+        obs_space, action_space, num_outputs, preprocessor: see `Model`; `num_outputs=0` makes a feature extractor that
             returns the last hidden layer (`num_outputs` is then its width) and has no values.
         fcnet_hiddens: widths of the hidden layers.
         fcnet_activation: activation of these layers; one of `ACTIVATIONS`.

@@ -23,7 +23,7 @@ class MemoryConfig:
     """The keys of a model config that put memory behind a model."""
 
     use_lstm: bool = False  # an LSTM behind the model, custom ones too
-    use_gru: bool = False  # a GRU behind the model; the lstm_ keys apply to it, too
+    use_gru: bool = False  # a GRU behind the model; the lstm_ keys apply to it as well
     max_seq_len: Width = 20  # length of sequences in learning: the number of steps a gradient flows back
     lstm_cell_size: Cells = 256
     lstm_use_prev_action: bool = False  # input the previous action (one-hot if discrete)
@@ -59,7 +59,7 @@ def add_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free
 
     Args:
         config: a whole model config.
-        wrapped: the model in front, without memory of its own.
+        wrapped: the model in front, without its own memory.
         num_outputs: number of inputs of the action distribution.
         free: "free_columns" and "free_init" of `ActionHead`, or nothing.
 

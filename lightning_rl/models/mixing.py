@@ -16,7 +16,7 @@ class QMixer(nn.Module):
     """Q_tot from the members' values and the state. Rashid et al. 2018, arXiv:1803.11485, figure 2 and section 5.
 
     Hypernetworks compute the weights and biases of a network with one hidden layer from the state: linear ones (or with
-    hidden layers of `hypernet_hiddens`) all but the last bias V(s), which has a hidden layer of its own.
+    hidden layers of `hypernet_hiddens`) all but the last bias V(s), which has its own hidden layer.
 
     Args:
         members: number n of values to mix.
@@ -45,6 +45,6 @@ class QMixer(nn.Module):
 
 
 def hypernetwork(state_size: int, hiddens: Sequence[int], outputs: int) -> nn.Sequential:
-    """Layers from the state to so many weights, `[N, state_size]` → `[N, outputs]`, with PyTorch's first weights."""
+    """Layers from the state to that many weights, `[N, state_size]` → `[N, outputs]`, with PyTorch's first weights."""
     hidden = MLP(state_size, hiddens, "relu", "default")
     return nn.Sequential(hidden, nn.Linear(hidden.size, outputs))

@@ -17,7 +17,7 @@ class ModelWrapper(Model):
 
     Args:
         wrapped: the inner model.
-        num_outputs: as `Model`.
+        num_outputs: see `Model`.
         spaces: obs_space, action_space, and preprocessor, if they differ from those of the inner model.
     """
 

@@ -31,7 +31,7 @@ class Preprocessor:
         options: the model's configuration.
 
     Attributes:
-        shape: of one preprocessed observation.
+        shape: the shape of one preprocessed observation.
         size: its number of entries.
 
     Raises:
@@ -126,7 +126,7 @@ class NestedPreprocessor(Preprocessor):
     """Concatenates the vectors of all leaves of a Dict or Tuple, in the space's own order, looked up by name.
 
     Args:
-        obs_space, options: as `Preprocessor`.
+        obs_space, options: see `Preprocessor`.
         skipped: paths of leaves to leave out ("camera", "sensors.0"): images that a model reads from "obs".
 
     Attributes:

@@ -24,9 +24,9 @@ def initial_previous_step(model: Model, space: Space[Any], batch_size: int, devi
 
     Args:
         model: its `prev_actions` and `prev_rewards` are the numbers of steps.
-        space: of the policy's actions.
+        space: the space of the policy's actions.
         batch_size: number of rows.
-        device: of the tensors.
+        device: the device of the tensors.
     """
     actions, rewards = model.prev_actions, model.prev_rewards
     before: dict[str, Any] = {}

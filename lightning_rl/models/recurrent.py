@@ -96,7 +96,7 @@ class Wrapper(ModelWrapper, RecurrentModel):
         size: width of the output of `forward_rnn`.
         previous: previous actions and rewards to read in addition to the features.
         initializer: initializer of the heads, see `initialize`.
-        free_columns, free_init: as `ActionHead`.
+        free_columns, free_init: see `ActionHead`.
     """
 
     values_are_cheap = True
@@ -141,7 +141,7 @@ class RecurrentNetwork(Wrapper):
     """An LSTM (Hochreiter & Schmidhuber 1997) or GRU (Cho et al. 2014) behind another model.
 
     Args:
-        wrapped, num_outputs, previous: as `Wrapper`.
+        wrapped, num_outputs, previous: see `Wrapper`.
         cell: "lstm" or "gru".
         cell_size: width of the cell's state.
         time_major: run it on `[L, S, F]`.

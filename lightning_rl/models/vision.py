@@ -122,7 +122,7 @@ def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str
     """Paths of the parts of a space that are images; "" if the space itself is one.
 
     Args:
-        space: of the observations.
+        space: the space of the observations.
         convolutions_given: whether the config has convolutions; if no part is an image by `is_image`, all parts of 3
             dimensions then count as images.
     """
@@ -190,7 +190,7 @@ class ImageEncoder(nn.Module):
         post_fcnet_activation: activation of these layers.
         initializer: as in `initialize`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
-        layer_norm, batch_norm: as `MLP`, in the layers after the convolutions.
+        layer_norm, batch_norm: see `MLP`, in the layers after the convolutions.
 
     Raises:
         ConfigError: no filters fit the size, the given ones shrink the image to nothing, or both kinds are given.
@@ -254,10 +254,10 @@ class VisionNetwork(EncoderModel):
     """An `ImageEncoder` with heads for outputs and values; reads "obs" and never computes "obs_flat".
 
     Args:
-        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
+        obs_space, action_space, num_outputs, preprocessor: see `Model`; `num_outputs=0` makes a feature extractor. With
             a custom preprocessor the images are its outputs, of its `shape`.
-        conv_filters, conv_residual_channels, post_fcnet_hiddens: as `ImageEncoder`.
-        fcnet_weights_initializer: as `initialize`.
+        conv_filters, conv_residual_channels, post_fcnet_hiddens: see `ImageEncoder`.
+        fcnet_weights_initializer: see `initialize`.
         keywords: conv_activation, post_fcnet_activation, layer_norm and batch_norm of `ImageEncoder`; no_final_linear,
             vf_share_layers, free_columns and free_init of `EncoderModel`.
     """

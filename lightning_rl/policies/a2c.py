@@ -45,7 +45,7 @@ class A2C(Policy):
             observations of all agents) and the agent's own; the actor reads only its own (MAA2C, Papoudakis et al.
             2021, arXiv:2006.07869).
         central_obs_size: width of the central observation; set from the environment if it has several agents.
-        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
+        reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """

@@ -19,7 +19,7 @@ class DeviceGenerators(dict[torch.device, torch.Generator]):
     """A generator for each device, seeded when it is first asked for.
 
     Args:
-        seed: of all of them.
+        seed: the seed of all of them.
     """
 
     def __init__(self, seed: int) -> None:

@@ -26,7 +26,7 @@ __all__ = [
 def cheap_values(policy: Policy) -> dict[str, Tensor]:
     """The column `vf_preds [B]` to record with the actions, where the model computes values at almost no cost.
 
-    Empty where values cost a forward of their own, or where the exploration disturbs the network.
+    Empty where values cost a forward pass of their own, or where the exploration disturbs the network.
     """
     model = policy.model
     return {"vf_preds": model.value_function()} if model.values_are_cheap and not policy.exploration.disturbs else {}
@@ -91,7 +91,7 @@ def correct_by_vtrace(
     `loss` weights the advantages with min(ρ̄, π/μ), because π changes with each gradient step.
 
     Args:
-        policy, fragment, logp_and_values, clips: as `vtrace_rows`.
+        policy, fragment, logp_and_values, clips: see `vtrace_rows`.
         rows: those that `vtrace_rows` gave, changed in place.
     """
     logp, values = logp_and_values(rows)

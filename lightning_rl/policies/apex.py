@@ -19,8 +19,8 @@ class ApexDQN(DQN):
     `exploration=per_worker_epsilon_greedy`; other off-policy algorithms can use `data=apex` as well.
 
     Args:
-        observation_space, action_space, dueling, keywords: as `DQN`.
-        max_grad_norm: as `Policy`.
+        observation_space, action_space, dueling, keywords: see `DQN`.
+        max_grad_norm: see `Policy`.
     """
 
     data = "apex"

@@ -42,8 +42,8 @@ class APPO(IMPALA):
     several policy versions share one reference. By default the target network is constant within a batch.
 
     Args:
-        observation_space, action_space, vtrace_lambda, passes, minibatches, keywords: as `IMPALA`.
-        lr: as `Policy`.
+        observation_space, action_space, vtrace_lambda, passes, minibatches, keywords: see `IMPALA`.
+        lr: see `Policy`.
         clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, like `lr`.
         kl_coef: initial coefficient of the adaptive penalty on KL(π_target‖π); 0 disables it.
         kl_target: target for KL(π_target‖π); `kl_coef` grows by half above 2 × `kl_target`, and halves below ½ ×.

@@ -106,7 +106,7 @@ class AWAC(Policy):
         """The critics' error against r + γ V(s'), their Q-values of the recorded actions `[K, N]`, and metrics.
 
         Args:
-            inputs: of the rows' observations.
+            inputs: the inputs of the rows' observations.
             following: V(s'), `[N]`.
             batch: the rows.
         """

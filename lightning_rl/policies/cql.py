@@ -36,7 +36,7 @@ class CQL(SAC):
         lagrangian: learn the weight such that the gap approaches `lagrangian_thresh`.
         lagrangian_thresh: target for the gap, in units of the return.
         bc_iters: initial gradient steps in which the actor clones the recorded actions.
-        backup_entropy, keywords: as `SAC`.
+        backup_entropy, keywords: see `SAC`.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.

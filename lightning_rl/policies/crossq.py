@@ -36,13 +36,13 @@ class CrossQ(SAC):
 
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
-        critic_hiddens: as `SAC`; the paper uses layers of 2048.
+        critic_hiddens: see `SAC`; the paper uses layers of 2048.
         policy_delay: gradient steps of the critics per update of the actor and the temperature.
         renorm_after: gradient steps after which batch renormalization (arXiv:1702.03275) replaces batch normalization;
             `None`: never.
         tau, target_update_interval, target_critics: must be `None`, because there are no target critics.
-        lr, optimizer_kwargs: as `Policy`; the default is the paper's.
-        keywords: as `SAC`; `model.batch_norm=null` means "after".
+        lr, optimizer_kwargs: see `Policy`; the default is the paper's.
+        keywords: see `SAC`; `model.batch_norm=null` means "after".
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.
@@ -78,7 +78,7 @@ class CrossQ(SAC):
         self._batch_norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """As `SAC`, with batch normalization; a custom model has layers of its own."""
+        """As `SAC`, with batch normalization; a custom model has its own layers."""
         options = dict(model or {})
         if not options.get("custom_model"):
             options["batch_norm"] = options.get("batch_norm") or self.batch_norm
@@ -120,4 +120,4 @@ class CrossQ(SAC):
             return super().policy_loss(batch, alpha)
 
     def after_step(self) -> None:
-        """There are no target critics to update."""
+        """Update nothing: this algorithm has no target critics."""

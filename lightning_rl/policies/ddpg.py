@@ -16,8 +16,8 @@ class DDPG(TD3):
     """Deep deterministic policy gradient, with one critic. Lillicrap et al. 2016, arXiv:1509.02971.
 
     Args:
-        observation_space, action_space, keywords: as `TD3`.
-        num_critics, policy_delay, target_noise: as `TD3`; values other than the defaults enable TD3's additions.
+        observation_space, action_space, keywords: see `TD3`.
+        num_critics, policy_delay, target_noise: see `TD3`; values other than the defaults enable TD3's additions.
     """
 
     def __init__(

@@ -49,8 +49,8 @@ class DQN(SimpleQ):
         num_atoms: number of atoms of the return distribution (C51, arXiv:1707.06887); 1: learn the mean.
         v_min, v_max: lowest and highest atom, in units of the return.
         num_quantiles: number of quantiles of the return distribution (QR-DQN, arXiv:1710.10044); 1: learn the mean.
-        hiddens, target_update_interval, tau: as `SimpleQ`.
-        huber_delta: as `SimpleQ`; κ of the quantile loss with quantiles.
+        hiddens, target_update_interval, tau: see `SimpleQ`.
+        huber_delta: see `SimpleQ`; κ of the quantile loss with quantiles.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 
@@ -190,7 +190,7 @@ class DQN(SimpleQ):
             assert self.model.support is not None
             target = c51_projection(following.softmax(-1), rewards, terminated, discounts, self.model.support)
             errors = -(target * F.log_softmax(taken, -1)).sum(-1)
-            # Priorities are KL(target‖Z) (Rainbow, section 4): the cross-entropy contains the target's entropy, too.
+            # Priorities are KL(target‖Z) (Rainbow, section 4): the cross-entropy contains the target's entropy as well.
             return errors, (errors - torch.special.entr(target).sum(-1)).clamp(min=0.0)
         targets = td_targets(rewards, following, terminated, discounts)
         errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)

@@ -57,7 +57,7 @@ class EvolutionStrategy(Policy):
 
     Raises:
         ConfigError: `sigma` or `reward_filter` is out of range.
-        UnsupportedSpaceError: the model or the exploration has a loss of its own, for which there are no rows.
+        UnsupportedSpaceError: the model or the exploration has its own loss, for which there are no rows.
     """
 
     data = "population"

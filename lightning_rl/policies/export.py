@@ -313,7 +313,7 @@ def _check_agreement(differences: Mapping[str, float], format: str, source: str)
     """
     worst = max(differences, key=lambda each: (math.isnan(differences[each]), differences[each]))
     found = differences[worst]
-    if not found <= TOLERANCE:  # NaN, too
+    if not found <= TOLERANCE:  # NaN as well
         reason = (
             "float32 rounds otherwise there, and the network enlarges the difference"
             if found < ROUNDING
@@ -490,7 +490,7 @@ def _dtype(leaf: Any) -> torch.dtype:
 
 
 def _mask_place(policy: Any, column: Any) -> str | None:
-    """Where the file reads the allowed actions: an input of its own, a part of the observation, or nowhere."""
+    """Where the file reads the allowed actions: its own input, a part of the observation, or nowhere."""
     if column is not None:
         return "action_mask"
     paths = [path for path, _ in leaf_spaces(policy.observation_space)]

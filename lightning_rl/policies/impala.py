@@ -52,7 +52,7 @@ class IMPALA(Policy):
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, like `lr`.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
+        reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
 
     Raises:
         ConfigError: a number is out of range.

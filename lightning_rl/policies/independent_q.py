@@ -15,7 +15,7 @@ class IndependentQ(QMIX):
     """Independent Q-learning (IQL): agents share a network but learn independently. Tan 1993, ICML.
 
     Args:
-        observation_space, action_space, mixer, keywords: as `QMIX`.
+        observation_space, action_space, mixer, keywords: see `QMIX`.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class IQL(AWAC):
             Discrete.
         expectile: expectile τ of V(s), in (0, 1); ½ is the mean, and values near 1 approach the maximum over recorded
             actions.
-        beta: as `AWAC`.
+        beta: see `AWAC`.
         keywords: as `AWAC`: max_weight, tau, num_critics, critic_hiddens and those of `Policy`.
 
     Raises:

@@ -55,7 +55,7 @@ class MADDPG(TD3):
         output_penalty: weight of the mean squared outputs of each actor (logits, and actions before tanh), which keeps
             gradients from vanishing; 1e-3 in the authors' code.
         temperature: temperature τ of the Gumbel-softmax.
-        keywords: of `TD3` and `Policy`.
+        keywords: the keywords of `TD3` and `Policy`.
 
     Raises:
         UnsupportedSpaceError: the spaces are not those of a group, or a member's actions are neither a bounded float
@@ -97,9 +97,7 @@ class MADDPG(TD3):
         config = {**model_config(model), "vf_share_layers": True}
         for key in ("custom_preprocessor", "custom_action_dist"):
             if config[key] is not None:
-                raise ConfigError(
-                    f"model.{key}: {type(self).__name__} has one for each member of its own; leave it out"
-                )
+                raise ConfigError(f"model.{key}: {type(self).__name__} has one for each of its members; leave it out")
         self.members = GroupMembers(
             self.observation_space,
             self.action_space,
@@ -168,7 +166,7 @@ class MADDPG(TD3):
 
         Args:
             batch: rows.
-            inputs: of the rows.
+            inputs: the inputs of the rows.
             actions: all members' actions in the rows, `[N, A]`.
             present: `[N, n]`, or `None`: all are.
         """
@@ -187,7 +185,7 @@ class MADDPG(TD3):
         return -value, penalty
 
     def values_of(self, critic: CriticEnsemble, inputs: InputDict, joint: Tensor) -> Tensor:
-        """The members' Q-values `[n, N]`, each for joint actions of its own, `[n, N, A]`."""
+        """The members' Q-values `[n, N]`, each for its own joint actions, `[n, N, A]`."""
         if self.shared_critic:
             return torch.cat([critic(inputs, actions) for actions in joint])
         return critic(inputs, joint)

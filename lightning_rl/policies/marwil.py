@@ -40,7 +40,7 @@ class MARWIL(Policy):
         minibatches: number of minibatches per pass; `None`: chosen so that each has about 64 rows.
         lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
+        reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
     """
 
     squared_advantage: Tensor

@@ -43,7 +43,7 @@ class Matches:
         named = [*(agent for side in self.sides for agent in side), *self.others]
         for agent in named:
             if agent not in agents:
-                raise ConfigError(f"policy_mapping names {agent!r}, which is no agent.{did_you_mean(agent, agents)}")
+                raise ConfigError(f"policy_mapping: {agent!r} is not an agent.{did_you_mean(agent, agents)}")
         odd = next((agent for agent in agents if named.count(agent) != 1), None)
         if odd is not None:
             raise ConfigError(

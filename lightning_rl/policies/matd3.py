@@ -16,7 +16,7 @@ class MATD3(MADDPG):
     """MADDPG with TD3's additions. Ackermann et al. 2019, arXiv:1910.01465.
 
     Args:
-        observation_space, action_space, num_critics, policy_delay, target_noise, keywords: as `MADDPG`.
+        observation_space, action_space, num_critics, policy_delay, target_noise, keywords: see `MADDPG`.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class FittedQ:
         evaluated: the policy, without memory; its preprocessor and filter serve the Q-network too.
         gamma: discount in [0, 1].
         hiddens: widths of the Q-network's hidden layers.
-        lr: of Adam.
+        lr: the learning rate of Adam.
         tau: τ of the target network's update after each gradient step.
         seed: seeds the first weights, and the actions that are sampled.
 
@@ -193,8 +193,9 @@ def estimate_value(
         estimators: names of `ESTIMATORS`: importance sampling, the same per decision, weighted importance sampling,
             the direct method by fitted Q evaluation, doubly robust.
         gamma: discount in [0, 1]; `None`: the policy's.
-        epsilon: as `EvaluatedPolicy`.
-        confidence: of the intervals, which resample episodes. That of "dm" does not know how far its Q-function is off.
+        epsilon: see `EvaluatedPolicy`.
+        confidence: the confidence of the intervals, which resample episodes. That of "dm" does not know how far its
+            Q-function is off.
         fqe_steps: gradient steps of fitted Q evaluation, on 256 rows each.
         seed: seeds the Q-function, its batches and the resampling.
 

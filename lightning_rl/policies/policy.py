@@ -236,8 +236,8 @@ class Policy(PolicyModule):
         Args:
             obs: `[B, *]`, arrays or tensors, nested as the space is.
             state: recurrent state `[B, …]` each; empty for feed-forward models.
-            prev_actions, prev_rewards: of the step(s) before, for models that read them (`Model.forward` documents the
-                shapes); `None` at an episode's start.
+            prev_actions, prev_rewards: the previous actions and rewards of the step(s) before, for models that read
+                them (`Model.forward` documents the shapes); `None` at an episode's start.
             explore: True or `None`: sample through the exploration strategy; False: take the best action.
             timestep: env steps so far, for exploration schedules; `None`: `env_steps`.
             action_mask: `[B, n]`, allowed discrete actions; `None`: "action_mask" of a Dict observation, if any.
@@ -288,9 +288,9 @@ class Policy(PolicyModule):
 
         Args:
             obs: as the environment gave it.
-            state: of a recurrent policy: the state that the last call returned, `[]` at an episode's start.
-            prev_action, prev_reward: of the step before, for models that read one of them; the action in the policy's
-                space.
+            state: the state of a recurrent policy: the state that the last call returned, `[]` at an episode's start.
+            prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
+                them; the action in the policy's space.
             explore: sample through the exploration strategy.
             timestep: as in `compute_actions`.
             action_mask: the allowed actions as the environment's info gives them (`info["action_mask"]`); `None`:
@@ -439,7 +439,7 @@ class Policy(PolicyModule):
         A model that reads preprocessed observations gets them as "obs" (`Model.reads_preprocessed`).
 
         Args:
-            obs, prev_actions, prev_rewards: of `N` rows.
+            obs, prev_actions, prev_rewards: the observations, previous actions and rewards of `N` rows.
             central_obs: `[N, S]`, for a central critic; `None` in acting, which needs no values.
             is_training: whether the model is in train mode; `None`: the mode of this policy.
         """
@@ -678,9 +678,10 @@ class Policy(PolicyModule):
         Args:
             path: the file.
             policy_class: the policy's class, if it cannot be imported or is not trusted; `None` imports it.
-            trust: packages of your own (import prefixes, such as "my_pkg") whose classes the file may name, beside
+            trust: your own packages (import prefixes, such as "my_pkg") whose classes the file may name, beside
                 those of LIGHTNING_RL_TRUST and this package's own; loading runs their code.
-            policy_id: of a file with the policies of several agents, the one to load; `None`: all of them in one.
+            policy_id: the id of a file with the policies of several agents, the one to load; `None`: all of them in
+                one.
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version or not a checkpoint of this package, or

@@ -122,7 +122,7 @@ def agent_with_spaces(
     if named is not None:
         if named not in agent_spaces:
             raise ConfigError(
-                f"policies.{policy_id}.spaces_of={named!r} is no agent.{did_you_mean(named, agent_spaces)}"
+                f"policies.{policy_id}.spaces_of={named!r} is not an agent.{did_you_mean(named, agent_spaces)}"
             )
         agents.append(named)
     if not agents and isinstance(entry.get("_target_"), Policy):
@@ -175,7 +175,7 @@ def trained_ids(given: Sequence[str] | None, policies: Mapping[str, Policy], ent
 
 
 def _can_learn(policy: Policy) -> bool:
-    """Whether a policy can learn from an agent's steps: by a loss, or by a method of its own."""
+    """Whether a policy can learn from an agent's steps: by a loss, or by its own method."""
     return not policy.evolves and (policy.has_loss or not policy.overridden.isdisjoint(LEARNING_VERBS))
 
 
@@ -196,7 +196,7 @@ def check_policy_id(policy_id: Any) -> None:
         ConfigError: says why.
     """
     if not isinstance(policy_id, str) or not policy_id.strip() or not policy_id.isprintable():
-        raise ConfigError(f"policies: the id {policy_id!r} is no name; expected text such as 'hunter'")
+        raise ConfigError(f"policies: the id {policy_id!r} is not a name; expected text such as 'hunter'")
     if any(mark in policy_id for mark in "./"):
         raise ConfigError(
             f"policies: the id {policy_id!r} has a '.' or a '/', which divide names of weights and metrics"
@@ -212,7 +212,7 @@ def _needs_config(policy_class: type[Policy]) -> bool:
 
 
 def as_mapping(key: str, entry: Any) -> dict[str, Any]:
-    """An entry of `policies` as a mapping of its own.
+    """An entry of `policies` as its own mapping.
 
     Raises:
         ConfigError: it is none, and cannot become one.
@@ -233,7 +233,7 @@ def spaces_by_agent(observation_space: Space[Any], action_space: Space[Any]) -> 
     """Agent → its observation space and its action space.
 
     Raises:
-        ConfigError: one is no Dict space, or the agents differ.
+        ConfigError: one is not a Dict space, or the agents differ.
     """
     for name, space in (("observation_space", observation_space), ("action_space", action_space)):
         if not isinstance(space, spaces.Dict) or not space.spaces:

@@ -49,7 +49,7 @@ class PolicyMapping:
             - {_target_: `Matches`, a subclass, or the import path of either, **keywords}, made with the names of the
               agents and the keywords: draws the policies of all agents of an episode together.
         agents: names of all agents.
-        policy_ids: of all policies.
+        policy_ids: the ids of all policies.
 
     Raises:
         ConfigError: it names a policy that does not exist, or no pattern matches an agent.
@@ -249,8 +249,8 @@ def _episode_function(function: Callable[..., Any], name: str) -> tuple[Callable
     """A mapping function as one of (agent, episode); whether it takes the episode in any form; whether a generator.
 
     Args:
-        function: of the agent's name, and more.
-        name: of the function, for messages.
+        function: the function of the agent's name, and more.
+        name: the name of the function, for messages.
 
     Raises:
         ConfigError: it needs an argument that nothing here can give.

@@ -35,7 +35,7 @@ class PolicyModule(FastAttributes, LightningModule, metaclass=PolicyType):
     """The hooks of Lightning for one policy or several, which are in `policies` by id.
 
     Args:
-        observation_space, action_space: of the environment; with several agents, Dict spaces by agent.
+        observation_space, action_space: the spaces of the environment; with several agents, Dict spaces by agent.
         seed: kept as the attribute `seed`.
 
     Attributes:
@@ -113,7 +113,7 @@ class PolicyModule(FastAttributes, LightningModule, metaclass=PolicyType):
         Raises:
             ConfigError: the learner acts in place of a method that was assigned to this object.
         """
-        if any(policy.has_model for policy in self.policies.values()):  # the others step optimizers of their own
+        if any(policy.has_model for policy in self.policies.values()):  # the others step their own optimizers
             check_lightning_methods(self)
         callbacks: Any = self.trainer.callbacks  # type: ignore[attr-defined]
         if self.trainer.loggers and "MetricsCallback" not in {

@@ -69,8 +69,9 @@ class PolicySet(PolicyModule):
     Attributes:
         policies: policy id → policy.
         mapping: a `PolicyMapping`.
-        env_steps: of the environments, or actions of agents; trained policies have the same number.
-        gradient_steps: of all policies in this object.
+        env_steps: the number of env steps of the environments, or actions of agents; trained policies have the same
+            number.
+        gradient_steps: the gradient steps of all policies in this object.
     """
 
     has_model: ClassVar[bool] = False  # of its own
@@ -110,7 +111,7 @@ class PolicySet(PolicyModule):
             self._add(policy_id, entry)
         self._restrict_mapping()
         self.policies_to_train = trained_ids(policies_to_train, self.policies, policies)
-        self.env_steps = 0  # of those that are built already, too
+        self.env_steps = 0  # of those that are built already as well
 
     # -- the policies -------------------------------------------------------------------------------------------------
     def _add(self, policy_id: str, entry: Any) -> None:
@@ -215,7 +216,7 @@ class PolicySet(PolicyModule):
         self._extend({}, policy_mapping)
 
     def set_policies_to_train(self, policy_ids: Sequence[str]) -> None:
-        """Train these policies from now on, or after the iteration that is going on; the others stay as they are.
+        """Train these policies from now on, or after the iteration that is in progress; the others stay as they are.
 
         Raises:
             ConfigError: as the constructor.
@@ -311,7 +312,7 @@ class PolicySet(PolicyModule):
             return
         self.generation += 1  # workers may have followed the change that waited
         self.policies_to_train = trained
-        self.env_steps = self.env_steps  # of the new ones, too
+        self.env_steps = self.env_steps  # of the new ones as well
         if self.in_trainer:
             strategy: Any = self.trainer.strategy
             strategy.optimizers = self.configure_optimizers() or []
@@ -529,7 +530,7 @@ class PolicySet(PolicyModule):
             kwargs: constructor's keywords that replace those in the file.
 
         Raises:
-            CheckpointError, ConfigError: as `Policy.load_from_checkpoint`.
+            CheckpointError, ConfigError: see `Policy.load_from_checkpoint`.
         """
         return load_as(cls, checkpoint_path, kwargs, trust=trust)
 

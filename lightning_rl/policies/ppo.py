@@ -61,7 +61,7 @@ class PPO(Policy):
         central_obs_size: width of the central observation; set from the environment if it has several agents.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
+        reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
     """
 
     kl_coef: Tensor

@@ -35,7 +35,7 @@ class PQN(Policy):
         hiddens: widths of hidden layers with ReLU between the model's features and the Q-values.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
-        reward_filter: as `Policy`; with "return_std", values refer to scaled rewards.
+        reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.

@@ -27,7 +27,7 @@ class PQNVDN(PQN):
         observation_space, action_space: the spaces of a group (`GroupSpaces`), which `env.group_agents=all` creates.
         agent_id: add the member's index (one-hot) to the input of the members' network.
         last_action: add the member's last action (one-hot) to the input.
-        keywords: as `PQN`.
+        keywords: see `PQN`.
 
     Raises:
         UnsupportedSpaceError: the spaces are not those of a group, or its members have different ones.

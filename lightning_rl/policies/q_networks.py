@@ -72,7 +72,7 @@ def group_q_model_and_action_dist(
     """The network that a group's members share, and a Categorical of each member's Q-values.
 
     Args:
-        policy, model, hiddens: as `q_model_and_action_dist`.
+        policy, model, hiddens: see `q_model_and_action_dist`.
         group: the parts of the policy's spaces.
         reads: "agent_id" and "last_action" of `GroupQModel`.
 

@@ -57,7 +57,7 @@ class QMIX(Policy):
             networks are updated at every gradient step, otherwise 1.
         huber_delta: δ of the Huber loss; `None`: the squared error.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, with prioritized sequences.
-        lr, max_grad_norm: as `Policy`.
+        lr, max_grad_norm: see `Policy`.
         keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, filters, custom_losses, seed.
 
     Raises:

@@ -37,13 +37,13 @@ class R2D2(DQN):
 
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be Discrete.
-        dueling: as `DQN`.
+        dueling: see `DQN`.
         rescale: learn h(Q) with h(x) = sign(x)(√(|x| + 1) − 1) + εx, so that large returns do not require clipped
             rewards.
         rescale_epsilon: ε of h.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, in [0, 1].
-        optimizer_kwargs: as `Policy`; the default is the paper's ε of Adam.
-        keywords: as `DQN`; without distributions of returns.
+        optimizer_kwargs: see `Policy`; the default is the paper's ε of Adam.
+        keywords: see `DQN`; without distributions of returns.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.

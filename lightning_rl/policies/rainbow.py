@@ -23,9 +23,9 @@ class Rainbow(DQN):
     Hessel et al. 2018, arXiv:1710.02298.
 
     Args:
-        observation_space, action_space, dueling, noisy, num_atoms, keywords: as `DQN`.
-        optimizer_kwargs: as `Policy`; the default is the paper's ε of Adam.
-        reward_filter: as `Policy`; "return_std" keeps values within the support for rewards of any scale.
+        observation_space, action_space, dueling, noisy, num_atoms, keywords: see `DQN`.
+        optimizer_kwargs: see `Policy`; the default is the paper's ε of Adam.
+        reward_filter: see `Policy`; "return_std" keeps values within the support for rewards of any scale.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class ReBRAC(TD3):
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
         actor_bc_coef: β₁, weight of |π(s) − a|² relative to Q(s, π(s)) / mean |Q|.
         critic_bc_coef: β₂, weight of |π_target(s') − a'|² in the targets, in units of the return.
-        keywords: as `TD3`.
+        keywords: see `TD3`.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.

@@ -32,8 +32,8 @@ class RecurrentSAC(SAC):
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box or
             Discrete.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, in [0, 1].
-        lr: as `Policy`.
-        keywords: as `SAC`.
+        lr: see `Policy`.
+        keywords: see `SAC`.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.

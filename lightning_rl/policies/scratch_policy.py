@@ -113,7 +113,7 @@ class ScratchPolicy(Policy):
         """As `Policy`, with the result of `get_weights` as plain data.
 
         Raises:
-            CheckpointError: the weights hold a value that is no number, text, array or tensor.
+            CheckpointError: the weights hold a value that is not a number, text, array or tensor.
             NonFiniteError: a weight is NaN or infinite.
         """
         checkpoint["weights"] = plain_weights("weights", self.get_weights())

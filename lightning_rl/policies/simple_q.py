@@ -142,7 +142,7 @@ class SimpleQ(Policy):
 
 
 def next_step(batch: SampleBatch) -> SampleBatch:
-    """The rows' next observations, with the other columns that a model reads, as a batch of their own."""
+    """The rows' next observations, with the other columns that a model reads, as their own batch."""
     columns = {name.removeprefix("next_"): column for name, column in batch.items() if name.startswith("next_")}
     if "seq_lens" in batch:
         columns["seq_lens"] = batch.seq_lens

@@ -21,8 +21,8 @@ class TD3BC(TD3):
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
         alpha: weight of Q₁(s, π(s)) / mean |Q₁| relative to the squared distance; 0 clones the recorded actions.
-        lr: as `Policy`.
-        keywords: as `TD3`.
+        lr: see `Policy`.
+        keywords: see `TD3`.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.

@@ -28,7 +28,7 @@ class TQC(SAC):
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
         num_quantiles: number M of quantiles per critic.
         dropped_quantiles: number d of quantiles dropped per critic: targets leave out the d · K highest of all K · M.
-        keywords: as `SAC`; with `target_critics`, K is the number of critics in the targets.
+        keywords: see `SAC`; with `target_critics`, K is the number of critics in the targets.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.

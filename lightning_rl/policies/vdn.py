@@ -15,7 +15,7 @@ class VDN(QMIX):
     """Value decomposition networks: Q_tot is the sum of the members' values. Sunehag et al. 2017, arXiv:1706.05296.
 
     Args:
-        observation_space, action_space, mixer, keywords: as `QMIX`.
+        observation_space, action_space, mixer, keywords: see `QMIX`.
     """
 
     def __init__(

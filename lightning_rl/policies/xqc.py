@@ -31,13 +31,13 @@ class XQC(CrossQ):
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box.
         num_atoms: number of atoms of the critics' return distributions, on [`v_min`, `v_max`].
         v_min, v_max: lowest and highest atom, in units of the filtered reward.
-        tau: as `SAC`; the target critics normalize by the statistics of their own batch.
+        tau: see `SAC`; the target critics normalize by the statistics of their own batch.
         critic_hiddens: widths of the critics' hidden layers; the default is the paper's.
-        renorm_after: as `CrossQ`; the default is the paper's.
-        initial_alpha: as `SAC`; the default is the paper's.
-        lr, optimizer_kwargs, reward_filter: as `Policy`; the default is the paper's.
-        target_entropy: as `SAC`; here "auto" is −A/2.
-        keywords: as `CrossQ`; `model.batch_norm=null` means "before".
+        renorm_after: see `CrossQ`; the default is the paper's.
+        initial_alpha: see `SAC`; the default is the paper's.
+        lr, optimizer_kwargs, reward_filter: see `Policy`; the default is the paper's.
+        target_entropy: see `SAC`; here "auto" is −A/2.
+        keywords: see `CrossQ`; `model.batch_norm=null` means "before".
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.
@@ -91,7 +91,7 @@ class XQC(CrossQ):
         return found / 2 if found is not None and wanted == "auto" else found
 
     def resting_modules(self) -> list[nn.Module]:
-        """None: the target critics normalize by their batch, too."""
+        """None: the target critics normalize by their batch as well."""
         return []
 
     # -- learning ------------------------------------------------------------------------------------------------------

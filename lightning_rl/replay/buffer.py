@@ -99,8 +99,8 @@ class ReplayBuffer:
         """Store the steps of a rollout fragment.
 
         Raises:
-            ConfigError: it is no fragment, has other environments, columns, shapes or types than the first one had, or
-                images that stopped being stacks of frames; or the buffer does not fit into the memory or disk.
+            ConfigError: it is not a fragment, has other environments, columns, shapes or types than the first one had,
+                or images that stopped being stacks of frames; or the buffer does not fit into the memory or disk.
         """
         steps = FragmentArrays.from_fragment(fragment, self.columns)
         if self.ring is None:

@@ -26,7 +26,7 @@ class Layout:
 
     Args:
         path: names that lead to it: ("obs",), or ("obs", "image") in a Dict space.
-        shape, dtype: of one row.
+        shape, dtype: the shape and dtype of one row.
         stack: how rows consist of frames; `None`: rows are stored whole.
     """
 
@@ -119,7 +119,7 @@ class Columns:
     """The columns of one ring.
 
     Args:
-        layouts: of all leaves.
+        layouts: the layouts of all leaves.
         length: rows per environment, `R`.
         num_envs: `B`.
         allocate: creates the arrays.
@@ -178,7 +178,7 @@ class Columns:
         """Store whole images in a column that was assumed to hold frame stacks, as long as no row relies on that.
 
         Args:
-            path: of a column of frames.
+            path: the path of a column of frames.
             filled: slots from the first that may hold rows.
 
         Raises:

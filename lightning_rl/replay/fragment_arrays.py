@@ -38,7 +38,7 @@ class FragmentArrays:
         """Take the named columns of a fragment, as far as it has them.
 
         Raises:
-            ConfigError: it is no fragment, lacks what every ring needs, or has ends without a final observation.
+            ConfigError: it is not a fragment, lacks what every ring needs, or has ends without a final observation.
         """
         if any(name not in fragment for name in NEEDED) or not is_fragment(fragment):
             raise ConfigError(

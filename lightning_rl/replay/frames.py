@@ -13,7 +13,7 @@ import numpy as np
 
 __all__ = ["MOST_FRAMES", "Stack", "find_stack"]
 
-MOST_FRAMES = 16  # an image of more channels is no stack of frames
+MOST_FRAMES = 16  # an image of more channels is not a stack of frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Stack:
 
     Args:
         frames: number of frames, `K` ≥ 2.
-        shape: of an observation.
+        shape: the shape of an observation.
         last: whether frames are stacked along the last axis (oldest first, as along the first).
     """
 

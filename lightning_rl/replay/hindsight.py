@@ -35,7 +35,7 @@ class HindsightReplayBuffer(ReplayBuffer):
         strategy: source of achieved goals: a step of the same episode from the row on ("future"), the episode's last
             stored step ("final"), or any step of the episode ("episode").
         relabeled: share of relabeled rows, in [0, 1]; k achieved goals for each desired one are k / (k + 1).
-        keywords: as `ReplayBuffer`.
+        keywords: see `ReplayBuffer`.
 
     Raises:
         ConfigError: a number is out of range, or the strategy is unknown.
@@ -66,7 +66,7 @@ class HindsightReplayBuffer(ReplayBuffer):
         """Restore `state`; starts and ends of episodes are found again from the rows.
 
         Raises:
-            CheckpointError: as `ReplayBuffer`.
+            CheckpointError: see `ReplayBuffer`.
         """
         super().load_state_dict(state)
         if self.ring is not None:
@@ -78,10 +78,10 @@ class HindsightReplayBuffer(ReplayBuffer):
         """Sample rows as `ReplayBuffer.sample`; a share `relabeled`, spread evenly, gets achieved goals as desired.
 
         Args:
-            batch_size, generator: as `ReplayBuffer.sample`.
+            batch_size, generator: see `ReplayBuffer.sample`.
 
         Raises:
-            ConfigError: as `ReplayBuffer.sample`.
+            ConfigError: see `ReplayBuffer.sample`.
         """
         generator = self._generator if generator is None else generator
         batch = super().sample(batch_size, generator)

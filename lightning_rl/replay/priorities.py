@@ -27,7 +27,7 @@ class Proportional:
 
     Args:
         alpha: 0 makes draws uniform, 1 proportional to the error.
-        eps: added to every error, > 0, so that rows without error are drawn, too.
+        eps: added to every error, > 0, so that rows without error are drawn as well.
 
     Attributes:
         largest: |δ| + ε of the largest error ever given; at first 1.

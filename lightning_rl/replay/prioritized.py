@@ -28,11 +28,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     "priorities" `[T, B]`, if workers computed them.
 
     Args:
-        capacity, keywords: as `ReplayBuffer`.
+        capacity, keywords: see `ReplayBuffer`.
         alpha: exponent of the priorities, in [0, 1]; 0 samples uniformly.
         beta: exponent of the importance weights, in [0, 1]; 1 corrects the bias fully; a schedule over environment
             steps.
-        eps: added to every |δ|, > 0, so that rows without error are drawn, too.
+        eps: added to every |δ|, > 0, so that rows without error are drawn as well.
         ranked: sample by 1 / rank of the error instead of by its size.
 
     Attributes:
@@ -81,7 +81,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             )
         if not len(errors):
             return 0
-        if not errors.max() < np.inf:  # false for NaN, too
+        if not errors.max() < np.inf:  # false for NaN as well
             check_errors(errors, "TD error")
         indexes, slots, heads = self._drawn
         late = 0
@@ -114,7 +114,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Store the steps of a rollout fragment.
 
         Raises:
-            ConfigError: as `ReplayBuffer.add`.
+            ConfigError: see `ReplayBuffer.add`.
             NonFiniteError, ValueError: a priority computed by a worker is NaN, infinite or negative; nothing of the
                 fragment is stored then.
         """
@@ -170,7 +170,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         if "priorities" not in state:
             raise CheckpointError(
-                "the checkpoint's replay buffer has no priorities: resume with data.prioritized=false, or start anew"
+                "the checkpoint's replay buffer has no priorities: resume with data.prioritized=false, or start again"
             )
         numbers = state["priorities"]
         for name, own in (("alpha", self.alpha), ("ranked", self.ranked)):

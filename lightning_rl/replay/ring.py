@@ -1,6 +1,6 @@
 """A ring of environment steps: assigns slots to the rows of fragments, and tracks which slots can be drawn.
 
-Each environment has a ring of its own, `R` slots long; slot `r·B + b` is row `r` of environment `b`. The stored form
+Each environment has its own ring, `R` slots long; slot `r·B + b` is row `r` of environment `b`. The stored form
 does not depend on the autoreset mode or the length of fragments: steps follow one another, and after a step without a
 successor there is a slot with only the observation after it. So the next observation of every step is in the next slot
 of its environment, and is stored once.
@@ -67,7 +67,7 @@ class Ring:
             steps: the first fragment.
             capacity: rows, over all environments.
             allocate: creates the arrays.
-            stack_frames: as `ReplayBuffer`.
+            stack_frames: see `ReplayBuffer`.
 
         Raises:
             ConfigError: the rows do not fit.

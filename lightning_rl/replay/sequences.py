@@ -45,7 +45,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         burn_in: number of rows before the trained ones, ≥ 0.
         length: number of trained rows, ≥ 1.
         stride: steps between the starts of sequences, in 1 … `length`; `None`: `length`. R2D2 uses half of it.
-        columns, keywords: as `ReplayBuffer`; fragments need "t".
+        columns, keywords: see `ReplayBuffer`; fragments need "t".
 
     Raises:
         ConfigError: a number is out of range.
@@ -98,7 +98,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         """Restore `state`; complete sequences are found again from the rows.
 
         Raises:
-            CheckpointError: as `ReplayBuffer`.
+            CheckpointError: see `ReplayBuffer`.
         """
         super().load_state_dict(state)
         self._starts, self._growing, self._count = np.zeros(0, np.uint8), np.zeros(0, np.int64), 0

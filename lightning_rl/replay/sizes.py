@@ -18,8 +18,8 @@ def check_replay_sizes(capacity: int, batch_size: int, learning_starts: int, n_s
     if 2 * batch_size > capacity:  # an end takes the room of a row, so episodes of one step fill half of it
         much = "more than" if batch_size > capacity else "more than half of"
         raise ConfigError(
-            f"data.batch_size={batch_size} is {much} data.capacity={capacity} rows, and ends of episodes take room, "
-            f"too: raise the capacity to {2 * batch_size}, or lower the batch size"
+            f"data.batch_size={batch_size} is {much} data.capacity={capacity} rows, and ends of episodes take room as "
+            f"well: raise the capacity to {2 * batch_size}, or lower the batch size"
         )
     if learning_starts < batch_size:
         raise ConfigError(
@@ -36,7 +36,7 @@ def check_sequence_sizes(
     Args:
         capacity: rows of one buffer.
         batch_size: number of sequences per sample.
-        length, stride, burn_in: of `SequenceReplayBuffer`; burn-in rows belong to other sequences, too.
+        length, stride, burn_in: of `SequenceReplayBuffer`; burn-in rows belong to other sequences as well.
 
     Raises:
         ConfigError: names what to raise.

@@ -47,12 +47,12 @@ class Allocator:
         self.storage, self.capacity, self.parts = storage, capacity, parts
 
     def check(self, needed: int) -> None:
-        """Raise an error if there is no room for arrays of so many bytes.
+        """Raise an error if there is no room for arrays of that many bytes.
 
         Memory has to be checked before: the system grants an array at its creation, and fails when it is filled.
 
         Raises:
-            ConfigError: as `check_fits_memory`.
+            ConfigError: see `check_fits_memory`.
         """
         if needed > SMALL or self.storage != "memory":
             check_fits_memory(needed * self.parts, self.storage, self.capacity)
@@ -104,10 +104,10 @@ def estimated_bytes(
     """Estimated size of a full `ReplayBuffer`, in bytes.
 
     Args:
-        obs_space, action_space: of one environment.
+        obs_space, action_space: the spaces of one environment.
         capacity: rows.
         num_envs: number of environments; each needs a few extra slots.
-        stack_frames: as `ReplayBuffer`; a uint8 image of 2 to 16 channels (but not of 3) counts as a stack.
+        stack_frames: see `ReplayBuffer`; a uint8 image of 2 to 16 channels (but not of 3) counts as a stack.
         extra_row_bytes: bytes per row of further columns (masks, states).
     """
     row = ROW_BYTES + extra_row_bytes + sum(_leaf_bytes(space) for _, space in leaf_spaces(action_space))

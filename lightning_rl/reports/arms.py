@@ -1,4 +1,4 @@
-"""Arms: runs with the same config but for the seed; their scores, curves over seeds, and what differs between them."""
+"""Arms: runs that differ in the seed only; their scores, curves over seeds, and what differs between them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ IN_LABELS = 3  # keys
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Runs with the same config but for the seed.
+    """Runs with the same config except for the seed.
 
     Attributes:
         label: what distinguishes the arm from the others, in a few words.

@@ -60,7 +60,7 @@ def read_baseline(file: Path) -> list[dict[str, Any]]:
     """The arms of a baseline file.
 
     Raises:
-        ConfigError: there is no such file, or it is no baseline; names what is wrong with it.
+        ConfigError: there is no such file, or it is not a baseline; names what is wrong with it.
     """
     try:
         if file.stat().st_size > MOST_BYTES:
@@ -73,10 +73,10 @@ def read_baseline(file: Path) -> list[dict[str, Any]]:
                 raise ValueError("an arm has no name")
             scores = np.asarray(arm["scores"], float)
             if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
-                raise ValueError(f"scores of {arm['arm']} are no numbers")
+                raise ValueError(f"scores of {arm['arm']} are not numbers")
     except (OSError, KeyError, TypeError, RecursionError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
-        raise ConfigError(f"{file} is no baseline ({reason}): write one with --save-baseline {file}") from error
+        raise ConfigError(f"{file} is not a baseline ({reason}): write one with --save-baseline {file}") from error
     return content["arms"]
 
 
@@ -87,12 +87,12 @@ def check_against(
 
     New scores are worse if the exact two-sided Mann-Whitney U test shows at 5 % that they are lower than the baseline's
     less a margin: the rule of `summaries.difference`. An arm without a complete
-    run, and one with runs that failed, is worse, too. An arm of the baseline is compared with the new arm of the same
-    environment and label; if there is one arm of an environment on either side, their labels may differ.
+    run, and one with runs that failed, is worse as well. An arm of the baseline is compared with the new arm of the
+    same environment and label; if there is one arm of an environment on either side, their labels may differ.
 
     Args:
         baseline: as `read_baseline` gives it.
-        tasks: of the new runs.
+        tasks: the tasks of the new runs.
         margin: share of the baseline's interquartile mean, at least 0.
 
     Raises:

@@ -143,13 +143,13 @@ def curves_chart(
 
     Args:
         arms: label, runs and band of each arm; arm k has color k.
-        label: of the figure, for readers who cannot see it.
+        label: the label of the figure, for readers who cannot see it.
         x_label: below the x-axis.
         y_label: beside the y-axis.
         threshold: drawn as a dashed line.
         time_axis: x is in seconds.
         shares: y is a share, from 0 % to 100 %.
-        most_points: of a run's line.
+        most_points: the largest number of points of a run's line.
     """
     xs, ys = [] if shares else [0.0], []
     for _, curves, middle in arms:
@@ -218,7 +218,7 @@ def intervals_chart(
 
     Args:
         rows: from top to bottom.
-        label: of the figure, for readers who cannot see it.
+        label: the label of the figure, for readers who cannot see it.
         x_label: below the x-axis.
         threshold: drawn as a dashed line.
         within: ends of the x-axis; `None`: those of the values.

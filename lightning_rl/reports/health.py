@@ -33,7 +33,7 @@ class Light:
         above: whether "beyond" is above the limit.
         advice: one line.
         measure: the number of a run; `None` if it has not recorded what that takes.
-        form: of the number.
+        form: the form of the number.
     """
 
     name: str

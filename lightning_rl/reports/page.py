@@ -56,7 +56,7 @@ def write_page(directories: Sequence[Path], tasks: Sequence[Task], out: Path | N
 
     Args:
         directories: that it is about.
-        tasks: of all runs in them.
+        tasks: the tasks of all runs in them.
         out: the file; `None`: report.html in the directory, or in the working directory if there are several.
 
     Returns:
@@ -77,7 +77,7 @@ def page(tasks: Sequence[Task], source: str) -> str:
     """The report as HTML.
 
     Args:
-        tasks: of all runs.
+        tasks: the tasks of all runs.
         source: the directories that it is about, for the first lines.
     """
     runs = [run for task in tasks for summary in task.summaries for run in summary.arm.runs]

@@ -53,9 +53,9 @@ class RunRecord:
     """What a run left behind.
 
     Attributes:
-        directory: of the run.
+        directory: the directory of the run.
         config: its resolved config; empty if it failed before it wrote one.
-        overrides: of a sweep's job, key → value as text.
+        overrides: the overrides of a sweep's job, key → value as text.
         status: content of status.json; empty without one.
         state: as in `list runs`: "ok", "running", "failed", "interrupted", "dead", …
         curves: metric → its values over the run.
@@ -129,12 +129,12 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     """The runs of run directories, and of all run directories below others, such as a sweep's.
 
     Raises:
-        ConfigError: a path is no directory, or there is no run below it, or no run has a curve.
+        ConfigError: a path is not a directory, or there is no run below it, or no run has a curve.
     """
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise ConfigError(f"{path} is no directory: give a run's, or one that holds runs, such as a sweep's")
+            raise ConfigError(f"{path} is not a directory: give a run's, or one that holds runs, such as a sweep's")
         below = sorted(run_directories(path), key=lambda each: natural_order(str(each)))
         if not below:
             raise ConfigError(

@@ -44,7 +44,7 @@ def interquartile_mean(scores: Array, axis: int = -1) -> Array:
 
     Args:
         scores: at least one along `axis`.
-        axis: of the runs.
+        axis: the axis of the runs.
     """
     count = scores.shape[axis]
     left_out = count // 4
@@ -97,7 +97,7 @@ def p_value_of_greater(ours: Array, theirs: Array) -> float:
     """
     pooled = np.concatenate([ours, theirs])
     ranks = (pooled[:, None] > pooled).sum(axis=1) + (pooled[:, None] >= pooled).sum(axis=1)  # doubled mid-ranks
-    ways = np.zeros((len(ours) + 1, ranks.sum() + 1))  # to choose so many scores with this rank sum
+    ways = np.zeros((len(ours) + 1, ranks.sum() + 1))  # to choose that many scores with this rank sum
     ways[0, 0] = 1.0
     for rank in ranks:
         ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank]
@@ -105,7 +105,7 @@ def p_value_of_greater(ours: Array, theirs: Array) -> float:
 
 
 def lowest_p_value(ours: int, theirs: int) -> float:
-    """The lowest two-sided p-value that so many runs against so many can have: 0.33 for 2 + 2, 0.1 for 3 + 3."""
+    """The lowest two-sided p-value of two sides with these numbers of runs: 0.33 for 2 + 2, 0.1 for 3 + 3."""
     return min(1.0, 2 / math.comb(ours + theirs, ours))
 
 
@@ -114,7 +114,7 @@ def share_interval(shares: Array, count: int) -> tuple[Array, Array]:
 
     Args:
         shares: in [0, 1], of any shape.
-        count: of the runs, at least 1.
+        count: the number of the runs, at least 1.
     """
     z = NormalDist().inv_cdf(0.975)
     middle = (shares + z**2 / (2 * count)) / (1 + z**2 / count)
@@ -153,8 +153,8 @@ def variance_explained(scores: Sequence[float], groups: Sequence[Hashable]) -> f
         groups: the group of each score, such as a hyperparameter's value.
 
     Returns:
-        In [0, 1]; `None` if it cannot be known: a single group, too few runs to tell groups from chance (fewer than
-        two more than there are groups), or equal scores.
+        In [0, 1]; `None` if it cannot be known: for a single group, for too few runs to tell groups from chance (fewer
+        than two more than there are groups), or for equal scores.
     """
     members: dict[Hashable, list[float]] = {}
     for score, group in zip(scores, groups, strict=True):

@@ -64,7 +64,7 @@ class Summary:
 
     Attributes:
         arm: whose figures they are.
-        metric: of the scores.
+        metric: the metric of the scores.
         scores: the newest value of the metric in each run that counts.
         best: its highest value in each of them.
         failures: how many runs failed, or ended with a score that is not finite.
@@ -147,8 +147,8 @@ class Task:
 
     Attributes:
         env: the environment's id.
-        metric: of all scores.
-        summaries: of the arms, in the order of their runs.
+        metric: the metric of all scores.
+        summaries: the summaries of the arms, in the order of their runs.
     """
 
     env: str
@@ -219,7 +219,7 @@ def difference(ours: Summary, theirs: Summary, names: tuple[str, str], arms: int
     Runs that failed cannot make an arm better: they count as the lowest scores of the arm that would be.
 
     Args:
-        ours, theirs: of one environment, by one metric.
+        ours, theirs: the scores of one environment, by one metric.
         names: in words.
         arms: how many there are to choose the two from; `LEVEL` is for all their pairs together.
 
@@ -258,7 +258,7 @@ def with_failures(summary: Summary) -> NDArray[np.float64]:
 
 
 def too_few_words(counts: tuple[int, int], names: tuple[str, str], arms: int = 2) -> str:
-    """Why so many seeds of two sides show nothing, and how many more would."""
+    """Why that many seeds of two sides show nothing, and how many more would."""
     needed = list(counts)
     while lowest_p_value(*needed) > LEVEL / math.comb(arms, 2):
         needed[needed[1] < needed[0]] += 1

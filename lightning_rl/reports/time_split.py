@@ -26,7 +26,7 @@ ADVICE = {
     "idle": "Add rollout workers (workers.num_workers), or let them act while the policy learns (policy=appo, impala).",
     "learn": "Take fewer, larger steps (policy.passes, policy.minibatches); wide networks and images want a GPU.",
     "eval": "Evaluate less (evaluation.episodes, evaluation.max_share), or beside training (evaluation.parallel=true).",
-    "other": "Write less often: report_every_env_steps, checkpoint.every_seconds; look at callbacks of your own.",
+    "other": "Write less often: report_every_env_steps, checkpoint.every_seconds; look at your own callbacks.",
 }
 REPLAY_ADVICE = (
     "Take fewer gradient steps per env step (data.update_to_data_ratio); wide networks and images want a GPU."

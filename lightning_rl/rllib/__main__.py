@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     train.add_argument("--local-dir", help="directory of the runs")
     train.add_argument("--experiment-name", help="name of the experiment's directory there")
     train.add_argument("--num-samples", type=int, help="trainings of each variant, with different seeds")
-    train.add_argument("--restore", help="a checkpoint to go on from")
+    train.add_argument("--restore", help="a checkpoint to continue from")
     for verb in ("evaluate", "rollout"):
         evaluate = verbs.add_parser(verb, help="play episodes with the policy of a checkpoint")
         evaluate.add_argument("checkpoint", help="its file or directory")
@@ -63,7 +63,7 @@ def run_experiments(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Train all experiments of the options, one after the other; the last result of each training.
 
     Args:
-        options: of the command line; `None` where an option is not given.
+        options: the options of the command line; `None` where an option is not given.
 
     Raises:
         ConfigError: neither a file nor an algorithm is given.

@@ -39,7 +39,7 @@ class AlgorithmConfig:
         trainer_class: that `build` makes.
 
     Raises:
-        ConfigError: a keyword is no key.
+        ConfigError: a keyword is not a key.
     """
 
     def __init__(self, trainer_class: Any) -> None:
@@ -127,8 +127,8 @@ class AlgorithmConfig:
         """The Trainer.
 
         Args:
-            env: as of `environment`.
-            keywords: of the Trainer: logger_creator.
+            env: see `environment`.
+            keywords: the keywords of the Trainer: logger_creator.
         """
         return self.trainer_class(config=self._keys, env=env, **keywords)
 

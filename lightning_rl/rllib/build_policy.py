@@ -19,7 +19,7 @@ from lightning_rl.schema.signatures import keywords_of
 __all__ = ["HOOKS", "build_policy"]
 
 HOOKS: dict[str, str] = {
-    "get_default_config": "() -> dict of defaults: the constructor's keywords, and keys of its own for `policy.config`",
+    "get_default_config": "() -> dict of defaults: the constructor's keywords, and its own keys for `policy.config`",
     "validate_spaces": "(policy, obs_space, action_space, config); raises if it cannot take them",
     "before_init": "(policy, obs_space, action_space, config), before anything is built",
     "make_model": "(policy, obs_space, action_space, config) -> Model",
@@ -51,12 +51,13 @@ def build_policy(
     """A policy class made of functions.
 
     Args:
-        name: of the class. Assign the class to a variable of that name at a module's top level: checkpoints import it.
+        name: the name of the class. Assign the class to a variable of that name at a module's top level: checkpoints
+            import it.
         base: the class whose methods are used where no function is given: `Policy`, or an algorithm.
         mixins: classes whose methods override the base's; call their `__init__` in `before_init` (plain attributes
             only, nothing is built yet) or in `after_init`.
         module: the class's `__module__`; `None`: the module that calls this.
-        hooks: functions by the names of `HOOKS`, which lists their arguments; `None` is no function.
+        hooks: functions by the names of `HOOKS`, which lists their arguments; `None` is not a function.
 
     Raises:
         ConfigError: a hook is unknown or no function, or there is nothing to learn from.

@@ -58,5 +58,5 @@ def default_config(name: str) -> dict[str, Any]:
     composed = defaults_of(option_of(name))
     config = classic_keys(composed)
     if composed["workers"]["logical_workers"] is not None:
-        del config["num_workers"]  # a number that is given is that of the logical workers, too
+        del config["num_workers"]  # a number that is given is that of the logical workers as well
     return config

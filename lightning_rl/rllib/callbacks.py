@@ -239,7 +239,7 @@ class EpisodeCallbacks(RLCallback):
     ) -> None:
         """Environments took a step, or were reset after an end."""
         key = worker.stream, worker.worker_index
-        if key not in self._workers:  # episodes of a checkpoint go on
+        if key not in self._workers:  # episodes of a checkpoint continue
             self.on_reset(worker=worker, obs=obs, info=info)
         self._workers[key].step(obs, rewards, np.asarray(terminated) | np.asarray(truncated), info)
 
@@ -315,7 +315,7 @@ class WorkerEpisodes:
         worker: plays them.
         callbacks: in RLlib's form.
         started: episodes of this worker that started before.
-        numbered: as `EpisodeCallbacks`.
+        numbered: see `EpisodeCallbacks`.
     """
 
     def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int, numbered: bool) -> None:
@@ -347,7 +347,7 @@ class WorkerEpisodes:
                 self.resets[env] = False
                 if episode is None:
                     self.start(env, obs, info)
-                else:  # a life was lost, and the game goes on
+                else:  # a life was lost, and the game continues
                     episode.observe(self._observations(obs, env), info_of(info, env))
                 continue
             assert episode is not None

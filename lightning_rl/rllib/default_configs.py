@@ -140,7 +140,7 @@ ACTOR_CRITIC = {
     "grad_clip": 40.0,
 }
 
-# Option of conf/policy → (the one that its config goes on from, its own keys).
+# Option of conf/policy → (the one that its config continues from, its own keys).
 ALGORITHMS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "pg": (None, {"num_workers": 0, "lr": 4e-4}),
     "ppo": (
@@ -515,7 +515,7 @@ def own_defaults(option: str | None) -> dict[str, Any]:
     """RLlib's defaults of an algorithm without the common ones; none for an algorithm that RLlib does not have.
 
     Args:
-        option: of conf/policy; `None`: no algorithm.
+        option: the option of conf/policy; `None`: no algorithm.
     """
     base, own = ALGORITHMS.get(option or "", (None, {}))
     return merge_configs({} if base is None else own_defaults(base), own)
@@ -525,7 +525,7 @@ def rllib_defaults(option: str | None) -> Mapping[str, Any]:
     """RLlib's default config of an algorithm.
 
     Args:
-        option: of conf/policy.
+        option: the option of conf/policy.
     """
     return merge_configs(COMMON_CONFIG, own_defaults(option))
 
@@ -544,7 +544,7 @@ def applicable_defaults(option: str | None, composed: Mapping[str, Any]) -> dict
     `input_evaluation` unless it is asked for, because data may have no probabilities.
 
     Args:
-        option: of conf/policy.
+        option: the option of conf/policy.
         composed: the config of that option.
     """
     evolves = "directions" in composed["data"]
@@ -567,7 +567,7 @@ def classic_view(option: str | None, composed: Mapping[str, Any]) -> dict[str, A
     """RLlib's keys of an algorithm with the values that a config of this package has for them.
 
     Args:
-        option: of conf/policy.
+        option: the option of conf/policy.
         composed: the config of a run.
     """
     model = {key: value for key, value in composed["model"].items() if key in MODEL_DEFAULTS}

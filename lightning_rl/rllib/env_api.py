@@ -44,7 +44,7 @@ def current_api(
 
     Returns:
         `env`, or a function that makes and adapts its environments; `multiagent`, in which a `policy_mapping_fn` of
-        agents that are numbers goes on getting numbers; and whether they are.
+        agents that are numbers keeps getting numbers; and whether they are.
     """
     creator = find_registered_env(env) or env
     if creator is None or isinstance(creator, str):
@@ -94,8 +94,8 @@ def as_current(env: Any, policies: Any = None, mapping: Any = None, observe: Any
     """An environment of RLlib 1.x with Gymnasium's API; one that has it stays as it is.
 
     Args:
-        env: of one agent or several.
-        policies, mapping, observe: as `ClassicMultiAgentEnv`.
+        env: the env of one agent or several.
+        policies, mapping, observe: see `ClassicMultiAgentEnv`.
     """
     if not _is_classic(type(env)):
         return env
@@ -283,7 +283,7 @@ def gymnasium_space(space: Any) -> gym.Space[Any]:
         return spaces.Tuple([gymnasium_space(part) for part in space.spaces])
     if kind == "Dict":
         return spaces.Dict({name: gymnasium_space(part) for name, part in space.spaces.items()})
-    raise EnvError(f"{space!r} is no space of Gymnasium, nor a Gym space that it has: {kind}")
+    raise EnvError(f"{space!r} is not a space of Gymnasium, nor a Gym space that it has: {kind}")
 
 
 def _seed(env: Any, seed: int | None) -> None:

@@ -24,7 +24,7 @@ class Experiment:
     """Trainings of one algorithm; `grid_search` in its config makes several.
 
     Args:
-        name: of the experiment.
+        name: the name of the experiment.
         run: the algorithm, "PPO".
         env: as the config's key.
         stop: names of a result, "a/b" for a nested one → the number at which training ends.
@@ -33,7 +33,7 @@ class Experiment:
         checkpoint_at_end: whether the last result has one.
         local_dir: directory of the runs; `None`: this package's own, `runs`.
         num_samples: trainings of each variant, which differ by their seeds.
-        restore: a checkpoint from which training goes on.
+        restore: a checkpoint from which training continues.
     """
 
     name: str
@@ -58,7 +58,7 @@ def read_experiments(path: str | Path) -> list[Experiment]:
     """The experiments of a YAML file: {name: {run, env, stop, config, …}}.
 
     Raises:
-        ConfigError: it is no such file; names the experiment and the key.
+        ConfigError: there is no such file; names the experiment and the key.
     """
     content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     known = [each.name for each in fields(Experiment)][1:]

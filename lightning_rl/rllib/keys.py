@@ -111,7 +111,7 @@ FIXED: dict[str, tuple[Any, str]] = {
     "extra_python_environs_for_driver": ({}, "set environment variables before the program starts"),
     "extra_python_environs_for_worker": ({}, "set environment variables before Ray starts"),
     "shuffle_sequences": (True, "minibatches are always shuffled"),
-    "after_train_step": (None, "`on_learn_on_batch` of a callback, or a plan of one's own"),
+    "after_train_step": (None, "`on_learn_on_batch` of a callback, or your own plan"),
     "_disable_preprocessor_api": (False, "preprocessors belong to the model"),
     "bc_logstd_coeff": (0.0, "`exploration` widens what a policy does; imitation does not"),
     "mixer": ("qmix", "the sum of values is another trainer, `VDNTrainer`"),
@@ -134,7 +134,7 @@ NO_EFFECT: dict[str, str] = {
     "sample_collector": "fragments are arrays from the start",
     "sample_async": "a worker samples while the learner learns, if the algorithm is asynchronous",
     "remote_env_batch_wait_ms": "all environments are stepped together",
-    "preprocessor_pref": "Atari has DeepMind's preprocessing; a preprocessor of one's own is a key of the model",
+    "preprocessor_pref": "Atari has DeepMind's preprocessing; your own preprocessor is a key of the model",
     "in_evaluation": "RLlib sets it itself",
     "eager_tracing": "a word of TensorFlow",
     "eager_max_retraces": "a word of TensorFlow",
@@ -203,7 +203,7 @@ def translate_keys(
     joins_fragments: bool = False,
     has_buffers: bool = False,
 ) -> dict[str, Any]:
-    """RLlib's keys, but for `multiagent`, as the changes to this package's `defaults`.
+    """RLlib's keys, except for `multiagent`, as the changes to this package's `defaults`.
 
     Args:
         given: RLlib's keys.
@@ -304,7 +304,7 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
         environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
         steps = math.ceil(rows / environments)
         length = workers.setdefault("fragment_length", steps)
-        workers["count_resets"] = False  # a batch has at least so many rows of experience
+        workers["count_resets"] = False  # a batch has at least that many rows of experience
         if length < steps and not joins_fragments and "fragments_per_batch" in defaults["data"]:
             put(out, "data.fragments_per_batch", math.ceil(steps / length))
     for key, parts in (("sgd_minibatch_size", "policy.minibatches"), ("microbatch_size", "policy.microbatches")):
@@ -379,7 +379,7 @@ def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any])
     """RLlib's keys of a policy.
 
     Args:
-        keywords: of its constructor, with their values.
+        keywords: the keywords of its constructor, with their values.
         model: its whole model config.
     """
     config: dict[str, Any] = {"model": dict(model)}

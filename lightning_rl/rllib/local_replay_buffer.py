@@ -21,18 +21,18 @@ MODES = ("independent", "lockstep")
 
 
 class LocalReplayBuffer:
-    """`add_batch`, `replay`, `update_priorities`. Each policy has a ring of its own, made when its first rows come.
+    """`add_batch`, `replay`, `update_priorities`. Each policy has its own ring, made when its first rows come.
 
     Args:
         num_shards: how many such buffers share the work; each holds and waits for its part of rows.
         learning_starts: environment steps, over all shards, before `replay` gives anything.
         buffer_size: rows a policy, over all shards.
-        replay_batch_size: rows of a batch; of sequences, as many as make about so many rows.
+        replay_batch_size: rows of a batch; of sequences, as many as make about that many rows.
         prioritized_replay_alpha: 0 draws uniformly; else as `PrioritizedReplayBuffer`, like beta and eps.
         replay_mode: "independent" draws for each policy by itself, "lockstep" the same environment steps for all of
             them, uniformly.
         replay_sequence_length: more than 1 replays stretches of episodes (`SequenceReplayBuffer`).
-        keywords: of the rings: n_step, gamma, storage, seed, columns …
+        keywords: the keywords of the rings: n_step, gamma, storage, seed, columns …
 
     Attributes:
         num_added: environment steps added so far, which is what `learning_starts` counts.
@@ -124,7 +124,7 @@ class LocalReplayBuffer:
         """A batch to learn from; `None` until `learning_starts` steps were added (or rows are too few for a batch).
 
         Args:
-            policy_id: of which policy; `None`: of all. A single agent's batch, or that of the named policy, is a
+            policy_id: the id of which policy; `None`: of all. A single agent's batch, or that of the named policy, is a
                 `SampleBatch`; else it is a `MultiAgentBatch`.
 
         Raises:
@@ -198,7 +198,7 @@ class LocalReplayBuffer:
         return self
 
     def _make(self, number: int) -> ReplayBuffer:
-        """The ring of the policy whose rows come `number`-th; each draws with a seed of its own."""
+        """The ring of the policy whose rows come `number`-th; each draws with its own seed."""
         keywords = {**self._keywords, "seed": self._keywords.get("seed", 0) + number}
         if self.length > 1:
             kind = PrioritizedSequenceReplayBuffer if self._prioritized else SequenceReplayBuffer

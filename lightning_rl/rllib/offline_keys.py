@@ -113,7 +113,7 @@ def write_offline_keys(
         classic: the config so far, which is changed.
         given: RLlib's keys.
         defaults: the composed config of the policy.
-        files: of `data_files`.
+        files: the files of `data_files`.
         policy_class: that learns.
 
     Returns:
@@ -170,7 +170,7 @@ def classic_estimates(names: Iterable[str], metrics: Mapping[str, float]) -> dic
 
     Args:
         names: of `estimators`.
-        metrics: of an `OffPolicyEvaluation`.
+        metrics: the metrics of an `OffPolicyEvaluation`.
     """
     found = {}
     for name in names:
@@ -187,7 +187,7 @@ def reading_rate(classic: dict[str, Any], given: Mapping[str, Any], defaults: Ma
     `classic["policy"]` gets the interval of its target network, which RLlib counts in rows that are read.
 
     Args:
-        classic, given, defaults: as `write_offline_keys`.
+        classic, given, defaults: see `write_offline_keys`.
     """
     batch = (classic.get("data") or {}).get("batch_size", defaults["data"]["batch_size"])
     ratio = (given.get("training_intensity") or 1.0) / batch
@@ -201,7 +201,7 @@ class InputWorker:
     """The worker of an `IOContext`.
 
     Args:
-        workers: of the run, which sample together.
+        workers: the workers of the run, which sample together.
         policy: that learns; it may hold several.
     """
 
@@ -227,7 +227,7 @@ class ReadingWorkers:
 
     Args:
         workers: the worker set.
-        reader: of batches of rows.
+        reader: the reader of batches of rows.
     """
 
     def __init__(self, workers: Any, reader: InputReader) -> None:
@@ -262,7 +262,7 @@ class ReaderPlan:
         plan: the plan, `plan(workers, policy)`; `None`: the data pipeline's own.
 
     Attributes:
-        log_dir: of the context.
+        log_dir: the directory of the context.
     """
 
     def __init__(self, make: Callable[[IOContext], InputReader], config: Mapping[str, Any], plan: Any = None) -> None:
@@ -290,7 +290,7 @@ class Output(RLCallback):
         config: RLlib's keys.
 
     Attributes:
-        log_dir: of the run.
+        log_dir: the directory of the run.
     """
 
     def __init__(self, output: Any, config: Mapping[str, Any]) -> None:

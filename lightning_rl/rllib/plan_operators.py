@@ -46,7 +46,7 @@ class ComputeGradients:
     """Computes the gradients of every batch; no step is taken.
 
     Args:
-        workers: of the plan, whose policy it is.
+        workers: the workers of the plan, whose policy it is.
     """
 
     def __init__(self, workers: Any) -> None:
@@ -85,7 +85,7 @@ class ApplyGradients:
     """Takes a gradient step with each item of `ComputeGradients`, `AverageGradients` or `AsyncGradients`.
 
     Args:
-        workers: of the plan, whose policy learns.
+        workers: the workers of the plan, whose policy learns.
         policies: `None`: RLlib's argument for several policies, which learn from gradients together here.
         update_all: not read: workers take the newest weights before they sample.
     """
@@ -107,7 +107,7 @@ class MixInReplay:
     Args:
         num_slots: how many of the latest batches are kept; 0: none.
         replay_proportion: old batches for each new one, ≥ 0.
-        seed: of the draws.
+        seed: the seed of the draws.
     """
 
     def __init__(self, num_slots: int, replay_proportion: float | None = None, seed: int = 0) -> None:
@@ -134,7 +134,7 @@ class LearnerThread:
     taken out of `outqueue`.
 
     Args:
-        workers: of the plan, whose policy learns.
+        workers: the workers of the plan, whose policy learns.
         minibatch_buffer_size: not read.
         num_sgd_iter: sweeps over a batch.
         learner_queue_size: most batches that wait; 0: any number.
@@ -207,7 +207,7 @@ class BroadcastUpdateLearnerWeights:
 
     Args:
         learner_thread: not read.
-        workers: of the plan.
+        workers: the workers of the plan.
         broadcast_interval: batches between two updates.
     """
 
@@ -239,7 +239,7 @@ def record_steps_trained(item: Any) -> Any:
 
 
 class OncePerTimeInterval:
-    """For `filter`: true of an item if so many seconds have passed since the last one.
+    """For `filter`: true of an item if that many seconds have passed since the last one.
 
     Args:
         delay: seconds; 0 or `None`: of every item.
@@ -256,11 +256,11 @@ class OncePerTimeInterval:
 
 
 class OncePerTimestepsElapsed:
-    """For `filter`: true of an item if so many environment steps were taken since the last one.
+    """For `filter`: true of an item if that many environment steps were taken since the last one.
 
     Args:
         delay_steps: environment steps.
-        workers: of the plan.
+        workers: the workers of the plan.
     """
 
     def __init__(self, delay_steps: int, workers: Any) -> None:

@@ -63,7 +63,7 @@ def concurrently(
     """Run several ops as one iterator.
 
     Args:
-        ops: iterables; one that ends drops out, the others go on.
+        ops: iterables; one that ends drops out, the others continue.
         mode: "round_robin" takes from them in turn; "async" too, but passes over ops that are not ready.
         round_robin_weights: items to take from each op per turn; "*" drains it until it is NOT_READY (or has ended).
         output_indexes: emit the items of these ops only (all run); `None` emits all.

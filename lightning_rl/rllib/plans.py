@@ -1,7 +1,7 @@
 """RLlib's execution plans, `execution_plan(workers, config)`: its operators over the generators of `plan_verbs.py`.
 
 A plan of this form collects, stores and learns by itself; one Lightning batch is one item of it. The plan's own state
-(a `LocalReplayBuffer` made in it) is no part of checkpoints: a run that goes on fills its buffers again.
+(a `LocalReplayBuffer` made in it) is not a part of checkpoints: a run that continues fills its buffers again.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "
     Args:
         policy: that learned; it may hold several.
         metrics: by name; with several policies by "<policy id>/<name>".
-        prefix: of the names; others are left out.
+        prefix: the prefix of the names; others are left out.
     """
     alone = not policy.agents
     prefixes = {name: prefix if alone else f"{prefix}{name}/" for name in policy.policies}
@@ -122,7 +122,7 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 
     Where they go into a replay buffer they are counted here, and filters take them in.
 
     Args:
-        workers: of the plan.
+        workers: the workers of the plan.
         mode: "bulk_sync", "async", or "raw": the fragment of each worker by itself, in worker order.
         num_async: not read; `data.requests_per_worker` says how many requests a worker has in flight.
     """
@@ -181,7 +181,7 @@ class StoreToReplayBuffer:
     """Adds batches to replay buffers.
 
     Args:
-        local_buffer, actors: as `Replay`; of several, each gets the next batch.
+        local_buffer, actors: see `Replay`; of several, each gets the next batch.
     """
 
     def __init__(self, *, local_buffer: Any = None, actors: Sequence[Any] | None = None) -> None:
@@ -267,7 +267,7 @@ class TrainOneStep:
     """Learns from every batch.
 
     Args:
-        workers: of the plan, whose policy learns.
+        workers: the workers of the plan, whose policy learns.
         policies: ids of those that learn; others stay as they are. `None`: all that are trained.
         num_sgd_iter: sweeps over the batch.
         sgd_minibatch_size: rows of a gradient step; 0: as the config says.
@@ -320,7 +320,7 @@ def MultiGPUTrainOneStep(  # noqa: N802
     """`TrainOneStep`: the Trainer's device and strategy say where it computes.
 
     Args:
-        workers, sgd_minibatch_size, num_sgd_iter, policies: as `TrainOneStep`.
+        workers, sgd_minibatch_size, num_sgd_iter, policies: see `TrainOneStep`.
         num_gpus, shuffle_sequences, _fake_gpus, framework: not read.
     """
     return TrainOneStep(workers, policies, num_sgd_iter, sgd_minibatch_size)
@@ -329,10 +329,10 @@ def MultiGPUTrainOneStep(  # noqa: N802
 class UpdateTargetNetwork:
     """Moves the target network every `target_update_freq` environment steps, instead of the policy's own interval.
 
-    Policies whose targets follow slowly after every gradient step (SAC, TD3) go on doing that.
+    Policies whose targets follow slowly after every gradient step (SAC, TD3) continue doing that.
 
     Args:
-        workers: of the plan, whose policy learns.
+        workers: the workers of the plan, whose policy learns.
         target_update_freq: environment steps; 0 for policies whose targets follow slowly.
         by_steps_trained: count rows that were learned from instead.
         policies: ids of those whose targets move; `None`: of all that are trained.
@@ -385,7 +385,7 @@ def StandardMetricsReporting(  # noqa: N802
 
     Args:
         train_op: whose items they are.
-        workers: of the plan.
+        workers: the workers of the plan.
         config: RLlib's keys.
         selected_workers, by_steps_trained: not read; the Trainer collects the numbers of all workers.
     """
@@ -445,7 +445,7 @@ class ClassicPlan:
 
 
 class PlannedDataset(PlanDataset):
-    """Items are calls that go on with a plan until its next item: the plan learns by itself.
+    """Items are calls that continue with a plan until its next item: the plan learns by itself.
 
     Args:
         datamodule: holds the workers.
@@ -460,6 +460,6 @@ class PlannedDataset(PlanDataset):
         self.workers = PlanWorkers(workers, policy, datamodule)
 
     def iterations(self) -> Iterator[Callable[[], Any]]:
-        """Each goes on with the plan."""
+        """Each continues with the plan."""
         while True:
             yield functools.partial(next, self.plan(self.workers))

@@ -28,7 +28,7 @@ class QLoss:
         q_logits_t_selected: logits of its distribution, `[N, Z]`; read if `num_atoms` is above 1.
         q_tp1_best: Q of the next observation's action, `[N]`.
         q_probs_tp1_best: its distribution, `[N, Z]`; read if `num_atoms` is above 1.
-        importance_weights: of the rows, `[N]`.
+        importance_weights: the weights of the rows, `[N]`.
         rewards: sums of n steps, `[N]`.
         done_mask: `[N]`, 1 where nothing follows.
         gamma, n_step: discount per step, a number or one for each row `[N]`, and the number of steps.

@@ -19,7 +19,7 @@ class SyncReplayOptimizer(SyncSamplesOptimizer):
     """Each step: newest weights to all, one sample of every worker into the buffer, then gradient steps from it.
 
     Args:
-        local_worker: whose policy learns; without remote workers it samples, too.
+        local_worker: whose policy learns; without remote workers it samples as well.
         remote_workers: actors of `RolloutWorker.as_remote`.
         learning_starts: environment steps before the first gradient step.
         buffer_size: environment steps that the buffer holds.

@@ -62,7 +62,7 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
 
     Args:
         trainer: the Trainer.
-        metrics: the newest values, by this package's names, which the result has, too.
+        metrics: the newest values, by this package's names, which the result has as well.
         since: "env_steps" and "episodes" at the end of the result before.
     """
     window = trainer.datamodule.episode_window

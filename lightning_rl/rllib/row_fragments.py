@@ -21,8 +21,8 @@ DTYPES = {"rewards": np.float32, "terminated": np.bool_, "truncated": np.bool_}
 def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
     """Rows `[N, …]` as the fragment `[T, 1, …]` of one environment that took these steps, T ≥ N.
 
-    Where a row does not go on where the one before it stopped, or an episode has ended, a row that is not valid comes
-    between them, with the observation that the former led to.
+    Where a row does not continue where the one before it stopped, or an episode has ended, a row that is not valid
+    comes between them, with the observation that the former led to.
 
     Args:
         rows: `NEEDED` columns under these names or RLlib's, perhaps "truncated", "t", "priorities" and others, which

@@ -23,7 +23,7 @@ class PolicyOptimizer:
     """What such objects have in common: `step()`, which a subclass defines, and `stats()`.
 
     Args:
-        local_worker: whose policy learns; without remote workers it samples, too.
+        local_worker: whose policy learns; without remote workers it samples as well.
         remote_workers: actors of `RolloutWorker.as_remote`.
     """
 
@@ -51,7 +51,7 @@ class SyncSamplesOptimizer(PolicyOptimizer):
     """Each step: newest weights to all, a sample of every worker until there are enough rows, one `learn_on_batch`.
 
     Args:
-        local_worker, remote_workers: as `PolicyOptimizer`.
+        local_worker, remote_workers: see `PolicyOptimizer`.
         train_batch_size: least number of rows per step.
     """
 
@@ -91,7 +91,7 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
     Only the worker that it came from gets the new weights. Mnih et al. 2016, arXiv:1602.01783.
 
     Args:
-        local_worker, remote_workers: as `PolicyOptimizer`.
+        local_worker, remote_workers: see `PolicyOptimizer`.
         grads_per_step: gradients per step.
 
     Raises:
@@ -107,7 +107,7 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
         self._results = record_times(async_gradients(self.workers, local_worker.policy), self._record_time)
 
     def step(self) -> dict[str, float]:
-        """So many gradients stepped with; means of their metrics."""
+        """That many gradients stepped with; means of their metrics."""
         policy, self.sample_seconds = self.local_worker.policy, 0.0
         contributions = ((each.worker_index, each.value, True) for each in islice(self._results, self.grads_per_step))
         policy.training_step(GradientUpdates(contributions))

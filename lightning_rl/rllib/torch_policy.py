@@ -69,7 +69,7 @@ class RLlibMethods:
 
         Args:
             input_dict: the columns, `[B, *]` each.
-            explore, timestep, episodes, keywords: as `compute_actions`.
+            explore, timestep, episodes, keywords: see `compute_actions`.
         """
         batch = SampleBatch(dict(input_dict.items()))
         return self.compute_actions(
@@ -102,8 +102,9 @@ class RLlibMethods:
 
         Args:
             obs: as the environment gave it.
-            state: of a recurrent policy: the state that the last call returned; `None` at an episode's start.
-            prev_action, prev_reward: of the step before, for models that read one of them.
+            state: the state of a recurrent policy: the state that the last call returned; `None` at an episode's start.
+            prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
+                them.
             info, episode: without effect, like in most of RLlib's policies.
             input_dict: in place of all these, a batch of one row, as `compute_actions_from_input_dict` takes it.
             explore: sample through the exploration strategy, or take the best action; `None`: `config["explore"]`.
@@ -246,7 +247,8 @@ class RLlibMethods:
         """A subclass with some methods replaced by functions: `PPOTorchPolicy.with_updates("Mine", loss_fn=my_loss)`.
 
         Args:
-            name: of the class, `None`: this one's. Assign the class to a variable of that name at a module's top
+            name: the name of the class, `None`: this one's. Assign the class to a variable of that name at a module's
+                top
                 level: checkpoints import it.
             hooks: those of `build_policy`.
         """
@@ -258,7 +260,7 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
     """The abstract class there has no model either.
 
     Args:
-        observation_space, action_space: of one environment.
+        observation_space, action_space: the spaces of one environment.
         config: RLlib's keys, in a Trainer all of them; "seed" is that of samples of the action space.
     """
 
@@ -283,9 +285,9 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     """A policy with a model, in RLlib's form.
 
     Args:
-        observation_space, action_space: of one environment.
+        observation_space, action_space: the spaces of one environment.
         config: RLlib's keys, such as "lr", "clip_param" and "model"; those of workers and environments are only kept.
-        keywords: of the algorithm that the class derives from.
+        keywords: the keywords of the algorithm that the class derives from.
 
     Attributes:
         config: RLlib's keys with the values that the policy has.
@@ -339,7 +341,8 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         Args:
             obs_batch: `[B, *]`, nested as the space is; or a list of `B` observations.
             state_batches: recurrent state `[B, …]` each; `None` at an episode's start.
-            prev_action_batch, prev_reward_batch: of the step before, for models that read them.
+            prev_action_batch, prev_reward_batch: the previous actions and rewards of the step before, for models that
+                read them.
             info_batch, episodes: without effect, like in most of RLlib's policies.
             explore: sample through the exploration strategy, or take the best actions; `None`: `config["explore"]`.
             timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
@@ -391,7 +394,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
         Args:
             actions: `[B, …]`.
-            obs_batch, state_batches, prev_action_batch, prev_reward_batch: as `compute_actions`.
+            obs_batch, state_batches, prev_action_batch, prev_reward_batch: see `compute_actions`.
             actions_normalized: whether `actions` are in the policy's space.
         """
         before = {"prev_actions": prev_action_batch, "prev_rewards": prev_reward_batch}
@@ -456,7 +459,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         Args:
             export_dir: gets the file.
             onnx: RLlib's opset; any number takes the one that torch exports best.
-            keywords: of `lightning_rl.Policy.export_model`, such as `format`.
+            keywords: the keywords of `lightning_rl.Policy.export_model`, such as `format`.
         """
         return super().export_model(export_dir, **{"format": "onnx" if onnx else "torchscript", **keywords})
 

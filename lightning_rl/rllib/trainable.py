@@ -34,7 +34,7 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
     A subclass defines `setup`, `step`, `save_checkpoint`, `load_checkpoint` and `cleanup`.
 
     Args:
-        config: of the trainable.
+        config: the config of the trainable.
         logger_creator: called with the config; its result has `logdir`, where the trainable writes, and the methods
             `on_result`, which gets each result, `flush` and `close`.
         storage: where a trial's files are, if Tune calls this.
@@ -189,7 +189,7 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
 
     @property
     def iteration(self) -> int:
-        """How often `train` was called, before a restore, too."""
+        """How often `train` was called, before a restore as well."""
         return self._iteration
 
     training_iteration = iteration

@@ -70,7 +70,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     Args:
         config: RLlib's keys.
         env: as `config["env"]`; both orders of the two arguments are taken.
-        logger_creator, storage: as `Trainable`.
+        logger_creator, storage: see `Trainable`.
 
     Attributes:
         config: RLlib's keys, those of the constructor over the defaults.
@@ -354,8 +354,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
         Args:
             observation: as the environment gave it; also by the name `obs`.
-            state: of a recurrent policy, as the last call returned it, or `[]`.
-            prev_action, prev_reward: of the step before, for models that read them.
+            state: the state of a recurrent policy, as the last call returned it, or `[]`.
+            prev_action, prev_reward: the previous action and reward of the step before, for models that read them.
             info: the environment's; its "action_mask" is taken.
             input_dict: "obs", "prev_actions", "prev_rewards" and "state_in_0" … in the place of these arguments.
             policy_id: `None`: the only policy.
@@ -400,7 +400,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
         Args:
             observations, state, prev_action, prev_reward, info: by agent, each as `compute_single_action`.
-            policy_id, full_fetch, explore: as `compute_single_action`.
+            policy_id, full_fetch, explore: see `compute_single_action`.
 
         Returns:
             Actions by agent; with `full_fetch` or a `state` the tuple of actions, next states and extra columns.
@@ -439,7 +439,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         Args:
             policy_id: a new one.
             policy_cls: its class.
-            observation_space, action_space: of its agents; `None`: those of the agents that the mapping gives it.
+            observation_space, action_space: the spaces of its agents; `None`: those of the agents that the mapping
+                gives it.
             config: RLlib's keys over those of the trainer.
             policy_mapping_fn: the mapping from the next episodes on; `None` keeps the present one.
             policies_to_train: ids of the policies that learn, or a function of an id and a batch; `None`: the new one
@@ -484,7 +485,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             policy_id: that of the policy.
             policy_mapping_fn: the mapping from the next episodes on; `None` keeps the present one, which must not give
                 the policy to an agent.
-            policies_to_train: as `add_policy`; `None`: the same without this one.
+            policies_to_train: see `add_policy`; `None`: the same without this one.
 
         Raises:
             ConfigError: there is no such policy, the trainer has one agent, or an agent may still get the policy.
@@ -591,7 +592,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """Another set of workers: of this trainer's policy, or of a new one.
 
         Args:
-            env_creator: of their environments; `None`: this trainer's.
+            env_creator: the creator of their environments; `None`: this trainer's.
             validate_env: called with an environment.
             policy_class: built from the environment's spaces; `None`: this trainer's policy acts.
             config: as `trainer_config` of `WorkerSet`.
@@ -630,7 +631,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             if (key in KNOWN or key in asked or not takes_more)
             and not (key in NO_EFFECT and key not in self.raw_user_config and value == COMMON_CONFIG.get(key))
         }
-        if whole_config:  # which gets keys of its own, too
+        if whole_config:  # which gets its own keys as well
             kept = {key: kept[key] for key in kept if key in KNOWN}
         classic = translate_keys(
             kept,
@@ -679,7 +680,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             imitates = ["data=on_policy"] if kind_of_data(policy_class) == "episodes" else []
             return [*imitates, *([f"data.learning_starts={starts}"] if "learning_starts" in data else [])]
         for entry in classic.get("policies", {}).values():
-            entry["data"] = None  # the plan has buffers of its own
+            entry["data"] = None  # the plan has its own buffers
         option = option_of(policy_class)
         keys = merge_configs({**classic_view(option, defaults), "target_network_update_freq": 500}, given)
         classic["data"] = {
@@ -700,7 +701,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """A subclass with some of these changed; `None` takes one back.
 
         Args:
-            name: of the class.
+            name: the name of the class.
             changes: `default_policy` (a name or class), `get_policy_class(config)` (or `None` for the default),
                 `default_config` (RLlib's keys), `validate_config(config)` (raises), `validate_env(env, context)`
                 (raises), `before_init(trainer)`, `after_init(trainer)`, `before_evaluate_fn(trainer)`, `mixins`

@@ -46,7 +46,7 @@ class ClassicWorker:
 
     Attributes:
         policy_map: policies by id.
-        preprocessors, filters: of the policies that have a model, by policy id.
+        preprocessors, filters: the preprocessors and filters of the policies that have a model, by policy id.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -125,7 +125,7 @@ class Workers:
         return getattr(self.workers, name)
 
     def local_worker(self) -> Any:
-        """The worker whose policy learns; it samples, too, if no others do."""
+        """The worker whose policy learns; it samples as well, if no others do."""
         local = self.workers.local_worker()
         return ClassicWorker(
             local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
@@ -165,7 +165,7 @@ class PlanWorkers(Workers):
     """The workers of a Trainer, which note the time that sampling takes.
 
     Args:
-        workers, policy: as `Workers`.
+        workers, policy: see `Workers`.
         datamodule: its `record_time` gets the seconds of sampling.
     """
 

@@ -30,9 +30,9 @@ class AgentLanes(PolicyLanes):
     that the policy may get, and each acts only while it has got its agent.
 
     Args:
-        worker, policy_id, policy: as `PolicyLanes`.
-        index: of the policy among those of the worker.
-        layout: of the agents.
+        worker, policy_id, policy: see `PolicyLanes`.
+        index: the index of the policy among those of the worker.
+        layout: the layout of the agents.
         slots: indices of the policy's agents, all of one kind, ascending.
         fixed: whether these agents always have this policy.
 
@@ -81,11 +81,11 @@ class AgentLanes(PolicyLanes):
         self.rows_stand_alone = self.exploration is None or not self.exploration.follows_episodes
 
     def _drop_held(self) -> None:
-        self.held: SampleBatch | None = None  # columns `[L, …]` of actions that are no rows yet
+        self.held: SampleBatch | None = None  # columns `[L, …]` of actions that are not rows yet
         self._own_steps = np.zeros(self.size, dtype=np.int64)
 
     def restart(self) -> None:
-        """Every environment starts an episode; actions that are no rows yet are dropped."""
+        """Every environment starts an episode; actions that are not rows yet are dropped."""
         self._drop_held()
         super().restart()
 
@@ -98,7 +98,7 @@ class AgentLanes(PolicyLanes):
         super().add_running_returns(samples[self.policy_id])
 
     def state_dict(self) -> dict[str, Any]:
-        """As `PolicyLanes`, with the actions that are no rows yet."""
+        """As `PolicyLanes`, with the actions that are not rows yet."""
         held = None if self.held is None else as_plain(self.held)
         return {**super().state_dict(), "held": held, "own_steps": torch.from_numpy(self._own_steps)}
 
@@ -159,7 +159,7 @@ class AgentLanes(PolicyLanes):
         itself, the policy reads their rows alone; actions and columns of the others are zeros.
 
         Args:
-            obs, mask: of `observe`.
+            obs, mask: the observation and mask of `observe`.
             turns: bool `[L]`, the lanes whose agent is to act.
         """
         if self.memory.active or not self.rows_stand_alone or not 0 < 2 * np.count_nonzero(turns) <= self.size:
@@ -222,7 +222,7 @@ class AgentLanes(PolicyLanes):
         terminated: np.ndarray,
         truncated: np.ndarray,
     ) -> SampleBatch:
-        """Rows gathered in the agents' own time; keeps the actions that are no rows yet for the next fragment."""
+        """Rows gathered in the agents' own time; keeps the actions that are not rows yet for the next fragment."""
         held = self.held
         if held is not None:  # what is held lies before the first step
             before = held.select(*every.columns).map(lambda column: column.unsqueeze(0))

@@ -2,8 +2,8 @@
 
 A native vector environment with plain attributes is copied. Others are replayed: every reset has a seed that is known,
 and the actions since then are kept (`ReplayableEnv`). Where neither works (native Atari, environments that do not
-repeat themselves, replays that take too long), episodes begin anew after a resume, and a line says so. The run that
-goes on is never touched.
+repeat themselves, replays that take too long), episodes start from scratch after a resume, and a line says so. The run
+that continues is never touched.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ActionLog:
     """The actions since the resets of the running episodes of `B` environments.
 
     Attributes:
-        seeds: of the last seeded reset.
+        seeds: the seeds of the last seeded reset.
         episodes: int64 `[B]`, which episode of its environment runs: 0 since the seeded reset.
         began: int64 `[B]`, how many of `actions` had been taken when that episode began.
         actions: (nested) arrays `[B, …]` of each step; those before the running episodes are dropped from time to time.
@@ -80,7 +80,7 @@ class ActionLog:
     def state_dict(self) -> dict[str, Any] | None:
         """Plain data, integers in as few bytes as they need.
 
-        `None` if actions of a running episode were dropped, or are no numbers.
+        `None` if actions of a running episode were dropped, or are not numbers.
         """
         first = int(self.began.min())
         kept = self.actions[max(0, first) :]
@@ -169,7 +169,7 @@ class NativePositions:
         """Say that the state cannot be copied; "" if it can."""
         if native_state(env) is not None:
             return ""
-        return f"the state of {type(env.unwrapped).__name__} cannot be copied, so its episodes begin anew"
+        return f"the state of {type(env.unwrapped).__name__} cannot be copied, so its episodes start from scratch"
 
     def state_dict(self, env: Env, obs: Any, info: Mapping[str, Any]) -> dict[str, Any] | None:
         """The attributes and what the last step gave; `None` if they cannot be copied."""

@@ -22,7 +22,7 @@ Env = VectorEnv[Any, Any, Any]
 class EnvRestarts:
     """Makes the vector environment of a worker, and a new one when an environment fails.
 
-    The whole fragment of the failure is dropped, so that no episode goes on in another environment.
+    The whole fragment of the failure is dropped, so that no episode continues in another environment.
 
     Args:
         worker: a `RolloutWorker`.

@@ -26,7 +26,7 @@ class Episode(tuple[float, int]):
     Args:
         episode_return, length: the pair.
         by_agent: agent → (the policy that it had, its return), of the agents that acted; empty with one agent.
-        cut: whether it would have gone on after `max_episode_steps`.
+        cut: whether it would have continued after `max_episode_steps`.
     """
 
     by_agent: dict[str, tuple[str, float]]
@@ -82,7 +82,7 @@ class AgentSteps:
 
 
 def was_cut(episode: tuple[float, int]) -> bool:
-    """Whether an episode of an evaluation would have gone on after `max_episode_steps`."""
+    """Whether an episode of an evaluation would have continued after `max_episode_steps`."""
     return bool(getattr(episode, "cut", False))
 
 
@@ -211,7 +211,7 @@ class EpisodeTracker:
         Args:
             env: index of the environment.
             policy_ids: the policy of each of `agents`.
-            cut: as `Episode`.
+            cut: see `Episode`.
         """
         each = zip(self.agents, policy_ids, self._gains[env].tolist(), self._acted[env].tolist(), strict=True)
         by_agent = {agent: (policy_id, gain) for agent, policy_id, gain, has_acted in each if has_acted}

@@ -42,7 +42,7 @@ class EnvSteps:
         rewards: as the environments gave them.
         terminated, truncated: bool.
         active: bool, whether the environment had not yet waited for the others' episodes to end.
-        experience: bool, whether the row is no reset.
+        experience: bool, whether the row is not a reset.
         t: int32, the step within its episode.
     """
 
@@ -167,7 +167,7 @@ def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray, name_lane: C
 
     Args:
         fragment: `[T, L, …]`.
-        rewards: `[T, L]`, also of rows that are no experience.
+        rewards: `[T, L]`, also of rows that are not experience.
         name_lane: names an index along `L`.
     """
     if not math.isfinite(rewards.sum()) and len(bad := np.argwhere(~np.isfinite(rewards))):
@@ -220,7 +220,7 @@ def step_inputs(obs: list[Any], memory: list[SampleBatch]) -> SampleBatch:
     """The inputs of the policy before each step, `[T, B, …]`.
 
     Args:
-        obs, memory: of each step; `memory` is empty for a model without memory.
+        obs, memory: the observation and memory of each step; `memory` is empty for a model without memory.
     """
     columns = dict(stack_steps(memory).items()) if memory else {}
     return SampleBatch({"obs": stack_steps(obs), **columns})

@@ -19,7 +19,7 @@ def logical_workers(configured: int | None, num_workers: int, ranks: int) -> int
         ranks: processes that learn.
 
     Raises:
-        ConfigError: the number is no multiple of the ranks, whose gradients would be means over unequal numbers of
+        ConfigError: the number is not a multiple of the ranks, whose gradients would be means over unequal numbers of
             rows.
     """
     logical = -(-max(num_workers, ranks) // ranks) * ranks if configured is None else configured

@@ -25,7 +25,7 @@ class ObsBoundsCheck:
     Only bounds are checked: vector environments bring observations into the space's shape and dtype, or fail.
 
     Args:
-        space: of one environment's observations.
+        space: the space of one environment's observations.
         where: names environment and worker in the warning.
         name_row: names a row of the observations in the warning.
 
@@ -47,12 +47,12 @@ class ObsBoundsCheck:
         Args:
             obs: nested as the space.
             rows: bool `[B]`, which rows are observations; `None`: all.
-            env_steps: of the worker so far.
+            env_steps: the number of env steps of the worker so far.
         """
         self.due = env_steps + CHECK_EVERY
         if problem := self.describe(obs, rows):
             self.due = float("inf")
-            log.warning("%s; mend the space or the environment (said once)", problem)
+            log.warning("%s; fix the space or the environment (said once)", problem)
 
     def describe(self, obs: Any, rows: np.ndarray | None = None) -> str:
         """Say which observation of `[B, *]` is out of bounds; "" if none is. Arguments as those of `check`."""

@@ -16,7 +16,7 @@ __all__ = ["OwnTime", "all_act", "own_steps"]
 class OwnTime:
     """Which recorded step each row of the lanes' fragment is taken from.
 
-    A row is an own action. After an episode's end comes a row that is no experience, whose observation is the final
+    A row is an own action. After an episode's end comes a row that is not an experience, whose observation is the final
     one. Shorter lanes are padded.
 
     Attributes:
@@ -25,7 +25,7 @@ class OwnTime:
         valid: bool `[R, L]`, rows of experience.
         rewards: float64 `[R, L]`, summed from the own action to the next one, or to the episode's end.
         terminated, truncated: bool `[R, L]`, whether the agent ended before its next own action.
-        held: bool `[L]`, whether the lane's newest action is no row yet, because its agent has not seen the next own
+        held: bool `[L]`, whether the lane's newest action is not a row yet, because its agent has not seen the next own
             observation.
         held_steps: int `[L]`, the step of that action; 0 if there is none.
         held_rewards: float64 `[L]`, its rewards so far.

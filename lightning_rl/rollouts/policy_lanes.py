@@ -41,7 +41,7 @@ class PolicyLanes:
     Args:
         worker: a `RolloutWorker`.
         policy_id, policy: acts.
-        space: of a lane's observations.
+        space: the space of a lane's observations.
         size: lanes, `L`.
         memory: class of the policy's memory.
 
@@ -128,7 +128,7 @@ class PolicyLanes:
             return
         self.exploration.on_episode_start(list(range(self.size)))
         log.warning(
-            "%s has no episode_state: its noise begins anew, so that the resumed run is as good as the one that would "
+            "%s has no episode_state: its noise starts from scratch: the resumed run is as good as the one that would "
             "have gone on, but not the same",
             type(self.exploration).__name__,
         )
@@ -168,7 +168,7 @@ class PolicyLanes:
     def act(self, obs: Any, mask: np.ndarray | None, **more: Any) -> tuple[Any, Any, dict[str, Any]]:
         """What `compute_actions` of the policy gives; `more`: further arguments of it."""
         memory = self.memory
-        # Each policy has a count of its own, which its exploration follows: that of a frozen one stands still.
+        # Each policy has its own count, which its exploration follows: that of a frozen one stands still.
         return self._act_of_policy(
             obs,
             memory.state,

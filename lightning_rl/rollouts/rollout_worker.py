@@ -65,16 +65,16 @@ class RolloutWorker:
         batch_mode: "truncate_episodes" ends a sample after `fragment_length` rows; "complete_episodes" starts with a
             reset and lets each environment finish the episode that it is in after `fragment_length` rows, so samples
             hold whole episodes only.
-        count_resets: whether the row of a reset, which is no experience, counts as one of the `fragment_length`; if
+        count_resets: whether the row of a reset, which is not an experience, counts as one of the `fragment_length`; if
             not, a sample has at least `fragment_length` × `num_envs` rows of experience.
-        vectorization: as `EnvCreator.make`.
+        vectorization: see `EnvCreator.make`.
         seed, stream, worker_index: the seeds of this worker are derived from them.
         logical_workers: how many workers the run has, which exploration and environments may depend on.
         explore: whether actions are sampled (training) or the policy's best (evaluation).
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
         mode: autoreset mode of sync and async environments; the recorded transitions do not depend on it. Environments
             with several agents have NEXT_STEP.
-        policy_config: of a policy that is given as a class.
+        policy_config: the config of a policy that is given as a class.
         record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read (a policy
             with `compute_actions` of its own decides by itself).
         max_env_restarts: how often one fragment is begun again, with new environments, when one of them has raised or
@@ -85,8 +85,8 @@ class RolloutWorker:
             `None`: where the policy is given as a class, for loops written by hand.
 
     Attributes:
-        agents: the lanes, and how they lie in the environments' arrays.
-        obs, info: of the latest reset or step.
+        agents: the lanes, and how they are in the environments' arrays.
+        obs, info: the observation and info of the latest reset or step.
         just_ended: bool `[B]`, whether the latest step ended an episode, and the next one is the reset.
 
     Raises:
@@ -229,8 +229,8 @@ class RolloutWorker:
     def run_episodes(self, count: int) -> list[Episode]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
 
-        An episode that goes on after `max_episode_steps` is cut there and counts as it is (`was_cut`). Its environment
-        then waits for the others; what is missing is played by all of them from a reset.
+        An episode that continues after `max_episode_steps` is cut there and counts as it is (`was_cut`). Its
+        environment then waits for the others; what is missing is played by all of them from a reset.
 
         Returns:
             (return, length) of each; of each pass in order of environment and then of time.
@@ -422,7 +422,7 @@ class RolloutWorker:
         return MultiAgentGradientUpdate(updates, samples.env_steps, samples.agent_steps)
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
-        """Train this worker's policy on the samples, by a `learn_on_batch` of its own if it has one; its metrics."""
+        """Train this worker's policy on the samples, by its own `learn_on_batch` if it has one; its metrics."""
         learner = getattr(self.policy, "learner", None)
         return self.policy.learn_on_batch(samples) if learner is None else learner.update(samples)
 
@@ -437,10 +437,10 @@ class RolloutWorker:
     def foreach_env(self, fn: Callable[[Any], Any]) -> list[Any]:
         """`fn(env)` of every environment, unwrapped, results in order: `lambda env: env.set_task(2)`, say.
 
-        What it changes in them is no part of checkpoints.
+        What it changes in them is not a part of checkpoints.
 
         Raises:
-            ConfigError: the environments are one object, or in processes of their own.
+            ConfigError: the environments are one object, or in their own processes.
         """
         envs = getattr(self.env.unwrapped, "envs", None)
         if envs is None:
@@ -463,7 +463,7 @@ class RolloutWorker:
         self._begin_or_continue_episodes()
 
     def _begin_or_continue_episodes(self) -> None:
-        """Reset all environments, unless their episodes go on or come back from a checkpoint."""
+        """Reset all environments, unless their episodes continue or come back from a checkpoint."""
         self._bring_back_episodes()
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
@@ -505,7 +505,7 @@ class RolloutWorker:
             restored = self.episodes.describe_difference(played)
         if restored:
             log.warning(
-                "%s: its episodes begin anew, so that the resumed run is as good as the one that would have gone on, "
+                "%s: its episodes start from scratch: the resumed run is as good as the one that would have gone on, "
                 "but not the same: %s",
                 self.where(),
                 restored,
@@ -618,7 +618,7 @@ def rows_of(policy: Any, fragment: SampleBatch, others: Mapping[str, Any] | None
 
     Args:
         policy: with a learner, or without one if it is written from scratch.
-        fragment: of the policy.
+        fragment: the fragment of the policy.
         others: `other_agent_batches`; `None`: no other policies act in the environments.
     """
     learner = getattr(policy, "learner", None)

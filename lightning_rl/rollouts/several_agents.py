@@ -1,4 +1,4 @@
-"""Environments of several agents, in which several policies act: each has lanes of its own.
+"""Environments of several agents, in which several policies act: each has its own lanes.
 
 At each step of the environments a policy is asked once for all its lanes (agent, environment), or for those whose turn
 it is where few are; lanes that wait get an action that nothing reads. The records become rows in each agent's own time
@@ -41,7 +41,7 @@ class SeveralAgents:
     Attributes:
         lanes: those of each policy that may get an agent.
         names: of the agents.
-        layout: where agents lie in the environments' arrays.
+        layout: where agents are in the environments' arrays.
 
     Raises:
         ConfigError: the mapping names an unknown policy, gives one policy agents with different spaces, or a policy
@@ -162,7 +162,7 @@ class SeveralAgents:
         self._started += len(envs)
 
     def _assign(self, env: int, count: int) -> list[int]:
-        """The number of the policy of each agent for an episode; drawn from a seed of its own."""
+        """The number of the policy of each agent for an episode; drawn from its own seed."""
         worker = self.worker
         seed = derive_seed(
             worker.seed, worker.stream, worker.worker_index, worker.fragment, env, worker.restarts.attempt, count
@@ -311,7 +311,7 @@ def fits(policy: Any, observation_space: Space[Any], action_space: Space[Any]) -
 
 
 def layout_of(env: Any, where: str) -> AgentLayout:
-    """Where the agents of a vector environment of `PackedEnv`s lie in its arrays.
+    """Where the agents of a vector environment of `PackedEnv`s are in its arrays.
 
     Raises:
         EnvError: its environments are no `PackedEnv`s.

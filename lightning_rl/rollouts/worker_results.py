@@ -17,7 +17,7 @@ class WorkerResult:
     """The result of a function that was submitted to one worker.
 
     Attributes:
-        worker_index: of the worker.
+        worker_index: the index of the worker.
         value: what the function returned.
         gradient_steps: that the worker's weights had taken.
     """
@@ -29,14 +29,14 @@ class WorkerResult:
 
 @dataclass(frozen=True, slots=True)
 class SampleReference:
-    """Fragments that workers have collected, which may still lie in another process.
+    """Fragments that workers have collected, which may still are in another process.
 
     Attributes:
         fragments: a list of fragments; or a reference to one in a process's store, which can be handed on.
         env_steps: rows of experience in them.
         gradient_steps: that the weights which acted had taken.
         count: how many fragments, one of each logical worker of the process.
-        nbytes: of all their columns.
+        nbytes: the size in bytes of all their columns.
     """
 
     fragments: Any

@@ -24,8 +24,8 @@ class WorkerSet:
     Args:
         env: how to make the environments.
         policy: acts in all environments.
-        worker_indices: of the logical workers that this set holds. A worker's data depend on its index only, never on
-            where it runs.
+        worker_indices: the indices of the logical workers that this set holds. A worker's data depend on its index
+            only, never on where it runs.
         worker_options: keywords of `RolloutWorker`.
     """
 
@@ -175,7 +175,7 @@ class WorkerSet:
         self.foreach_worker(lambda worker: worker.force_reset())
 
     def positions(self) -> dict[str, dict[str, int]]:
-        """Where workers that take the place of these begin, by worker index; `load_state_dict` takes it, too."""
+        """Where workers that take the place of these begin, by worker index; `load_state_dict` takes it as well."""
         return {str(worker.worker_index): worker.position() for worker in self.workers}
 
     def state_dict(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class WorkerSet:
         return states
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""
+        """Continue where `state_dict` was taken; workers that `state` does not know start from scratch."""
         self._turn = 0
         for place, worker in enumerate(self.workers):
             if (own := state.get(str(worker.worker_index))) is not None:
@@ -214,7 +214,7 @@ def make_worker_set(
     """A `WorkerSet` in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors.
 
     Args:
-        env, policy, num_workers, worker_indices: as `WorkerSet` and `RayWorkerSet`.
+        env, policy, num_workers, worker_indices: see `WorkerSet` and `RayWorkerSet`.
         options: keywords of `RolloutWorker` and of `Limits`; and `ray`, the keywords of `start_ray`.
 
     Raises:

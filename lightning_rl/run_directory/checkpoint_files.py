@@ -139,7 +139,7 @@ def _describe_absent(path: Path) -> str:
     directory = path.is_dir()
     if os.path.lexists(path) and not directory:
         return (
-            f"checkpoint {path} is no regular file, or behind a link, which is not followed in a run directory: put "
+            f"checkpoint {path} is not a regular file, or behind a link, which is not followed in a run directory: put "
             "the file itself there"
         )
     whole = newest_whole(path / "checkpoints") or newest_whole(path) if directory else newest_whole(path.parent)
@@ -193,12 +193,12 @@ def check_whole(path: Path, *, checksums: bool = True) -> None:
     """Compare the file's checksums with its content: `torch.load` does not, and would load flipped bits as weights.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         checksums: whether to read all of the file, or only its table of contents.
 
     Raises:
         CheckpointError: they differ, or the archive has entries that torch does not write.
-        zipfile.BadZipFile: the file is no checkpoint, or is incomplete.
+        zipfile.BadZipFile: the file is not a checkpoint, or is incomplete.
     """
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
@@ -229,7 +229,7 @@ def to_plain(value: Any, place: str = "") -> Any:
     its import path at a key where a file may name code. Anything else is replaced by its description (`not_saved`).
 
     Args:
-        value: of the config.
+        value: the value of the config.
         place: its dotted key; "" for a config itself.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufcU":
@@ -318,7 +318,7 @@ def check_version(checkpoint: Mapping[str, Any], path: Any) -> None:
 
     Args:
         checkpoint: content of the file.
-        path: of the file, for messages.
+        path: the path of the file, for messages.
 
     Raises:
         CheckpointError: it was written in a format that cannot be read here; one without an entry is of today's.

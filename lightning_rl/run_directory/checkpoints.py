@@ -27,7 +27,7 @@ def checkpoint_of(run_dir: Path, *, best: bool = False, how: str = "its path") -
     """The checkpoint of a run if no file is named: last.ckpt, or the best one.
 
     Args:
-        run_dir: of the run.
+        run_dir: the directory of the run.
         best: the file with the best value in its name, by `checkpoint.mode`.
         how: option by which a command takes another file, for messages.
 

@@ -95,7 +95,7 @@ def trust_in_config(config: Mapping[str, Any], run_dir: Path, trust: str | Seque
 
     Args:
         config: as `read_config` gives it.
-        run_dir: of the run.
+        run_dir: the directory of the run.
         trust: import prefixes that the user trusts.
     """
     return FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir, own=is_own_config(config, run_dir))
@@ -153,11 +153,11 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
     """Write the resolved config to the run directory; a file with the same content is left unchanged.
 
     Differences from an existing file are first written to config_history.yaml. The config is signed, so that the user
-    need not trust it again; in the place of an existing one only if that one was signed, too.
+    need not trust it again; in the place of an existing one only if that one was signed as well.
 
     Args:
         config: plain containers.
-        run_dir: of the run.
+        run_dir: the directory of the run.
         env_steps: env steps of the checkpoint that the run continues from.
 
     Raises:
@@ -167,7 +167,7 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
     try:
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, explicit_end=True)
     except yaml.YAMLError as error:
-        raise ConfigError(f"the config holds what is no plain data ({error}): give import paths") from error
+        raise ConfigError(f"the config holds what is not plain data ({error}): give import paths") from error
     file = run_dir / CONFIG_FILE
     own = not file.exists() or is_own_run(run_dir)
     try:
@@ -227,7 +227,7 @@ def read_history(file: Path) -> list[dict[str, Any]]:
         return entries
     except (LookupError, OSError, RecursionError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{file} is damaged ({reason}): delete it, a run goes on without it") from error
+        raise ConfigError(f"{file} is damaged ({reason}): delete it, a run continues without it") from error
 
 
 def _record(file: Path, changed: Mapping[str, list[Any]], env_steps: int) -> None:

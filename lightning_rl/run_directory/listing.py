@@ -35,7 +35,7 @@ def runs_below(directory: Path) -> list[dict[str, Any]]:
         ConfigError: there is no such directory.
     """
     if not directory.is_dir():
-        raise ConfigError(f"{directory} is no directory: give one that holds runs, such as runs")
+        raise ConfigError(f"{directory} is not a directory: give one that holds runs, such as runs")
     return sorted((row_of(run) for run in run_directories(directory)), key=lambda row: row["age"])
 
 
@@ -45,7 +45,7 @@ def run_directories(directory: Path) -> Iterator[Path]:
         if any(name in files for name in FILES):
             children.clear()
             yield Path(parent)
-        children[:] = sorted(name for name in children if not name.startswith("."))  # .hydra has a config.yaml, too
+        children[:] = sorted(name for name in children if not name.startswith("."))  # .hydra has a config.yaml as well
 
 
 def row_of(run_dir: Path) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class RunLock:
     it stays empty.
 
     Args:
-        run_dir: of the run.
+        run_dir: the directory of the run.
 
     Raises:
         ConfigError: a living process holds the lock; names it.

@@ -43,7 +43,7 @@ def age(moment: Any) -> float:
 def is_recent(silent_for: float) -> bool:
     """Whether a heartbeat was less than SILENT_SECONDS ago.
 
-    Clocks of two machines differ; a time that lies further in the future is no heartbeat, and would never get old.
+    Clocks of two machines differ; a time that lies further in the future is not a heartbeat, and would never get old.
     """
     return abs(silent_for) < SILENT_SECONDS
 

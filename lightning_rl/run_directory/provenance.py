@@ -31,7 +31,7 @@ def record_session(run_dir: Path, device: str | None = None) -> None:
     """Add this process to the provenance.json of a run, at its start and whenever it is resumed.
 
     Args:
-        run_dir: of the run.
+        run_dir: the directory of the run.
         device: on which it learns; `None` if this process does not know.
 
     Raises:

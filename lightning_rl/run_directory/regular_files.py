@@ -18,7 +18,7 @@ __all__ = ["is_regular", "open_regular", "read_text", "refuse_links"]
 
 # What a run and the commands on it write in its directory, and not by replacing a file.
 WRITTEN = ("checkpoints", "tb", "videos", "export", ".hydra", "wandb", "metrics.csv", "train.log", "output.log")
-REASON = "it is no regular file, or a link leads to it, which is not followed in a run directory"
+REASON = "it is not a regular file, or a link leads to it, which is not followed in a run directory"
 
 
 def is_regular(file: Path, below: Path | None = None) -> bool:
@@ -40,7 +40,7 @@ def open_regular(file: Path, below: Path | None = None, *, append: bool = False)
     """Open a file to read it, or to write at its end.
 
     Args:
-        file, below: as `is_regular`.
+        file, below: see `is_regular`.
         append: write at its end; it is made if it is not there.
 
     Raises:
@@ -61,13 +61,13 @@ def read_text(file: Path, below: Path | None = None, *, most: int | None = None,
     """The text of a file.
 
     Args:
-        file, below: as `is_regular`.
+        file, below: see `is_regular`.
         most: largest number of bytes; `None`: any.
-        errors: how bytes that are no UTF-8 are read, as by `bytes.decode`.
+        errors: how bytes that are not UTF-8 are read, as by `bytes.decode`.
 
     Raises:
-        OSError: as `open_regular`.
-        ValueError: it has more bytes, or is no UTF-8.
+        OSError: see `open_regular`.
+        ValueError: it has more bytes, or is not UTF-8.
     """
     with open_regular(file, below) as opened:
         if most is not None and (size := os.fstat(opened.fileno()).st_size) > most:

@@ -1,6 +1,6 @@
 """Signs the configs that this user's runs write, so that the user's own files may name the user's own code.
 
-A signature is an HMAC under a key that lies in the user's configuration directory and in no other place. It covers a
+A signature is an HMAC under a key that is in the user's configuration directory and in no other place. It covers a
 config as a whole, and where Python finds each package that the config names. So it holds for no other config, on no
 other machine, and not where a module of the same name would be imported from another place.
 """

@@ -84,14 +84,14 @@ def read_status(path: Path) -> dict[str, Any]:
         status = json.loads(read_text(path, most=MOST_BYTES))
     except (OSError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error
+        raise ConfigError(f"{path} is damaged ({reason}): delete it, a run continues without it") from error
     if not isinstance(status, dict) or status.get("state") not in STATES:
-        raise ConfigError(f"{path} is damaged (it holds no state): delete it, a run goes on without it")
+        raise ConfigError(f"{path} is damaged (it holds no state): delete it, a run continues without it")
     for kinds, names in KINDS.items():
         for name in names:
             if not isinstance(value := status.get(name), (*kinds, type(None))):
                 raise ConfigError(
-                    f"{path} is damaged ({name}={short_repr(value)}): delete it, a run goes on without it"
+                    f"{path} is damaged ({name}={short_repr(value)}): delete it, a run continues without it"
                 )
     return status
 

@@ -40,7 +40,7 @@ class Algorithm:
         policy: a name ("ppo"), an import path ("my_pkg.policies:Mine") or a Policy class.
         env: a preset or Gymnasium id ("cartpole", "CartPole-v1"), an import path, an `Env` class or a function that
             returns an `Env`.
-        overrides: as on the command line: ["policy.lr=1e-3", "workers.num_workers=2"].
+        overrides: Hydra overrides, as typed on the command line: ["policy.lr=1e-3", "workers.num_workers=2"].
         config: nested keys, applied after `overrides`: {"policy": {"lr": 1e-3}}.
 
     Attributes:
@@ -74,7 +74,8 @@ class Algorithm:
     def train(self) -> dict[str, Any]:
         """Run one iteration: a rollout (or a batch from another data pipeline) and the learning on it.
 
-        After `total_env_steps`, to which schedules refer, it goes on with their last values; a rate of 0 is warned of.
+        After `total_env_steps`, to which schedules refer, it continues with their last values; a rate of 0 is warned
+        of.
 
         Returns:
             The newest value of every metric, and `training_iteration`, `env_steps`, `gradient_steps`.
@@ -106,7 +107,7 @@ class Algorithm:
         """The action for one observation, ready for `env.step`; with several agents, of the policy of that id.
 
         Args:
-            obs, explore, action_mask: as `Policy.compute_single_action`.
+            obs, explore, action_mask: see `Policy.compute_single_action`.
             policy_id: `None`: the only policy.
         """
         policy = self.policy.get_policy(policy_id)
@@ -174,7 +175,7 @@ class Algorithm:
                 arguments makes the whole environment.
             config: nested keys that replace those in the file, as of the constructor: values that the file could not
                 hold, such as functions among `env.kwargs`.
-            trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. Names that this
+            trust: your own packages (import prefixes) that the file may name, as `Policy.load`. Names that this
                 process has used before need not be trusted again.
 
         Raises:
@@ -316,7 +317,7 @@ def policy_choice(policy: Any) -> str:
     known = group_options("policy")
     if policy not in known:
         raise ConfigError(
-            f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, "
+            f"policy={policy!r} is not a policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, "
             "an import path, or a class"
         )
     return f"policy={policy}"
@@ -360,7 +361,7 @@ def _leave_out(section: dict[str, Any], env: Any) -> list[str]:
 
 
 def _override_all(config: dict[str, Any], changes: Mapping[str, Any] | None) -> None:
-    """Set nested keys of a config; those that policies share, in the policy's section, too."""
+    """Set nested keys of a config; those that policies share, in the policy's section as well."""
     given = coerce("config", {} if changes is None else changes, Mapping)
     shared = {name: given[name] for name in SHARED if name in given and name in config["policy"]}
     _override(config["policy"], shared, "policy.")

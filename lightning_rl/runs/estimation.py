@@ -32,10 +32,10 @@ def estimate(
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
         data: directory of shards, or a file, as `data.input`.
-        columns: of a file, as `data.columns`.
+        columns: the columns of a file, as `data.columns`.
         best: of the run directory, the checkpoint with the best evaluation.
         estimators: `None`: all of `policies.off_policy_estimation.ESTIMATORS` that the policy and the data allow.
-        epsilon, gamma, confidence, fqe_steps, seed: as `estimate_value`.
+        epsilon, gamma, confidence, fqe_steps, seed: see `estimate_value`.
         trust: packages that the file may name.
 
     Returns:
@@ -44,7 +44,7 @@ def estimate(
 
     Raises:
         CheckpointError: the file holds no policy of one agent.
-        ConfigError, UnsupportedSpaceError: as `open_data` and `estimate_value`.
+        ConfigError, UnsupportedSpaceError: see `open_data` and `estimate_value`.
     """
     from lightning_rl.data.offline.data_set import open_data
     from lightning_rl.data.offline.steps import episodes_for

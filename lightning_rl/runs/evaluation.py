@@ -85,7 +85,7 @@ def evaluate(
         episodes: number of episodes, at least 1.
         seed: seed of environments and sampled actions.
         explore: sample actions as in training instead of the best ones.
-        max_steps: an episode that goes on after so many steps is cut there; `None`: as in the evaluations of the
+        max_steps: an episode that continues after that many steps is cut there; `None`: as in the evaluations of the
             run, whose `evaluation.max_episode_steps` may say that none is.
         against: "random": of several agents each in turn keeps its policy and plays its share of the episodes, in which
             all others draw random actions, and its return alone counts.
@@ -94,7 +94,7 @@ def evaluate(
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
-        lengths; "cut", how many episodes would have gone on; with several agents "policies", the mean return of each
+        lengths; "cut", how many episodes would have continued; with several agents "policies", the mean return of each
         policy's agents (with `against` of each agent); of a zero-sum game "sides", how many episodes each agent won,
         drew and lost.
 
@@ -144,7 +144,7 @@ def sides_against(against: str, policy: Any, episodes: int) -> list[str]:
     """The agents that play against random ones in turn; the policies of the others are added to `policy`.
 
     Raises:
-        ConfigError: as `evaluate`.
+        ConfigError: see `evaluate`.
     """
     if against != "random":
         raise ConfigError(f"against={against!r}; expected random", key="against", value=against)
@@ -195,10 +195,10 @@ def load_policy_and_environment(
     """The file, the policy in it, and the creator of the environments that it acts in.
 
     Args:
-        checkpoint, best, env, trust: as `evaluate`.
+        checkpoint, best, env, trust: see `evaluate`.
 
     Raises:
-        CheckpointError, ConfigError: as `evaluate`.
+        CheckpointError, ConfigError: see `evaluate`.
     """
     file = checkpoint_file(checkpoint, best)
     policy = load_policy(file, trust)
@@ -209,7 +209,7 @@ def load_policy(file: Path, trust: str | Sequence[str] = ()) -> Policy:
     """The policy of a checkpoint.
 
     Raises:
-        CheckpointError: as `Policy.load`; names the other checkpoints of the run.
+        CheckpointError: see `Policy.load`; names the other checkpoints of the run.
     """
     from lightning_rl.policies import Policy
 
@@ -222,7 +222,7 @@ def load_environment(file: Path, policy: Policy, env: str | None = None, trust: 
 
     Raises:
         CheckpointError: the policy's spaces are not the environment's.
-        ConfigError: as `environment`.
+        ConfigError: see `environment`.
     """
     from lightning_rl.envs.creator import EnvCreator
 
@@ -288,7 +288,7 @@ def zero_sum_results(episodes: Sequence[Mapping[str, tuple[str, float]]]) -> dic
     The sum of the returns says nothing there. An agent wins by the highest return, and draws if it shares it.
 
     Args:
-        episodes: of each, agent → (its policy's id, its return).
+        episodes: the episodes of each, agent → (its policy's id, its return).
     """
     returns = [{agent: value for agent, (_, value) in episode.items()} for episode in episodes]
     if not any(any(each.values()) for each in returns) or any(
@@ -348,7 +348,7 @@ def config_of_run(checkpoint: Path) -> tuple[dict[str, Any], Path, bool]:
     It is the run directory's; of a file that lies elsewhere, as one of `Algorithm.save`, the one inside it.
 
     Raises:
-        ConfigError: there is none, as in the file of a `fit` of one's own, or it is damaged.
+        ConfigError: there is none, as in the file of your own `fit`, or it is damaged.
     """
     run_dir = checkpoint.absolute().parent.parent
     if (run_dir / CONFIG_FILE).is_file():

@@ -26,7 +26,7 @@ def explain(key: str, overrides: Sequence[str]) -> dict[str, Any]:
 
     Args:
         key: dotted.
-        overrides: as on the command line.
+        overrides: Hydra overrides, as typed on the command line.
 
     Returns:
         key, value, settings (key, value, place and reason of each place that sets it; the last one holds), changes (of
@@ -43,7 +43,7 @@ def explain_run(run_dir: Path, key: str, trust: str | Sequence[str] = ()) -> dic
     """Where a value of a run comes from: its overrides, today's files, and the changes when it was resumed.
 
     Args:
-        run_dir: of the run.
+        run_dir: the directory of the run.
         key: dotted.
         trust: packages that the run's overrides may name.
 
@@ -77,7 +77,7 @@ def overrides_of_run(run_dir: Path, config: Mapping[str, Any]) -> list[str] | No
     """The overrides that a run was started with; `None` if its config.yaml has none.
 
     Raises:
-        ConfigError: they are no list of texts, or set Hydra's own keys, which can import packages.
+        ConfigError: they are not a list of texts, or set Hydra's own keys, which can import packages.
     """
     if "overrides" not in config:
         return None
@@ -95,9 +95,9 @@ def explain_all(
     """Key, value, default and place of each key that differs from its choices' defaults, or that a resume changed.
 
     Args:
-        overrides: as on the command line.
-        run_dir: of a run, whose overrides and values are taken instead.
-        trust: as `explain_run`.
+        overrides: Hydra overrides, as typed on the command line.
+        run_dir: the directory of a run, whose overrides and values are taken instead.
+        trust: see `explain_run`.
 
     Raises:
         ConfigError: the overrides do not compose, or the run has none, or they name code that is not trusted.

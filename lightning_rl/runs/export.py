@@ -37,8 +37,8 @@ def export(
         out: directory of the files, with several policies one directory in it for each; `None`: "export" in the run's
             directory, or beside a checkpoint that has none.
         env: environment id or import path to record observations in; `None`: the run's own.
-        policy_id: of several agents' policies, the one to export; `None`: all that have a model.
-        seed: of the environments.
+        policy_id: the id of several agents' policies, the one to export; `None`: all that have a model.
+        seed: the seed of the environments.
         trust: import prefixes that the files may name, as `Policy.load`.
 
     Yields:
@@ -46,7 +46,7 @@ def export(
         it cannot be exported (only where several are exported, and at least one can be).
 
     Raises:
-        CheckpointError: as `evaluate`.
+        CheckpointError: see `evaluate`.
         ConfigError: a policy cannot be exported, there is none of that id, or a file differs from its policy.
     """
     from lightning_rl.policies.export import check_exportable, check_format, export_policy

@@ -1,7 +1,7 @@
 """Gives the policy of a new run the weights and filters of a checkpoint: fine-tuning.
 
 Only tensors (and the weights of a policy written from scratch, plain data) are taken from the file. No name in it is
-imported, so it need not be trusted. Counters, optimizer and data begin anew.
+imported, so it need not be trusted. Counters, optimizer and data start from scratch.
 """
 
 from __future__ import annotations

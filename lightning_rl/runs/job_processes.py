@@ -1,4 +1,4 @@
-"""Trains the jobs of sweeps and searches: one in this process, or several at a time, each in a process of its own.
+"""Trains the jobs of sweeps and searches: one in this process, or several at a time, each in its own process.
 
 A job's process has its own torch and its own Ray session, and what kills it kills no other job. It writes to
 RUN_DIR/output.log what a run prints, and sends its progress to the process that started it.
@@ -56,7 +56,7 @@ class Job:
     """Runs that one process trains, one after another.
 
     Args:
-        number: of the job in its sweep or search.
+        number: the number of the job in its sweep or search.
         label: what distinguishes it from the others, such as "policy.lr=1e-3 seed=2".
         configs: one for each run; all runs are as long as the first.
     """
@@ -98,7 +98,7 @@ def train_jobs(
         jobs: the next one is asked for when there is a free process.
         at_once: number of processes.
         progress: shows how the jobs are doing.
-        evaluated: called after each evaluation; decides whether the job goes on.
+        evaluated: called after each evaluation; decides whether the job continues.
         ended: called with the last content of status.json of each run that a job began.
 
     Raises:
@@ -153,7 +153,7 @@ def start(job: Job) -> Running:
 
 
 def receive(running: Sequence[Running], progress: JobProgress, evaluated: Evaluated) -> list[Running]:
-    """Wait for messages of the jobs, and answer those that ask whether to go on; returns the jobs that have ended."""
+    """Wait for messages of the jobs, and answer those that ask whether to continue; returns the ended jobs."""
     ready = wait([handle for each in running for handle in (each.pipe, each.process.sentinel)], timeout=1.0)
     progress.refresh()
     for each in running:
@@ -191,7 +191,7 @@ def conclude(each: Running) -> list[dict[str, Any]]:
 def interrupt(running: Sequence[Running], politely: bool) -> None:
     """End all jobs; politely: after their iteration, with a checkpoint, unless the user loses patience."""
     for each in running:
-        each.pipe.close()  # one that waits for an answer goes on
+        each.pipe.close()  # one that waits for an answer continues
         with suppress(ProcessLookupError, AttributeError):
             each.process.terminate() if politely else each.process.kill()
     if politely and running:
@@ -248,7 +248,7 @@ def print_to(file: Path) -> None:
 
 
 class Reporter:
-    """Sends the progress of a run through a pipe; after an evaluation it waits for the answer whether to go on.
+    """Sends the progress of a run through a pipe; after an evaluation it waits for the answer whether to continue.
 
     If the process at the other end is gone, the run ends as after a signal.
     """

@@ -79,10 +79,10 @@ class JobProgress:
         """A job has sent its progress.
 
         Args:
-            number: of the job.
-            index: of its run.
+            number: the number of the job.
+            index: the index of its run.
             runs: how many runs it has.
-            env_steps: of that run.
+            env_steps: the number of env steps of that run.
             value: mean return, of an evaluation or of the last training episodes.
             is_evaluation: which of them.
         """

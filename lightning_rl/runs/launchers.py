@@ -52,15 +52,15 @@ class LocalLauncher:
 class RayTrainLauncher:
     """Starts `trainer.devices` × `trainer.num_nodes` ranks on a Ray cluster, on any nodes with room, by Ray Train.
 
-    The rollout processes of each rank get room of their own (`workers.ray.placement`, `workers.ray.resources`). All
+    The rollout processes of each rank get their own room (`workers.ray.placement`, `workers.ray.resources`). All
     nodes must see the run directory and have the package installed. Ctrl-C ends a run without a checkpoint: Ray Train
     runs ranks in threads, which receive no signals.
 
     Args:
-        address: of the cluster: "auto" or host:port; "local" starts one on this machine.
+        address: the address of the cluster: "auto" or host:port; "local" starts one on this machine.
         resources: resources of each rank: "CPU", "GPU", and the cluster's own; a GPU is added if the accelerator is
             one, or is "auto" and the cluster has GPUs.
-        placement: of the ranks: "pack" on few nodes, "spread" over many, "strict_pack", "strict_spread".
+        placement: the placement of the ranks: "pack" on few nodes, "spread" over many, "strict_pack", "strict_spread".
         timeout_s: seconds that the cluster may take to provide room, and that a rank waits for the others.
 
     Raises:
@@ -124,8 +124,8 @@ def record_start(config: Config, run_dir: Path, ckpt_path: Path | None, device: 
     """Write the config and how this process was started to the run directory.
 
     Args:
-        config: of the run.
-        run_dir: of the run.
+        config: the config of the run.
+        run_dir: the directory of the run.
         ckpt_path: the checkpoint that it continues from.
         device: on which the first rank learns, if it is known here.
     """

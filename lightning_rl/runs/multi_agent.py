@@ -38,7 +38,7 @@ def check_one_agent(config: Config, env: EnvCreator) -> None:
         if config.get(key):
             raise ConfigError(
                 f"{key} is for environments with several agents, and {env.name!r} has one: leave it out, or set "
-                "env.agents=2 to train in so many copies of it"
+                "env.agents=2 to train in that many copies of it"
             )
 
 
@@ -69,10 +69,10 @@ def build_policy(
     Args:
         config: with env steps in place of shares of the run.
         env: the environment.
-        layout: of the environment's agents.
+        layout: the layout of the environment's agents.
         spaces: observation space and action space, Dicts by agent.
-        ckpt_path: a checkpoint of this run that will be restored. It holds the policies of other files, too, which may
-            be gone.
+        ckpt_path: a checkpoint of this run that will be restored. It holds the policies of other files as well, which
+            may be gone.
 
     Raises:
         CheckpointError: a policy's file cannot be read.
@@ -126,12 +126,12 @@ def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[
     """The config with the source that collects for all policies, and a feed for each policy that learns from replay.
 
     Args:
-        config: of the run.
+        config: the config of the run.
         policy: a `PolicySet`.
         data: id → `data` section.
 
     Raises:
-        ConfigError: the source gives no rollouts, or a policy needs rollouts of its own that are not there.
+        ConfigError: the source gives no rollouts, or a policy needs its own rollouts that are not there.
     """
     from lightning_rl.data.gradient_source import GradientSource
     from lightning_rl.data.kinds_of_data import SERVE_SEVERAL_AGENTS, kind_of_data

@@ -20,7 +20,7 @@ class OffPolicyEvaluation(Callback):
     """Logs `eval/NAME`, `eval/NAME_low` and `eval/NAME_high` for each estimator and for "behavior".
 
     Args:
-        estimators: as `estimate_value`.
+        estimators: see `estimate_value`.
         data: share of the episodes of data=offline that are held out from learning, in (0, 1); or a data set, as
             `open_data` takes it.
         options: other keywords of `estimate_value`: epsilon, gamma, confidence, fqe_steps, seed.
@@ -72,7 +72,7 @@ class OffPolicyEvaluation(Callback):
         """The estimates of a policy by metric names.
 
         Args:
-            policy: of the run.
+            policy: the policy of the run.
             changes: keywords of `estimate_value` in the place of the options.
         """
         with torch.inference_mode(False), torch.enable_grad():  # fitted Q evaluation learns, within an evaluation

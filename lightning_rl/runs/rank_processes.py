@@ -5,9 +5,9 @@ on a CPU): it ends all ranks within 0.2 s of a failure, as this launcher does (0
 
 - every rank is a child of the agent. The process that has the user's policy and Trainer (a notebook, `Algorithm`, the
   command line; 360 MB) could not be rank 0: it would only wait, and the trained policy would be in another process;
-- if the agent is killed, its ranks go on: both still ran 30 s later. Here they end within 3 s, with the reason in
+- if the agent is killed, its ranks continue: both still ran 30 s later. Here they end within 3 s, with the reason in
   status.json;
-- processes that a killed rank had started (environments) go on. Here they are killed with its process group;
+- processes that a killed rank had started (environments) continue. Here they are killed with its process group;
 - an error of one rank is printed as about 60 lines: the other ranks' broken connections first, the cause last. Here it
   is one line, and for errors that the user can fix the exception has the rank's own class;
 - the agent handles SIGINT and SIGTERM itself and ends the ranks, so the checkpoint that Ctrl-C leaves would need code
@@ -54,7 +54,7 @@ class RankProcesses:
 
     Args:
         ranks: number of ranks, including the first.
-        run_dir: of the run, for messages.
+        run_dir: the directory of the run, for messages.
     """
 
     def __init__(self, ranks: int, run_dir: Path) -> None:
@@ -65,7 +65,7 @@ class RankProcesses:
         """Start the processes, and wait until all have built their policy, data and Trainer."""
         text = yaml.safe_dump(dict(config), sort_keys=False).encode()  # the order of policies and of patterns counts
         for rank in range(1, self.ranks):
-            # A process group of its own: Ctrl-C in a terminal reaches only the first rank, which stops
+            # Its own process group: Ctrl-C in a terminal reaches only the first rank, which stops
             # the others; and processes that a rank has started can be killed with it.
             started = subprocess.Popen(
                 [

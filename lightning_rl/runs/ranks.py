@@ -55,7 +55,7 @@ def start_ranks(ranks: int, run_dir: Path) -> Iterator[Launch]:
 
     Args:
         ranks: processes of the run, all on this machine.
-        run_dir: of the run, for messages.
+        run_dir: the directory of the run, for messages.
 
     Yields:
         `launch(config, ckpt_path)` starts the others, once the config is checked and written. When the context ends,

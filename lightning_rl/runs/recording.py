@@ -35,15 +35,15 @@ def record_episodes(
         out: directory of the shards.
         episodes: how many.
         random: share of them that is played with random actions, in [0, 1].
-        best, env, seed, explore, trust, say: as `evaluation.evaluate`.
-        max_steps: an episode that goes on after so many steps is truncated; `None`: the environment's own limit, or
+        best, env, seed, explore, trust, say: see `evaluation.evaluate`.
+        max_steps: an episode that continues after that many steps is truncated; `None`: the environment's own limit, or
             5,000 steps if it declares none.
 
     Returns:
         What `data.offline.summary.summary` says about the data set, earlier shards in `out` included.
 
     Raises:
-        CheckpointError, ConfigError: as `evaluation.evaluate`; or the share is out of range.
+        CheckpointError, ConfigError: see `evaluation.evaluate`; or the share is out of range.
     """
     check_at_least_one(episodes=episodes)
     if not 0 <= random <= 1:

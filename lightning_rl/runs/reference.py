@@ -71,7 +71,7 @@ class ReferenceCurves:
         total_env_steps: length of the runs.
         seeds: one for each run.
         returns: mean evaluation returns, `[runs, MARKS]`.
-        versions: of the packages that trained them.
+        versions: the versions of the packages that trained them.
     """
 
     overrides: Sequence[str]

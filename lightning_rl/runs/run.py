@@ -114,7 +114,7 @@ def build(
         place: keywords of the Trainer from a launcher that define its rank; `None`: environment variables define it.
         ckpt_path: a checkpoint of this run that will be restored, so that no other file is read: neither that of
             `init_from` nor those of `policies`.
-        watch: as of `StopCallback`.
+        watch: see `StopCallback`.
 
     Raises:
         CheckpointError: the checkpoint of `init_from` cannot be read, or does not fit.
@@ -234,8 +234,8 @@ def instantiate(entry: Any, key: str, *arguments: Any, expected: type = object, 
     """Create an object from its config: an import path, a class, an object, or a mapping with `key` and keywords.
 
     Args:
-        entry, key: the config, and its key for the import path; "_target_" is one, too.
-        arguments: of the constructor, before the keywords in the config.
+        entry, key: the config, and its key for the import path; "_target_" is one as well.
+        arguments: the arguments of the constructor, before the keywords in the config.
         expected: class of the object.
         place: dotted key of the config, for messages on objects of other classes and refused keywords.
 
@@ -396,10 +396,10 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
 def refuse_other_run(run_dir: Path) -> None:
     """Raise an error if a directory holds a run, which a new one would overwrite.
 
-    What was refused before its first step, as for a wrong key, is no run: the corrected command may be given again.
+    What was refused before its first step, as for a wrong key, is not a run: the corrected command may be given again.
 
     Raises:
-        ConfigError: says how to go on.
+        ConfigError: says how to proceed.
     """
     if (run_dir / CONFIG_FILE).exists():
         if not has_checkpoint(run_dir):
@@ -512,7 +512,7 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
     """Write the error to train.log and status.json; a failure to write is logged, and does not hide the error itself.
 
     Args:
-        run_dir: of the run.
+        run_dir: the directory of the run.
         error: the error that ended it.
         before: content of status.json when the run began.
     """
@@ -532,7 +532,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     """The config of a run to resume, with the user's changes.
 
     Args:
-        run_dir: of the run; it may have been moved.
+        run_dir: the directory of the run; it may have been moved.
         changed: dotted key → value.
         trust: import prefixes that its config.yaml may name, beside those of LIGHTNING_RL_TRUST (`trust.py`).
 
@@ -564,7 +564,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     taken = status.get("env_steps", 0)
     if not isinstance(taken, int):
         raise ConfigError(
-            f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run goes on without it"
+            f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run continues without it"
         )
     if taken >= total and (status.get("state") == "ok" or total < before):
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
@@ -644,8 +644,8 @@ def check_same_run(
     content = read_checkpoint_file(checkpoint, checksums=False)
     if not force and checkpoint.resolve().parent != (run_dir / "checkpoints").resolve():
         raise ConfigError(
-            f"--checkpoint {checkpoint} is no file of {run_dir / 'checkpoints'}: resume the run that wrote it, or take "
-            "it all the same with --force"
+            f"--checkpoint {checkpoint} is not a file of {run_dir / 'checkpoints'}: resume the run that wrote it, or "
+            "take it with --force"
         )
     theirs = content.get("config") if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
@@ -664,8 +664,8 @@ def check_same_run(
     file = run_dir / CONFIG_FILE
     if odd and not force:
         raise ConfigError(
-            f"{file} is not the config of {checkpoint}: {', '.join(shown[key] for key in odd)}; a run that goes on "
-            "keeps these: put them back, start another run, or go on with the file's values with --force"
+            f"{file} is not the config of {checkpoint}: {', '.join(shown[key] for key in odd)}; a run that continues "
+            "keeps these: put them back, start another run, or continue with the file's values with --force"
         )
     if shown:
         print(f"{file} differs from the checkpoint, and its values are used: {', '.join(shown.values())}", flush=True)

@@ -1,7 +1,7 @@
 """Searches hyperparameters with Optuna: each trial is a run (or one for each of several seeds) in its own process.
 
 Only this process writes to the study; trials report their evaluations to it (`job_processes`), and it says which of
-them are pruned. A study lies in an SQLite file, so that a search can be interrupted, killed and continued, and several
+them are pruned. A study is in an SQLite file, so that a search can be interrupted, killed and continued, and several
 commands can search in the same study.
 """
 
@@ -46,7 +46,7 @@ class Search:
     """A search of hyperparameters.
 
     Args:
-        overrides: as of `lightning-rl train`, without run_dir; keys with several values are searched.
+        overrides: see `lightning-rl train`, without run_dir; keys with several values are searched.
         directory: for the runs of the trials, best.yaml, trials.csv and, without `storage`, the study.
         storage: an SQLite file or a URL of Optuna's; `None`: DIRECTORY/study.db.
         space: file of a search space; `None`: that of the policy.
@@ -84,7 +84,7 @@ class Search:
         return sum(trial.state.is_finished() and "interrupted" not in trial.user_attrs for trial in self.study.trials)
 
     def run(self, trials: int, at_once: int = 1, timeout: float | None = None) -> None:
-        """Train until the study has so many trials.
+        """Train until the study has that many trials.
 
         Args:
             trials: those of earlier commands included.
@@ -327,10 +327,10 @@ def check_database(file: Path) -> None:
         ConfigError: it holds something else than a database.
     """
     if file.exists() and not file.is_file():
-        raise ConfigError(f"study {file} is no file: give the file of a study, or one that is not there")
+        raise ConfigError(f"study {file} is not a file: give a study's file, or one that is not there")
     with suppress(FileNotFoundError), file.open("rb") as content:
         if (head := content.read(16)) and head != b"SQLite format 3\0":
-            raise ConfigError(f"study {file} is no SQLite database: give the file of a study, or one that is not there")
+            raise ConfigError(f"study {file} is not an SQLite database: give a study's file, or one that is not there")
 
 
 def short(value: Any) -> str:

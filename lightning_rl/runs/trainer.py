@@ -73,7 +73,7 @@ def write_places(
     named = [getattr(callback, "dirpath", None) for callback in callbacks]
     named += [getattr(each, "save_dir", None) for each in logger or ()]
     run_dir = Path(config["run_dir"]).absolute()
-    # A place inside of the run directory is no further one: it may be a link that leads elsewhere.
+    # A place inside of the run directory is not a further one: it may be a link that leads elsewhere.
     outside = [place for place in named if place and not Path(place).absolute().is_relative_to(run_dir)]
     return [run_dir, *outside]
 

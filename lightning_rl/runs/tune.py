@@ -1,8 +1,8 @@
 """Runs as trials of Ray Tune, whose searches, early stopping and population based training then work with any policy.
 
-A trial is a run with a directory of its own, as `lightning-rl train` writes it. It trains in a thread that waits after
-each evaluation, once the checkpoint of that moment is written, until Tune lets the trial go on. A trial that goes on
-from a checkpoint, its own after a pause or another trial's, continues as `lightning-rl resume` does.
+A trial is a run with its own directory, as `lightning-rl train` writes it. It trains in a thread that waits after
+each evaluation, once the checkpoint of that moment is written, until Tune lets the trial continue. A trial that
+continues from a checkpoint, its own after a pause or another trial's, continues as `lightning-rl resume` does.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def trainable(
             return tune.PlacementGroupFactory([learner, *workers])
 
         def setup(self, config: dict[str, Any]) -> None:
-            os.chdir(home)  # Tune changed to a directory of its own, from which ./conf and relative paths are not found
+            os.chdir(home)  # Tune changed to its own directory, from which ./conf and relative paths are not found
             self.run = TrialRun([*fixed, *trial_overrides(config)], folder / self.trial_id)
 
         def step(self) -> dict[str, Any]:
@@ -108,8 +108,8 @@ class TrialRun:
     """A run that waits after each evaluation.
 
     Args:
-        overrides: as of `lightning-rl train`, without run_dir.
-        run_dir: of the run; what it holds of the same run is continued.
+        overrides: see `lightning-rl train`, without run_dir.
+        run_dir: the directory of the run; what it holds of the same run is continued.
 
     Raises:
         ConfigError: a key or value cannot work.
@@ -165,7 +165,7 @@ class TrialRun:
             run.check_same_run(self.config, self._checkpoint, OWN_TO_A_TRIAL)
         except ConfigError as error:
             raise ConfigError(
-                f"{error}. A trial that goes on from another's checkpoint can change {', '.join(run.RESUMABLE)}"
+                f"{error}. A trial that continues from another's checkpoint can change {', '.join(run.RESUMABLE)}"
             ) from error
 
     def stop(self) -> None:
@@ -205,7 +205,7 @@ def checkpoint_in(directory: Path, evaluation: int) -> Path:
     """The file of a trial's `evaluation`-th evaluation in a checkpoint directory of Tune's.
 
     The name has the evaluation: Tune forgets a save that it asked for while it paused the trial, and writes the next
-    one into the same directory, which another trial may be about to go on from.
+    one into the same directory, which another trial may be about to continue from.
     """
     return directory / f"evaluation_{evaluation}.ckpt"
 

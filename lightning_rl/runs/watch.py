@@ -57,20 +57,20 @@ def play(
     """Show whole episodes of a policy in a window or in the terminal.
 
     Args:
-        checkpoint, best, env, seed, explore, trust: as `evaluate`.
+        checkpoint, best, env, seed, explore, trust: see `evaluate`.
         episodes: how many, unless the viewer quits.
         render: "human" (a window), "ansi" (the environment's text), "rgb" (its picture as colored characters), or
             "auto": the first of these that environment and machine have.
         fps: frames per second; `None`: the environment's own; 0: as fast as they come. A window is never faster than
             its environment lets it be.
-        max_steps: as `evaluate`.
+        max_steps: see `evaluate`.
         say: gets a line about each episode: at once, or when the terminal has been given back.
 
     Returns:
         (return, length) of each episode that ended.
 
     Raises:
-        CheckpointError, ConfigError: as `evaluate`; or environment or machine cannot show it in this way.
+        CheckpointError, ConfigError: see `evaluate`; or environment or machine cannot show it in this way.
         EnvError: the environment cannot render.
     """
     check_at_least_one(episodes=episodes, max_steps=1 if max_steps is None else max_steps)
@@ -125,7 +125,7 @@ def choose_renderer(render: str, modes: Sequence[str], name: str, is_terminal: b
     Args:
         render: one of these, or "auto".
         modes: render modes of the environment.
-        name: of the environment, for messages.
+        name: the name of the environment, for messages.
         is_terminal: whether the standard output is a terminal.
 
     Raises:
@@ -152,13 +152,13 @@ def choose_renderer(render: str, modes: Sequence[str], name: str, is_terminal: b
             'videos need "rgb_array" in its metadata["render_modes"]'
         )
     raise ConfigError(
-        "there is no display, and the output is no terminal: lightning-rl video writes a file, and "
+        "there is no display, and the output is not a terminal: lightning-rl video writes a file, and "
         f"--render {found[-1]} writes frame after frame all the same"
     )
 
 
 def has_display() -> bool:
-    """Whether a window can be opened, or SDL was given a driver of its own."""
+    """Whether a window can be opened, or SDL was given its own driver."""
     named = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in named)
 
@@ -188,7 +188,7 @@ def record(
     """Write whole episodes of a policy into a video, one after the other or side by side.
 
     Args:
-        checkpoint, best, env, seed, explore, trust: as `evaluate`.
+        checkpoint, best, env, seed, explore, trust: see `evaluate`.
         episodes: how many; of a grid, at most 16.
         out: the file, .mp4 or .gif; `None`: "videos/…" in the run directory, MP4 if its packages are installed.
         grid: side by side: the episodes of environments with different seeds, which an evaluation of the same seed
@@ -200,7 +200,7 @@ def record(
         file, checkpoint, env, returns, lengths, and cut: how many episodes were.
 
     Raises:
-        CheckpointError, ConfigError: as `evaluate`; or the environment has no pictures, or the ending is unknown.
+        CheckpointError, ConfigError: see `evaluate`; or the environment has no pictures, or the ending is unknown.
         EnvError: the environment cannot render.
     """
     check_at_least_one(episodes=episodes, max_steps=max_steps)
@@ -272,7 +272,7 @@ class Recorder:
         """Add a picture; of an episode that is over, its end stays.
 
         Raises:
-            StopWatching: all episodes are over or cut, and some would go on.
+            StopWatching: all episodes are over or cut, and some would continue.
         """
         for index, frame in enumerate(frames):
             if self._ends[index] is None:

@@ -252,7 +252,7 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
         return _coerce_list(key, value, arguments)
     if kind in (dict, Mapping) and isinstance(value, Mapping):
         return _coerce_mapping(key, value, dict.fromkeys(value, arguments[1])) if len(arguments) == 2 else value
-    # Text is a sequence, too, but no list.
+    # Text is a sequence as well, but no list.
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
     return value
@@ -282,7 +282,7 @@ def _coerce_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
 
 
 def _coerce_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:
-    """Coerce a value to the first type of a union that accepts it; a schedule is a union, too."""
+    """Coerce a value to the first type of a union that accepts it; a schedule is a union as well."""
     if set(hints) >= SCHEDULE:
         if value is None and type(None) in hints:
             return None
@@ -344,7 +344,7 @@ def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhe
         elsewhere: dotted keys of the whole config, to suggest for an unknown key.
 
     Raises:
-        ConfigError: `values` is no mapping, a key is unknown, or a value does not fit.
+        ConfigError: `values` is not a mapping, a key is unknown, or a value does not fit.
     """
     if not isinstance(values, Mapping):
         raise _other_kind(section, values, Mapping)
@@ -366,7 +366,7 @@ def with_tuples(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords in which a list is a tuple where the function asks for a tuple and for no list: YAML has no tuples.
 
     Args:
-        function: somebody else's class or function, which gets the keywords.
+        function: someone else's class or function, which gets the keywords.
         keywords: by name, as a config gives them.
     """
     if not any(isinstance(value, list) for value in keywords.values()):
@@ -415,7 +415,7 @@ class Section:
     """Hint for a mapping whose keys are keywords of a class: `model` of a policy is the section `model`.
 
     Args:
-        name: of the section; "": no section of its own; messages use the keyword's name.
+        name: the name of the section; "": no section of its own; messages use the keyword's name.
         targets: one or several classes; a `TypedDict` declares keys as a constructor declares keywords.
     """
 

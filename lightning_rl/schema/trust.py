@@ -2,7 +2,7 @@
 
 Names that the user types on the command line or passes in Python are trusted. Names in a *file* are checked before any
 of them is imported: `PLACES` lists the keys where a file may name code, and the kind of object that belongs there. A
-name must lie in a home of its kind (this package, torch's optimizers, Lightning's callbacks, Gymnasium's wrappers) or
+name must are in a home of its kind (this package, torch's optimizers, Lightning's callbacks, Gymnasium's wrappers) or
 under a prefix that the user trusts. The object must also be defined under one of these, and be of the right kind,
 before it is called. Text at any other key is never taken for a name of code.
 
@@ -77,8 +77,8 @@ class Kind:
         homes: modules and classes that a file may name without being trusted.
         bases: import paths of the classes from one of which a class has to derive; none: any class or function is
             accepted.
-        functions: whether any class or function of a trusted package is accepted, too, as training accepts it: what it
-            makes is checked then.
+        functions: whether any class or function of a trusted package is accepted as well, as training accepts it: what
+            it makes is checked then.
         registries: import paths of mappings (or functions that give them) whose keys are registered names instead of
             import paths.
     """
@@ -237,7 +237,7 @@ class FileTrust:
     Args:
         file: for messages.
         trust: import prefixes that the user trusts ("my_pkg", "my_pkg.envs:MyEnv"), beside those of LIGHTNING_RL_TRUST;
-            or the dotted key of a value that is no import path ("workers.ray.address").
+            or the dotted key of a value that is not an import path ("workers.ray.address").
         error: what is raised.
         write_to: the directory that the file's loggers, callbacks and wrappers may write to; `None`: paths are not
             checked.
@@ -423,7 +423,7 @@ def packages_to_trust(content: Mapping[str, Any]) -> list[str]:
 
 
 def packages_in(content: Mapping[str, Any]) -> list[str]:
-    """The top-level packages in texts that could be import paths, at any key, but for those that every run imports."""
+    """The top-level packages in texts that could be import paths, except for those that every run imports."""
     texts = [text for _, text in _leaves(content) if isinstance(text, str)]
     tops = {match[1] for text in texts if (match := PATH.fullmatch(text)) and match[0] != match[1]}
     return sorted(tops - {*PARTLY} - sys.stdlib_module_names)
@@ -469,7 +469,7 @@ def check_bounded(content: Any, deepest: int = 64) -> None:
 
 
 def _leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Pairs of dotted key and value for everything that is no container."""
+    """Pairs of dotted key and value for everything that is not a container."""
     for name, child in content.items() if isinstance(content, Mapping) else enumerate(content):
         name = str(name).replace(".", "\N{ONE DOT LEADER}")  # a key with dots must not look like one of `PLACES`
         inner = f"{place}.{name}" if place else name

@@ -1,7 +1,7 @@
 """Transforms actions between a policy's space and the environment's; no other code does.
 
 A policy acts in its own space (integers from 0, Boxes in [−1, 1] if normalized); recorded actions and losses use that
-space, too.
+space as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ActionTransform:
     """Transforms actions between the policy's space and the environment's.
 
     Args:
-        action_space: of one environment.
+        action_space: the action space of one environment.
         normalize: use [−1, 1] for bounded float Boxes in the policy's space; a Box with an infinite bound is not
             changed.
         clip: clip float Boxes to their bounds. Normalized ones, and finite bounds of Boxes that cannot be normalized,

@@ -34,7 +34,7 @@ class GroupMembers:
     It acts with the Tuple of its members' actions.
 
     Args:
-        observation_space, action_space: of the group.
+        observation_space, action_space: the spaces of the group.
         algorithm: that needs a group, for messages.
         supports: whether the algorithm supports the actions of a member.
         supported: a description of these, for messages.
@@ -124,7 +124,8 @@ class GroupSpaces(GroupMembers):
     """A group whose members have equal spaces and Discrete actions, so that one network serves all of them.
 
     Args:
-        observation_space, action_space: of the group, as `GroupMembers`; the Dict's "state", if there is one, is a Box.
+        observation_space, action_space: the spaces of the group, as `GroupMembers`; the Dict's "state", if there is
+            one, is a Box.
         algorithm: that needs a group, for messages.
 
     Attributes:
@@ -177,7 +178,7 @@ def take_group_apart(
     """The members' observation and action spaces of a group.
 
     Args:
-        observation_space, action_space: of the group.
+        observation_space, action_space: the spaces of the group.
         algorithm: that needs a group, for messages.
         supported: a description of members' actions, for messages.
 

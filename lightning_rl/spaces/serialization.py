@@ -83,7 +83,7 @@ def space_difference(first: Space[Any], second: Space[Any], path: str = "", *, b
 
     Args:
         first, second: the spaces.
-        path: of the parts that they are.
+        path: the path of the parts that they are.
         bounds: whether Boxes of one shape and type with other bounds differ.
     """
     where = f"{path}: " if path else ""

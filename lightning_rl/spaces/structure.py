@@ -58,7 +58,7 @@ def children(space: Space[Any]) -> list[tuple[str, Space[Any]]]:
 def plain_key(key: Any) -> str | int | None:
     """The text or integer that equals a Dict's key, such as a member of `IntEnum`; `None` if no such value does.
 
-    Batches name parts by `str(key)`, which has to be that of the plain value, too.
+    Batches name parts by `str(key)`, which has to be that of the plain value as well.
     """
     plain = int(key) if isinstance(key, int | np.integer) else str(key)
     return plain if plain == key and str(plain) == str(key) else None
@@ -69,7 +69,7 @@ def naming_another_form(space: Space[Any], value: Any) -> Iterator[None]:
     """Context in which an error is explained, if a value of the space has another form than the space.
 
     Args:
-        space: of the observations.
+        space: the space of the observations.
         value: one observation, as the environment gave it.
 
     Raises:

@@ -30,7 +30,7 @@ def check_supported(space: Space[Any], role: str) -> None:
     """Raise an error for a space that no built-in preprocessor or action distribution supports.
 
     Args:
-        space: of one environment.
+        space: the space of one environment.
         role: "observation" or "action".
 
     Raises:

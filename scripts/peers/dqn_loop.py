@@ -107,7 +107,7 @@ class Loop:
 
     Args:
         args: the command line.
-        form: of the learner.
+        form: how the learner computes.
     """
 
     def __init__(self, args: argparse.Namespace, form: type[Plain] | type[Bare]) -> None:
@@ -118,7 +118,7 @@ class Loop:
         self.solved = False
 
     def advance(self, steps: int) -> None:
-        """Act and learn for so many env steps, or until it is solved."""
+        """Act and learn for that many env steps, or until it is solved."""
         args, learner, env = self.args, self.learner, self.env
         for _ in range(steps):
             epsilon = max(FINAL_EPSILON, 1 - (1 - FINAL_EPSILON) * self.step / EXPLORATION_STEPS)

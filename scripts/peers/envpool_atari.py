@@ -1,7 +1,7 @@
 """PPO on Pong in one plain loop over EnvPool's threads, in the manner of CleanRL; a JSON object is printed last.
 
 What CleanRL's readers get: float32 storage, `torch.distributions`, Adam over a list of parameters, one forward per
-step for action and value. The hyperparameters are rl-zoo's, as in `sb3_atari.py`. Runs in an environment of its own:
+step for action and value. The hyperparameters are rl-zoo's, as in `sb3_atari.py`. Runs in its own environment:
 `python scripts/benchmark.py setup`.
 """
 

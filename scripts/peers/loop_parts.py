@@ -22,7 +22,7 @@ class VectorOfOne:
     Attributes:
         obs: what to act on.
         ended: whether the last step ended an episode.
-        returns: of the last 100 episodes.
+        returns: the returns of the last 100 episodes.
     """
 
     ended = False

@@ -1,6 +1,6 @@
 """RLlib's IMPALA or APPO on CartPole-v1 with the values of its examples; the last line printed is a JSON object.
 
-IMPALA's batch has 512 rows instead of 500, so that whole fragments make it up. Runs in an environment of its own:
+IMPALA's batch has 512 rows instead of 500, so that whole fragments make it up. Runs in its own environment:
 `python scripts/benchmark.py setup`.
 """
 

@@ -1,6 +1,6 @@
 """RLlib's DQN on CartPole-v1 as its tuned example sets it; the last line printed is a JSON object.
 
-`--same-work` gives it the hyperparameters of `sb3_dqn.py`. Runs in an environment of its own:
+`--same-work` gives it the hyperparameters of `sb3_dqn.py`. Runs in its own environment:
 `python scripts/benchmark.py setup`.
 """
 

@@ -1,6 +1,6 @@
 """RLlib's PPO on CartPole-v1 as its tuned example sets it; the last line printed is a JSON object.
 
-Runs in an environment of its own: `python scripts/benchmark.py setup`.
+Runs in its own environment: `python scripts/benchmark.py setup`.
 """
 
 from __future__ import annotations

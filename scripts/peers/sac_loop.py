@@ -87,7 +87,7 @@ class Plain:
             target.data.copy_(args.tau * critic.data + (1 - args.tau) * target.data)
 
     def learn_policy(self, obs: Tensor) -> None:
-        """One update of the actor and of the temperature, with actions of its own for each."""
+        """One update of the actor and of the temperature, with its own actions for each."""
         alpha = self.log_alpha.exp().item()
         actions, logp = self.act(obs)
         first, second = (soft_q(critic, obs, actions) for critic in self.critics)
@@ -188,7 +188,7 @@ class Loop:
 
     Args:
         args: the command line.
-        form: of the learner.
+        form: how the learner computes.
     """
 
     def __init__(self, args: argparse.Namespace, form: type[Plain] | type[Bare]) -> None:
@@ -198,7 +198,7 @@ class Loop:
         self.step = 0
 
     def advance(self, steps: int) -> None:
-        """Act and learn for so many env steps."""
+        """Act and learn for that many env steps."""
         learner, env, starts = self.learner, self.env, self.args.learning_starts
         for _ in range(steps):
             action = env.random_action() if self.step < starts else learner.action(env.obs)

@@ -1,6 +1,6 @@
 """Sample Factory's APPO on CartPole-v1 with the values of its own example; the last line printed is a JSON object.
 
-Runs in an environment of its own: `python scripts/benchmark.py setup`.
+Runs in its own environment: `python scripts/benchmark.py setup`.
 """
 
 from __future__ import annotations

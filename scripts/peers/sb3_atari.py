@@ -1,6 +1,6 @@
 """Stable-Baselines3's PPO on Pong with rl-zoo's hyperparameters for Atari; the last line printed is a JSON object.
 
-Runs in an environment of its own: `python scripts/benchmark.py setup`.
+Runs in its own environment: `python scripts/benchmark.py setup`.
 """
 
 from __future__ import annotations

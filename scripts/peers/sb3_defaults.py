@@ -1,6 +1,6 @@
 """Stable-Baselines3 with its own defaults on an environment; the last line printed is a JSON object.
 
-Runs in an environment of its own: `python scripts/benchmark.py setup`, then
+Runs in its own environment: `python scripts/benchmark.py setup`, then
 `DIR/sb3/bin/python scripts/peers/sb3_defaults.py dqn CartPole-v1 --env-steps 100000`.
 """
 

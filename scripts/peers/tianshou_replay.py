@@ -1,6 +1,6 @@
 """Tianshou's buffers (numba trees) in the replay comparison; the last line printed is a JSON object.
 
-Runs in an environment of its own: `python scripts/benchmark.py setup`.
+Runs in its own environment: `python scripts/benchmark.py setup`.
 """
 
 from __future__ import annotations

@@ -127,4 +127,4 @@ def test_tensorboard_goes_silent_when_its_files_cannot_be_written(
     with caplog.at_level(logging.ERROR):
         for step in (100, 200):
             log(logger, (step, {"train/loss": 1.0}))
-    assert caplog.text.count("training goes on without them") == 1
+    assert caplog.text.count("training continues without them") == 1

@@ -49,8 +49,8 @@ def test_an_own_environment_takes_keywords(command: Command, tmp_path: Path):
 def test_bad_input_is_one_line(command: Command):
     cases = {
         "check-env cartpole env.kwarg.size=1": "no key 'env.kwarg",
-        "check-env cartpole policy=dqn": "policy=dqn is no key of env; expected keys such as env.",
-        "check-env cartpole pendulum": "pendulum is no key of env",
+        "check-env cartpole policy=dqn": "policy=dqn is not a key of env; expected keys such as env.",
+        "check-env cartpole pendulum": "pendulum is not a key of env",
         "check-env nowhere:Env": "env.id='nowhere:Env': there is no module 'nowhere'",
         "check-env cartpole --steps 0": "--steps=0; expected at least 1",
         "check-env": "the following arguments are required: env",

@@ -168,7 +168,7 @@ def test_bad_input_is_one_line(command: Command, trained_runs: TrainedRuns, tmp_
         "explain policy=ppo a b": "explain policy=ppo a b: expected one key",
         "explain policy=ppo seed --all": "explain policy=ppo seed: expected no key beside --all",
         "explain policy=ppo policy.lrr": "no key 'policy.lrr'. Did you mean 'policy.lr'?",
-        "explain nowhere seed": "nowhere is no directory: give a run's, or overrides",
+        "explain nowhere seed": "nowhere is not a directory: give a run's, or overrides",
         "explain . seed": ". holds no run",
         "explain . policy=ppo seed": ". has its own overrides",
     }

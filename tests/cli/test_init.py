@@ -67,8 +67,8 @@ def test_a_folder_that_cannot_be_is_refused(command: Command, tmp_path: Path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     cases = {
-        "init my-project": "'my-project' is no name of a Python package",
-        "init class": "is no name of a Python package",
+        "init my-project": "'my-project' is not a name of a Python package",
+        "init class": "is not a name of a Python package",
         **{f"init {name}": "a module of that name is there already" for name in ("json", "torch", "tests")},
         "init full": "it is there already; give a new folder",
     }

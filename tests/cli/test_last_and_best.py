@@ -46,7 +46,7 @@ def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(comman
     resumed = command("resume", "out", "--best", "total_env_steps=900")
     assert resumed.code == 0 and f"resuming out/{best['file']}" in resumed.out
     taken, steps = status["env_steps"], int(best["file"].split("_")[-2])
-    note = f"note: it goes on from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped"
+    note = f"note: it continues from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped"
     assert (note in resumed.out) == (steps < taken)
 
     (checkpoints / "last.ckpt").write_bytes(b"half a file")

@@ -114,7 +114,7 @@ def test_keys_and_the_closing_of_a_window_are_obeyed(cartpole: Path, monkeypatch
 
 def test_what_cannot_be_shown_is_one_line(cartpole: Path, command: Command, tmp_path: Path):
     cases = {
-        "": "there is no display, and the output is no terminal: lightning-rl video writes a file",
+        "": "there is no display, and the output is not a terminal: lightning-rl video writes a file",
         "--render human": "there is no display (DISPLAY is not set)",
         "--render ansi": "environment 'CartPole-v1' can be shown by human, rgb",
         "--render rgb --fps -1": "fps=-1.0; expected 0.01 to 1000 frames per second, or 0: as fast as they come",

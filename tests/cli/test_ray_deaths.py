@@ -35,7 +35,7 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
         assert run.wait(seconds) == 1, run.text
         run.until_gone(20)
         died = f"process {run.process.pid} ended because Ray's {name} (process {victim.pid}) had died"
-        resume = f"`lightning-rl resume {tmp_path}/out` goes on from its last checkpoint"
+        resume = f"`lightning-rl resume {tmp_path}/out` continues from its last checkpoint"
         assert [line for line in run.text.splitlines() if line.startswith("error: ")] == [f"error: {died}: {resume}"]
     status = status_of(tmp_path / "out")
     assert (status["state"], status["error"], status["env_steps"] > 0) == ("failed", died, True)

@@ -46,8 +46,8 @@ def test_check_exits_with_1_on_a_regression_only(command: Command, tmp_path: Pat
 def test_mistakes_are_one_line(command: Command, tmp_path: Path):
     write_run(tmp_path / "run", returns=rising(400))
     cases = {
-        "report nowhere": "nowhere is no directory",
-        "report run --check none.json": "none.json is no baseline (No such file or directory)",
+        "report nowhere": "nowhere is not a directory",
+        "report run --check none.json": "none.json is not a baseline (No such file or directory)",
         "report run --save-baseline b.json": "PPO has 1 complete runs",
         "report run --margin 0.1": "--margin=0.1; expected",
         "report": "the following arguments are required: runs",

@@ -207,7 +207,7 @@ def test_list_runs_can_be_limited_to_an_environment_or_a_policy_and_sorted(
 
 def test_list_refuses_directories_that_are_not_there_or_make_no_sense(command: Command, tmp_path: Path):
     cases = {
-        "list runs": "runs is no directory",
+        "list runs": "runs is not a directory",
         "list policies runs": "list policies takes no directory; `list runs",
         "list envs --sort return": "--env, --policy and --sort are of `list runs`",
     }
@@ -265,7 +265,7 @@ def test_what_resume_cannot_change_is_one_line(command: Command, out: Path):
 def test_the_error_for_resuming_without_a_checkpoint_names_the_remedy(command: Command, out: Path):
     shutil.rmtree(out / "checkpoints")
     advice = ": delete the directory and train again, or give another run_dir"
-    assert command("resume", "out", MORE).refusal == f"out has no checkpoint to go on from{advice}"
+    assert command("resume", "out", MORE).refusal == f"out has no checkpoint to continue from{advice}"
     refusal = command("train", *SHORT, "run_dir=out").refusal
     assert refusal == f"run_dir={out} holds a run that has no checkpoint{advice}"
 

@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_run_is_refused_unless_it_is_forced(
 ) -> None:
     other = str(trained / "checkpoints" / "last.ckpt")
     again = ("resume", str(run_dir), LONGER, "--checkpoint", other)
-    assert command(*again).refusal.startswith(f"--checkpoint {other} is no file of {run_dir}/checkpoints")
+    assert command(*again).refusal.startswith(f"--checkpoint {other} is not a file of {run_dir}/checkpoints")
     assert command(*again, "--force").code == 0
 
 
@@ -137,7 +137,7 @@ def test_a_missing_checkpoint_is_reported_before_the_length_of_the_run(run_dir: 
     """The run has all its env steps, so that it would also need more of them."""
     assert not_refused(command, {f"resume {run_dir} --checkpoint no.ckpt": "checkpoint no.ckpt does not exist"}) == {}
     shutil.rmtree(run_dir / "checkpoints")
-    assert not_refused(command, {f"resume {run_dir}": f"{run_dir} has no checkpoint to go on from"}) == {}
+    assert not_refused(command, {f"resume {run_dir}": f"{run_dir} has no checkpoint to continue from"}) == {}
 
 
 def test_a_link_to_a_run_is_the_run(run_dir: Path, tmp_path: Path, command: Command) -> None:

@@ -80,8 +80,8 @@ def test_a_space_that_cannot_be_searched_is_refused(tmp_path: Path):
         ("policy.lr: glob(*)", "cannot be searched"),
         ("policy.lr: 'interval(1'", "cannot be read"),
         ("policy.rl: interval(1, 2)", "policy.rl"),
-        ("[1", "is no YAML"),
-        ("\xff", "is no text"),
+        ("[1", "is not YAML"),
+        ("\xff", "is not text"),
     ]
 
     def read(line: str) -> None:
@@ -209,7 +209,7 @@ def test_a_study_of_another_search_is_refused(tmp_path: Path):
         new_search(tmp_path / "search", seeds=2)
     for content in ("no database", "n"):
         (tmp_path / "broken.db").write_text(content)
-        with pytest.raises(ConfigError, match=r"broken\.db is no SQLite database"):
+        with pytest.raises(ConfigError, match=r"broken\.db is not an SQLite database"):
             new_search(tmp_path / "other", storage=str(tmp_path / "broken.db"))
         assert (tmp_path / "broken.db").read_text() == content
 

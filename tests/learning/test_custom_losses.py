@@ -64,7 +64,7 @@ def test_the_error_for_a_custom_loss_that_returns_no_scalar_tensor_names_it(answ
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("nothing", r"='nothing' is no import path; expected 'package\.module:Name'"),
+        ("nothing", r"='nothing' is not an import path; expected 'package\.module:Name'"),
         ("math:pi", r"='math:pi' is number; expected the import path of a function"),
         ({"weight": 2.0}, "import path"),
         ({"loss": "math:exp", "weight": "x"}, r"\.weight='x' is text; expected number"),

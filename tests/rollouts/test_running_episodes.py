@@ -28,7 +28,7 @@ from tests.envs.nested_spaces import Nested
 from tests.rollouts.fragment_equality import assert_equal_fragments
 
 MakeWorker = Callable[[], RolloutWorker]
-BEGIN_ANEW = "its episodes begin anew"
+BEGIN_ANEW = "its episodes start from scratch"
 
 
 def maker(policy: type, env: EnvCreator, keywords: dict[str, Any] | None = None, **options: Any) -> MakeWorker:

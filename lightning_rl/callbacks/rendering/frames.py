@@ -49,7 +49,7 @@ class Frame:
 
     Attributes:
         rendered: what `render()` gave: a picture uint8 `[H, W, 3]`, a text, or `None` (the environment has a window).
-        steps: of the episode so far.
+        steps: the number of steps of the episode so far.
         episode_return: sum of the episode's raw rewards so far, over all agents.
         over: whether the episode has ended. The end of an Atari life is none.
     """
@@ -66,7 +66,7 @@ class Watched(VectorWrapper):
     Args:
         env: synchronous, with a render mode, and autoreset in the step after an end.
         show: gets the frames of all environments.
-        every: renders only each so many steps, and when an episode is over.
+        every: renders one step in this many, and when an episode is over.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], show: Callable[[list[Frame]], None], every: int = 1) -> None:
@@ -123,7 +123,7 @@ def with_render_mode(creator: EnvCreator, render_mode: str) -> EnvCreator:
     """The creator of the same environments, which render; always stepped in this process, one by one.
 
     Args:
-        creator: of the environments; their function or class has to take the keyword `render_mode`.
+        creator: the creator of the environments; their function or class has to take the keyword `render_mode`.
         render_mode: "human", "ansi" or "rgb_array".
     """
 
@@ -144,7 +144,7 @@ def check_picture(creator: EnvCreator, what: str) -> float:
     """Check that an environment renders pictures, by rendering one; returns its frames per second.
 
     Args:
-        creator: of the environment.
+        creator: the creator of the environment.
         what: what needs pictures, for the message.
 
     Raises:
@@ -188,12 +188,12 @@ def watched_workers(
     """Workers whose `run_episodes` plays as in an evaluation, and shows frames.
 
     Args:
-        creator, policy: of an evaluation.
+        creator, policy: the creator and policy of an evaluation.
         show: gets the frames of all `num_envs` environments.
         render_mode: "human", "ansi" or "rgb_array".
         num_envs: environments stepped together.
-        seed, explore, max_episode_steps: as `RolloutWorker`.
-        every: as `Watched`.
+        seed, explore, max_episode_steps: see `RolloutWorker`.
+        every: see `Watched`.
     """
     return WorkerSet(
         with_render_mode(creator, render_mode),

@@ -58,7 +58,7 @@ class Keyboard:
     """Reads single keys of a terminal without Enter; a context that restores the terminal, whatever happens in it.
 
     Args:
-        stream: standard input; if it is no terminal, it has no keys.
+        stream: standard input; if it is not a terminal, it has no keys.
         window: gives the next key that was pressed in a window, or "" if there is none.
     """
 
@@ -117,7 +117,7 @@ class TerminalScreen:
     Without a terminal behind it, frames are written one below the other.
 
     Args:
-        console: of the terminal.
+        console: the console of the terminal.
     """
 
     def __init__(self, console: Console) -> None:
@@ -173,7 +173,7 @@ class Player:
 
     Args:
         draw: draws a frame with a line of text.
-        keyboard: of the terminal.
+        keyboard: the keyboard of the terminal.
         fps: frames per second; 0: as fast as they come.
     """
 
@@ -214,6 +214,6 @@ class Player:
         return f"step {self.frame.steps} · return {self.frame.episode_return:.6g}"
 
     def _describe(self) -> str:
-        keys = ("space goes on, n steps, q quits" if self.paused else "space pauses, q quits") * self.keyboard.active
+        keys = ("space continues, n steps, q quits" if self.paused else "space pauses, q quits") * self.keyboard.active
         parts = f"episode {self.episode}", self.describe_position(), self.last_episode, keys
         return " · ".join(part for part in parts if part)

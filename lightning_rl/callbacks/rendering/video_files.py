@@ -48,7 +48,7 @@ def encode_gif(pictures: Sequence[Any], fps: float) -> bytes:
 
 
 def with_palette(picture: Any) -> Image.Image:
-    """A picture with 256 colors of its own, a third of its size."""
+    """A picture with its own 256 colors, a third of its size."""
     if isinstance(picture, Image.Image):
         return picture
     image = Image.fromarray(np.ascontiguousarray(picture))
@@ -84,7 +84,7 @@ class VideoFile:
         fps: pictures per second.
 
     Raises:
-        ConfigError: as `check_video_file`.
+        ConfigError: see `check_video_file`.
     """
 
     def __init__(self, file: Path, fps: float) -> None:

@@ -1,7 +1,7 @@
 """PPO on CartPole against the same work in plain torch: time to solve, equal work, throughput.
 
 A benchmark reports; that a side has not learned what its work allows is an error. `python scripts/benchmark.py` of the
-source checkout compares with other packages, too.
+source checkout compares with other packages as well.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def measure(names: Sequence[str], repeats: int, env_steps: int, file: Path | Non
     Args:
         names: of `SCENARIOS`.
         repeats: rounds of each; a side runs once a round, with the round's number as its seed.
-        env_steps: of a side in same_work; ten times as many in throughput.
+        env_steps: the number of env steps of a side in same_work; ten times as many in throughput.
         file: JSON with all numbers, written after each scenario: a later one that fails loses nothing.
     """
     output: dict[str, Any] = {"machine": machine(), "repeats": repeats, "scenarios": []}

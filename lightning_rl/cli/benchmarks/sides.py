@@ -148,7 +148,7 @@ class Learned:
     reason: str
 
     def least(self, env_steps: float) -> float | None:
-        """The return of the last mark that so many env steps reach; `None` before the first."""
+        """The return of the last mark that this number of env steps reaches; `None` before the first."""
         return next((value for mark, value in sorted(self.marks.items(), reverse=True) if env_steps >= mark), None)
 
 
@@ -165,7 +165,7 @@ def report(
     Args:
         scenario: its name.
         rounds: numbers of the sides.
-        columns: of the table, beside the return.
+        columns: the columns of the table, beside the return.
         compared: pairs of sides, and the number that they are compared by.
         learned: what each side has to have learned, by the medians of its return and env steps; `None`: none learns.
         idle: sides that do not learn.

@@ -22,9 +22,9 @@ class DataSet:
     """Recorded experience that is read part by part.
 
     Args:
-        name: of the file or directory, for messages.
+        name: the name of the file or directory, for messages.
         spec: spaces, and where the data are from.
-        rows: of all parts, closing rows included.
+        rows: the rows of all parts, closing rows included.
         read: gives the parts.
         damaged: files that were left out so far, with the reason.
     """
@@ -45,7 +45,7 @@ def open_data(
         source: a directory of shards, as `data.output` and `lightning-rl record` write; a file, .csv, .parquet, .npz,
             .hdf5 or .h5 (`tables.read_table`); RLlib's .json: a file, a directory, a pattern, or a list of these; or
             "minari:NAME_OR_DIRECTORY".
-        columns: of a file; name of `tables.NAMES` → column, or list of columns.
+        columns: the columns of a file; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 
     Raises:

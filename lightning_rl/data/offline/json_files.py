@@ -41,10 +41,10 @@ ARRAYS = {
 
 
 class JsonWriter:
-    """Appends batches of rows to `DIRECTORY/output-NUMBER.json`, which RLlib reads, too.
+    """Appends batches of rows to `DIRECTORY/output-NUMBER.json`, which RLlib reads as well.
 
     Args:
-        directory: made if it is not there; existing files are kept, the numbers go on.
+        directory: made if it is not there; existing files are kept, the numbers continue.
         max_file_size: a file that has grown to this many bytes is followed by a new one.
         compress_columns: are packed, all others are lists of numbers; nested columns are always packed, and
             "infos" are left out.
@@ -99,7 +99,7 @@ class JsonReader:
 
     Args:
         inputs: directory, file, pattern such as "runs/*.json", or a list of these.
-        seed: of the order; readers of several workers get different ones.
+        seed: the seed of the order; readers of several workers get different ones.
 
     Raises:
         ConfigError: there is no batch in them, or a line is none.
@@ -137,7 +137,7 @@ def read_json(inputs: Path | Sequence[str | Path]) -> tuple[DataSpec, Steps]:
         inputs: a file, a pattern, or the directory of *.json; or a list of these.
 
     Raises:
-        ConfigError: a line is no batch, or has no observations, actions and rewards.
+        ConfigError: a line is not a batch, or has no observations, actions and rewards.
     """
     parts: list[dict[str, Any]] = []
     for number, file in enumerate(find_json_files([inputs] if isinstance(inputs, Path) else inputs)):
@@ -190,7 +190,7 @@ def parse_batch(line: str | bytes | Mapping[str, Any], where: str) -> AnyBatch:
         where: the file and the place in it, for the message.
 
     Raises:
-        ConfigError: it is no batch.
+        ConfigError: it is not a batch.
     """
     try:
         written: dict[str, Any] = dict(line) if isinstance(line, Mapping) else json.loads(line)
@@ -205,7 +205,7 @@ def parse_batch(line: str | bytes | Mapping[str, Any], where: str) -> AnyBatch:
         *(KeyError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError, EOFError, MemoryError),
         *(binascii.Error, pickle.UnpicklingError, ImportError, IndexError),
     ) as error:
-        raise ShardError(f"{where}: this is no batch ({type(error).__name__}: {first_line(error)})") from error
+        raise ShardError(f"{where}: this is not a batch ({type(error).__name__}: {first_line(error)})") from error
 
 
 def _batch(written: dict[str, Any]) -> SampleBatch:

@@ -82,12 +82,12 @@ def write_minari(name: str, spec: DataSpec, parts: Iterator[Steps]) -> Path:
         parts: whole episodes.
 
     Raises:
-        ConfigError: the name is no id of a data set, or there is one already.
+        ConfigError: the name is not an id of a data set, or there is one already.
     """
     path, root = Path(name), _root()
     dataset_id = path.name if path.is_absolute() else name
     if DATASET_ID.fullmatch(dataset_id) is None:
-        raise ConfigError(f"{name!r} is no id of a Minari data set; expected a name with a version, such as my_data-v0")
+        raise ConfigError(f"{name!r} is not an id of Minari; expected a name with a version, such as my_data-v0")
     directory = (path if path.is_absolute() else root / name) / "data"
     if directory.exists():
         raise ConfigError(f"{directory} exists already: give another name or version")

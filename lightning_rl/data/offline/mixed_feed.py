@@ -37,7 +37,7 @@ class MixedReplayFeed(ReplayFeed):
             then has no "sampler", and its fractions, which sum to 1, divide the other rows. `None`: as `input` says.
         columns: columns of a file, as in `OfflineSource`.
         prioritized: must be false.
-        other keywords: as `ReplayFeed`.
+        other keywords: see `ReplayFeed`.
 
     Raises:
         ConfigError: a number is out of range, or the fractions do not fit.
@@ -73,7 +73,7 @@ class MixedReplayFeed(ReplayFeed):
         """Make the buffer of what is collected, and read the data, once.
 
         Raises:
-            ConfigError: as `ReplayFeed` and `OfflineSource`; or a share of the batch is no whole number of rows.
+            ConfigError: see `ReplayFeed` and `OfflineSource`; or a share of the batch is not a whole number of rows.
         """
         super().prepare(policy)
         for name, share in (self.input or {}).items() if self.sampler_share is None else ():
@@ -98,7 +98,7 @@ class MixedReplayFeed(ReplayFeed):
             self._data[name] = data
 
     def draw(self, steps: int = 1) -> SampleBatch:
-        """Draw the rows of so many gradient steps: of each step the collected ones first, then those of each input."""
+        """Draw the rows of several gradient steps: of each step the collected ones first, then those of each input."""
         self.ratio.record_steps(steps)
         collected = schedule_value(self._sampler_share, self.policy.env_steps)
         shares = [collected, *((1 - collected) * share for share in self._shares.values())]

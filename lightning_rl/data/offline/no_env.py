@@ -17,7 +17,7 @@ class NoEnv(gym.Env[Any, Any]):
     """Has the spaces of a data set, and cannot be played: `env=none`.
 
     Args:
-        input, columns: as of `OfflineSource`.
+        input, columns: see `OfflineSource`.
 
     Raises:
         ConfigError: there are no data, or they cannot be read.

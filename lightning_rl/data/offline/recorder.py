@@ -71,9 +71,9 @@ class Stream:
     """The episodes of one policy in a worker: sorts rows by environment, and writes shards.
 
     Args:
-        directory: of the shards.
+        directory: the directory of the shards.
         worker: a `RolloutWorker`.
-        policy_id: of the policy in the worker.
+        policy_id: the id of the policy in the worker.
     """
 
     def __init__(self, directory: Path, worker: Any, policy_id: str) -> None:

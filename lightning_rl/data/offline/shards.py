@@ -94,7 +94,7 @@ def read_shape(file: Path) -> tuple[DataSpec, int]:
     """Spaces of a shard, and the number of its rows, from its metadata alone: its digest is not checked.
 
     Raises:
-        ShardError: the file cannot be read, or is no shard.
+        ShardError: the file cannot be read, or is not a shard.
     """
     try:
         spec, _, _, rows = _described(file, file)
@@ -108,11 +108,11 @@ def read_shard(file: Path, like: DataSpec | None = None) -> Steps:
     """The steps in a shard.
 
     Args:
-        file: of `write_shard`.
+        file: the file of `write_shard`.
         like: spaces that it has to have; `None`: any.
 
     Raises:
-        ShardError: the file was changed, truncated or renamed, is no shard, or has other spaces.
+        ShardError: the file was changed, truncated or renamed, is not a shard, or has other spaces.
         ConfigError: its numbers are not finite or do not fit its spaces, or it does not fit into the memory.
     """
     content = file.read_bytes()
@@ -154,7 +154,7 @@ def _check_digest(file: Path, content: bytes) -> None:
     if named is None or _digest(content) != named[1]:
         raise ShardError(
             f"{file} is damaged, or was renamed: its content does not have the digest that ends the name of a shard. "
-            "Copy it again, or set data.skip_damaged=true to go on without it"
+            "Copy it again, or set data.skip_damaged=true to continue without it"
         )
 
 
@@ -176,8 +176,8 @@ def _described(file: Path, source: Any) -> tuple[DataSpec, list[tuple[Any, tuple
         if isinstance(error, ShardError):
             raise
         raise ShardError(
-            f"{file} is no shard of lightning_rl ({type(error).__name__}: {first_line(error)}); for another table give "
-            "its columns with data.columns"
+            f"{file} is not a shard ({type(error).__name__}: {first_line(error)}); for another table "
+            "give its columns with data.columns"
         ) from error
     return spec, layout, written["acted_with"], metadata.num_rows
 

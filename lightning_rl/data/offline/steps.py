@@ -29,7 +29,7 @@ class DataSpec:
     """What a data set holds.
 
     Args:
-        observation_space, action_space: of the environment that the data are from.
+        observation_space, action_space: the spaces of the environment that the data are from.
         about: where the data come from, as text and numbers: environment, seed, policy, versions.
         inferred: whether the spaces are inferred from the numbers that occur, so that those of an environment may
             differ.
@@ -127,7 +127,7 @@ class Steps:
         """These steps with the dtypes of an environment's spaces, after a check that they are in them.
 
         Raises:
-            ConfigError: as `check`.
+            ConfigError: see `check`.
         """
         columns = dict(self.columns)
         for name, space in (("obs", observation_space), ("actions", action_space)):
@@ -252,11 +252,11 @@ def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch
 
     Args:
         policy: has the spaces and the `action_transform`.
-        parts: of the data set.
+        parts: the parts of the data set.
         place: its name, for messages.
 
     Raises:
-        ConfigError: as `Steps.check`.
+        ConfigError: see `Steps.check`.
     """
     transform, found = policy.action_transform, []
     for part in parts:

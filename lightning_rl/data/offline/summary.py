@@ -16,7 +16,7 @@ __all__ = ["summary"]
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 MOST_ENTRIES = 64  # of a leaf, whose ranges are given one by one; those of an image are not
 BINS = 10  # of a histogram
-HISTOGRAM_ROWS = 20_000  # at most about so many rows, equally spaced, are in the histogram of an entry
+HISTOGRAM_ROWS = 20_000  # at most about that many rows, equally spaced, are in the histogram of an entry
 
 
 def summary(data: DataSet) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Coverage:
 
     Args:
         leaf: its space.
-        every: of so many rows, one is in the histograms.
+        every: of that many rows, one is in the histograms.
     """
 
     def __init__(self, leaf: spaces.Space[Any], every: int = 1) -> None:

@@ -68,7 +68,7 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
     """Spaces and steps of arrays `[N, *]` under the values of `NAMES`.
 
     Raises:
-        ConfigError: one is missing, has another length, or values that are no numbers.
+        ConfigError: one is missing, has another length, or values that are not numbers.
     """
     if missing := [name for name in NEEDED if name not in arrays]:
         raise ConfigError(f"{place} has no {', '.join(missing)}: name its columns with data.columns={{obs: [x, y], …}}")

@@ -75,7 +75,7 @@ class NamedAgents(MultiAgentWrapper):
 
 
 class RLlibAdapter(MultiAgentWrapper):
-    """An environment with the attributes and methods of `MultiAgentEnv` that is no subclass of it, such as RLlib's.
+    """An environment with the attributes and methods of `MultiAgentEnv` that is not a subclass of it, such as RLlib's.
 
     Args:
         env: the environment.

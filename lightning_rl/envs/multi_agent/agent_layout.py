@@ -1,4 +1,4 @@
-"""Where each agent of an environment lies in arrays: agents with equal spaces are rows of one array.
+"""Where each agent of an environment is in arrays: agents with equal spaces are rows of one array.
 
 `AgentLayout.join` makes of these arrays what a central critic or a mixing network reads.
 """
@@ -49,7 +49,7 @@ class AgentLayout:
     Attributes:
         agents: their names; an agent's index is its slot.
         kinds: agents grouped by their spaces, in order of their first agent.
-        state_space: of the environment's own state; `None` if it has none.
+        state_space: the state space of the environment's own state; `None` if it has none.
         masked: whether infos hold action masks.
         places: (index of the kind, row in its arrays) of each slot.
     """

@@ -31,7 +31,7 @@ class Copies(MultiAgentEnv):
         self._left: set[str] = set()
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """Begin the episodes of all agents; each environment has a seed of its own."""
+        """Begin the episodes of all agents; each environment has its own seed."""
         count = len(self.envs)
         seeds = [None] * count if seed is None else np.random.SeedSequence(seed).generate_state(count).tolist()
         given = None if options is None else dict(options)

@@ -31,7 +31,7 @@ class GroupedAgents(MultiAgentWrapper):
         groups: name of a group → its agents, or patterns such as "ally_*"; "all": one group "all" of all agents.
         obs_space, act_space: spaces of the groups instead of those above, as in RLlib. With a Tuple `obs_space` a group
             observes the bare tuple of its members' observations, and all members have to be there.
-        check: as `PackedEnv`.
+        check: see `PackedEnv`.
 
     Raises:
         EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent.

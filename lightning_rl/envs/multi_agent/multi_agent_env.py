@@ -82,7 +82,7 @@ class MultiAgentEnv:
 
         Args:
             groups: name of a group → its agents.
-            obs_space, act_space: of the groups; `None`: made of the members' spaces.
+            obs_space, act_space: the spaces of the groups; `None`: made of the members' spaces.
         """
         return object_at(GROUPED)(self, groups, obs_space, act_space)
 
@@ -119,7 +119,7 @@ def add_all(terminated: AgentDict, truncated: AgentDict, over: bool) -> None:
     """Add "__all__"; an episode is truncated if an agent that is truncated, and not terminated, is among the last.
 
     Args:
-        terminated, truncated: of the agents in this step; changed in place.
+        terminated, truncated: the flags of the agents in this step; changed in place.
         over: whether no agent is left.
     """
     cut = any(value and not terminated.get(agent, False) for agent, value in truncated.items())

@@ -44,7 +44,7 @@ class AgentFlags:
     Args:
         arrays: with "rewards" and `FLAGS`, `[A]` or `[B, A]` each.
         agents: their names.
-        name: of the environment, for messages.
+        name: the name of the environment, for messages.
     """
 
     def __init__(self, arrays: Mapping[str, Any], agents: Sequence[str], name: str) -> None:
@@ -127,7 +127,7 @@ def actions_by_agent(layout: AgentLayout, actions: list[Any], acting: list[bool]
     """The actions of the agents that act, by their names.
 
     Args:
-        layout: of the agents.
+        layout: the layout of the agents.
         actions: `plain_actions` of one environment.
         acting: of each agent, whether it acts.
     """
@@ -156,13 +156,13 @@ class PackedEnv(gym.Env[Any, Any]):
 
     Args:
         env: the environment.
-        name: of the environment, for messages.
+        name: the name of the environment, for messages.
         check: whether random steps may be taken, to find action masks that the first infos lack.
 
     Attributes:
-        layout: where each agent lies in the arrays.
+        layout: where each agent is in the arrays.
         arrays: the present observation; each step overwrites it.
-        infos: of the last reset or step, by agent.
+        infos: the infos of the last reset or step, by agent.
 
     Raises:
         EnvError: an agent has no space, or the first reset or steps fail.
@@ -233,7 +233,7 @@ class PackedEnv(gym.Env[Any, Any]):
         """Step, and write the result into `arrays`; their flags are cleared before and settled afterwards.
 
         Args:
-            actions: of the agents that act, by name.
+            actions: the actions of the agents that act, by name.
 
         Returns:
             Whether the whole episode terminated, and whether it was truncated.

@@ -95,12 +95,12 @@ class RandomPlayer:
     Args:
         env: the environment; one with several agents as it is inside a `PackedEnv`.
         name: for messages.
-        seed: of the actions.
+        seed: the seed of the actions.
 
     Attributes:
         several: whether the environment has several agents.
         spaces: agent → (observation space, action space); the only agent of a single-agent environment is `ONE`.
-        obs, infos: of the latest reset or step, by agent.
+        obs, infos: the observation and infos of the latest reset or step, by agent.
         ended: agents whose episode has ended.
         masked: whether an observation or an info held an action mask.
         steps: number of steps so far.
@@ -172,7 +172,7 @@ class RandomPlayer:
             Rewards by agent, and whether the whole episode has terminated and was truncated.
 
         Raises:
-            EnvError: as `reset`.
+            EnvError: see `reset`.
         """
         where = f"step {self.steps}"
         actions: Any = {agent: self._sample(agent) for agent in self.acting}
@@ -224,7 +224,7 @@ class RandomPlayer:
         return space.sample() if allowed is None else sample_allowed(space, allowed, space.np_random)
 
     def _check_keys(self, part: str, where: str, values: Any) -> None:
-        """Check that a part is a dict keyed by agents that have not ended; flags have the key "__all__", too."""
+        """Check that a part is a dict keyed by agents that have not ended; flags have the key "__all__" as well."""
         what, is_flag = f"environment {self.name!r}: {part} of {where}", part in ("terminated", "truncated")
         if not isinstance(values, Mapping) or (is_flag and ALL not in values):
             more = f', and "{ALL}": whether the episode of all agents is over' if is_flag else ""
@@ -285,11 +285,11 @@ def spaces_by_agent(env: MultiAgentEnv, name: str) -> dict[str, tuple[Any, Any]]
 def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20) -> None:
     """Check two resets with equal seeds and a few random steps; the first violation raises an error.
 
-    Equal seeds that give different observations, and wrappers with statistics of their own, are warned about.
+    Equal seeds that give different observations, and wrappers with their own statistics, are warned about.
 
     Args:
         env: the environment; one with several agents as it is inside a `PackedEnv`.
-        name: of the environment.
+        name: the name of the environment.
         steps: number of random steps.
 
     Raises:
@@ -315,13 +315,13 @@ def check_env(env: gym.Env[Any, Any] | MultiAgentEnv, name: str, steps: int = 20
         acted = acted or bool(player.acting)
     if not acted:
         raise EnvError(
-            f"environment {name!r} gives no agent an observation to act on, neither at its reset nor in {steps} steps: "
+            f"environment {name!r} gives no agent an observation to act on, at its reset or in {steps} steps: "
             "return those of the agents that act next, or set env.check=false if they come later"
         )
 
 
 def _running_statistics(env: Any) -> str:
-    """Names a wrapper that normalizes by statistics of its own, such as Gymnasium's; "" without one."""
+    """Names a wrapper that normalizes by its own statistics, such as Gymnasium's; "" without one."""
     while env is not None:
         for attribute, instead in STATISTICS.items():
             if attribute in vars(env):
@@ -337,7 +337,7 @@ def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:
     """Whether two agents were to act at the same time anywhere in some random steps.
 
     Raises:
-        EnvError: as `check_env`.
+        EnvError: see `check_env`.
     """
     player = RandomPlayer(env, name)
     player.reset(SEEDS[0])
@@ -351,12 +351,12 @@ def gives_masks(env: MultiAgentEnv, name: str, check: bool = True, steps: int = 
 
     Args:
         env: the environment.
-        name: of the environment, for messages.
+        name: the name of the environment, for messages.
         check: whether random steps may be taken.
         steps: the most of them.
 
     Raises:
-        EnvError: as `check_env`.
+        EnvError: see `check_env`.
     """
     player, unseen = RandomPlayer(env, name), agents_without_mask(env)
     maskable = {agent for agent, space in env.action_spaces.items() if choice_sizes(space)}

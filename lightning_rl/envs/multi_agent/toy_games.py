@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MultiAgentCartPole = make_multi_agent("CartPole-v1")
-"""`num_agents` CartPoles; its config may hold keywords of CartPole, too."""
+"""`num_agents` CartPoles; its config may hold keywords of CartPole as well."""
 
 
 class TwoStepGame(MultiAgentEnv):

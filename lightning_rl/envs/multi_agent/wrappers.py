@@ -44,7 +44,7 @@ class MultiAgentWrapper(HoldsEnv):
         if not isinstance(env, MultiAgentEnv) and not hasattr(env, "possible_agents"):
             raise EnvError(
                 f"{type(self).__name__} wraps environments with several agents, and {type(env.unwrapped).__name__} has "
-                "one: leave it out of env.wrappers, or set env.agents=2 to make agents of so many copies"
+                "one: leave it out of env.wrappers, or set env.agents=2 to make agents of that many copies"
             )
         self.env = env
         self.possible_agents = [*env.possible_agents]
@@ -194,10 +194,10 @@ class PadObservations(ChangesVectors):
     With `PadActions`, agents of different kinds can share a policy, or be members of one group (`policy=qmix`).
 
     Args:
-        env: as `ChangesVectors`.
+        env: see `ChangesVectors`.
 
     Raises:
-        EnvError: as there.
+        EnvError: see there.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
@@ -220,11 +220,11 @@ class AgentIds(ChangesVectors):
     """Appends a one-hot vector of the agent to its observation, so that agents that share a policy can differ.
 
     Args:
-        env: as `ChangesVectors`.
+        env: see `ChangesVectors`.
         pad: fill shorter vectors with zeros first, as `PadObservations`.
 
     Raises:
-        EnvError: as there.
+        EnvError: see there.
     """
 
     def __init__(self, env: MultiAgentEnv, pad: bool = False) -> None:

@@ -29,7 +29,7 @@ class AutoregressiveDistribution(ActionDistribution):
     `model.action_model(context [N, K], chosen [N, E]) -> [N, sum of the parts' inputs]` (or a list with one tensor per
     part). `chosen` holds the encodings of the parts, zeros for those not chosen yet; the parameters of a part may
     depend only on the parts before it, which is tested once when training starts. A model without an `action_model`
-    gets `AutoregressiveHeads`, so the distribution works with built-in models, too. For N parts, sampling takes N
+    gets `AutoregressiveHeads`, so the distribution works with built-in models as well. For N parts, sampling takes N
     passes through `action_model`, scoring takes one.
 
     Logp is exact. `entropy` and `kl` are unbiased estimates, and so are their gradients: sums over the parts, where
@@ -42,9 +42,9 @@ class AutoregressiveDistribution(ActionDistribution):
     Args:
         inputs: `[N, K]`, contexts.
         model: model with an `action_model`.
-        mask: as `ActionDistribution`, of the discrete parts in order. A mask that depends on the parts before belongs
+        mask: see `ActionDistribution`, of the discrete parts in order. A mask that depends on the parts before belongs
             into the `action_model`: logits of −∞.
-        chain: of the action space.
+        chain: the chain of the action space.
     """
 
     maskable = True

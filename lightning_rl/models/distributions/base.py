@@ -77,7 +77,7 @@ class ActionDistribution:
         for_leaves = cls.serves.__func__ is not ActionDistribution.serves.__func__
         if for_leaves and not cls.serves(action_space):
             raise UnsupportedSpaceError(
-                f"{cls.__name__} is no distribution for {action_space}: leave model.custom_action_dist out, and the "
+                f"{cls.__name__} is not a distribution for {action_space}: leave model.custom_action_dist out, and the "
                 "one for this space is taken"
             )
 
@@ -92,7 +92,7 @@ class ActionDistribution:
     def rsample(self, generator: torch.Generator | None = None) -> Any:
         """Reparametrized samples, through which a gradient flows, for losses that differentiate a critic, as SAC's.
 
-        `sampled_action_logp` then carries the gradient, too. Discrete actions come as one-hot vectors `[N, n]`.
+        `sampled_action_logp` then carries the gradient as well. Discrete actions come as one-hot vectors `[N, n]`.
 
         Raises:
             UnsupportedSpaceError: this distribution is not reparametrized.
@@ -162,7 +162,7 @@ def fitting_mask(mask: Tensor, rows: int, width: int) -> Tensor:
 
 
 def split_mask(mask: Tensor | None, rows: int, widths: Sequence[int]) -> Sequence[Tensor | None]:
-    """The masks of an action's parts, with so many columns; `None` for a part of width 0, or without a mask."""
+    """The masks of an action's parts, with that many columns; `None` for a part of width 0, or without a mask."""
     if mask is None:
         return [None] * len(widths)
     pieces = fitting_mask(mask, rows, sum(widths)).split(list(widths), dim=1)

@@ -26,7 +26,7 @@ class Beta(Bounded):
     but there the mode moves with the width, which grows only linearly, and near α = 1 the gradient vanishes.
 
     Args:
-        inputs, model, mask, shape, low, high: as `Bounded`.
+        inputs, model, mask, shape, low, high: see `Bounded`.
     """
 
     def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, **form: Any) -> None:

@@ -25,7 +25,7 @@ class Bounded(Continuous):
     """A distribution between bounds; put it first among the bases.
 
     Args:
-        inputs, model, mask, shape: as `Continuous`.
+        inputs, model, mask, shape: see `Continuous`.
         low, high: bounds of the actions in the policy's space.
     """
 

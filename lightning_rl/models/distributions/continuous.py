@@ -24,7 +24,7 @@ class Continuous(ActionDistribution):
     """Base class of the distributions over float Boxes; a subclass defines `rsample`, `logp` and what follows from it.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`.
+        inputs, model, mask: see `ActionDistribution`.
         shape: shape of an action; `None`: `(A,)`.
     """
 
@@ -68,7 +68,7 @@ class DiagGaussian(Continuous):
     """Independent normal distributions; the inputs are A means and then the A logarithms of the deviations.
 
     Args:
-        inputs, model, mask, shape: as `Continuous`; `model.log_std_clip` bounds the logarithms on both sides.
+        inputs, model, mask, shape: see `Continuous`; `model.log_std_clip` bounds the logarithms on both sides.
     """
 
     highest_log_std: ClassVar[float] = math.inf

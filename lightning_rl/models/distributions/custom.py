@@ -22,7 +22,7 @@ class ClassicDistribution(ActionDistribution):
     and restored after it. So acting is reproducible and does not change other random streams.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`.
+        inputs, model, mask: see `ActionDistribution`.
         factory: builds the distribution.
         takes_mask: whether `factory` is called with three arguments instead of two.
         takes_generator: whether its `sample` takes the generator.

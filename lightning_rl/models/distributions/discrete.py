@@ -27,7 +27,7 @@ class Categorical(ActionDistribution):
     gradients equal those of a distribution without them. Logits of −∞ from a model have the same effect.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`.
+        inputs, model, mask: see `ActionDistribution`.
         temperature: divisor > 0 of the logits: above 1 closer to uniform, below 1 closer to greedy.
 
     Raises:
@@ -128,10 +128,10 @@ class MultiCategorical(Categorical):
     """Independent categoricals, one per entry of a MultiDiscrete or an integer Box, computed together as `[N, A, n]`.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`.
+        inputs, model, mask: see `ActionDistribution`.
         choices: number of values of each entry.
         shape: shape of an action.
-        temperature: as `Categorical`.
+        temperature: see `Categorical`.
     """
 
     def __init__(

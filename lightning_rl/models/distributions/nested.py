@@ -43,7 +43,7 @@ class MultiActionDistribution(ActionDistribution):
     """Independent distributions for the leaves of a Dict or Tuple; actions have the nesting of the space.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`; a mask covers the discrete leaves, in order.
+        inputs, model, mask: see `ActionDistribution`; a mask covers the discrete leaves, in order.
         space: the Dict or Tuple space.
         parts: distributions, one per leaf.
     """
@@ -126,9 +126,9 @@ def action_dist(
 
     Args:
         named: the distribution that a user chose; `None` takes the built-in one.
-        action_space: of one environment; passed to `required_model_output_shape` and `check_space`.
+        action_space: the action space of one environment; passed to `required_model_output_shape` and `check_space`.
         policy_space: space of the policy's actions, as `ActionDistribution.for_space`.
-        config: of the model.
+        config: the config of the model.
 
     Raises:
         UnsupportedSpaceError: `named` does not support the space, or a leaf of it.

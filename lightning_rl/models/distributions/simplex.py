@@ -29,7 +29,7 @@ class Dirichlet(Bounded):
     without a change of the concentration.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`.
+        inputs, model, mask: see `ActionDistribution`.
         low, high: values in the policy's space for shares of 0 and 1 (−1 and 1 if actions are normalized).
     """
 

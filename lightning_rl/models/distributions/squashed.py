@@ -28,7 +28,7 @@ class SquashedGaussian(Bounded, DiagGaussian):
     `rsample` returns actions for a loss: they reach the bounds, and their density is computed before tanh.
 
     Args:
-        inputs, model, mask, shape: as `DiagGaussian`, of the Gaussian before tanh; log σ is at most 2, as in SB3 and
+        inputs, model, mask, shape: see `DiagGaussian`, of the Gaussian before tanh; log σ is at most 2, as in SB3 and
             RLlib: beyond, nearly all actions are at the bounds.
         low, high: bounds of the actions, in the policy's space.
     """

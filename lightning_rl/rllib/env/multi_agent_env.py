@@ -31,8 +31,9 @@ class MultiAgentEnv(multi_agent.MultiAgentEnv):
 
         Args:
             groups: name of a group → its agents.
-            obs_space, act_space: of the groups; `None`: made of the members' spaces. If a member observes a dict of
-                "obs" and `ENV_STATE`, only algorithms' central parts see the state, such as QMIX's mixing network.
+            obs_space, act_space: the spaces of the groups; `None`: made of the members' spaces. If a member observes a
+                dict of "obs" and `ENV_STATE`, only algorithms' central parts see the state, such as QMIX's mixing
+                network.
         """
         env: Any = as_multi_agent(as_current(self))
         named = {

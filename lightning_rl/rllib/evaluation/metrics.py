@@ -27,7 +27,7 @@ def collect_episodes(
     """The episodes that ended since the last call, and no requests that are still to be collected.
 
     Args:
-        local_worker: of this process.
+        local_worker: the local worker of this process.
         remote_workers: Ray's actors of workers.
         to_be_collected: not read: requests are waited for.
         timeout_seconds: how long for.

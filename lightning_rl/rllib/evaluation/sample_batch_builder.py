@@ -1,4 +1,4 @@
-"""Batches of rows that are put together step by step, as a simulator of one's own does."""
+"""Batches of rows that are put together step by step, as a simulator of your own does."""
 
 from __future__ import annotations
 

@@ -75,10 +75,10 @@ class ModelCatalog(catalog.ModelCatalog):
         """The model of a config; see `lightning_rl.models.ModelCatalog.get_model`.
 
         Args:
-            obs_space, action_space, num_outputs: as there.
+            obs_space, action_space, num_outputs: see there.
             model_config: RLlib's keys.
             framework: without effect.
-            name: of a model with a `model_interface`.
+            name: the name of a model with a `model_interface`.
             model_interface: a subclass of `TorchModelV2`; the model is of a class that derives from it and from
                 `FullyConnectedNetwork` (`VisionNetwork` for images), which its `super().__init__` builds.
         """
@@ -98,7 +98,7 @@ class ModelCatalog(catalog.ModelCatalog):
         """A factory of the action distribution, and the number of its inputs per row.
 
         Args:
-            action_space: of one environment.
+            action_space: the action space of one environment.
             config: RLlib's keys of the model.
             further, ignored: RLlib's `dist_type` and `framework`, without effect.
         """

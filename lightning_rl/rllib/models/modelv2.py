@@ -17,7 +17,7 @@ def restore_original_dimensions(obs: Tensor, obs_space: Space[Any], tensorlib: A
 
     Args:
         obs: vectors, such as those of a file.
-        obs_space: of a model; without `original_space` the observations stay as they are.
+        obs_space: the observation space of a model; without `original_space` the observations stay as they are.
         tensorlib: can only be "torch".
 
     Raises:

@@ -24,10 +24,10 @@ class DatasetReader(InputReader):
     Args:
         ds: has `random_shuffle(seed=)` and `iter_rows()`, as `ray.data.Dataset`; a row is what a line of RLlib's JSON
             is: column → list of numbers, or packed.
-        ioctx: as of `JsonReader`.
+        ioctx: see `JsonReader`.
 
     Raises:
-        ConfigError: a row is no batch, or there are none.
+        ConfigError: a row is not a batch, or there are none.
     """
 
     def __init__(self, ds: Any, ioctx: IOContext | None = None) -> None:

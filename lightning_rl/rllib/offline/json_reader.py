@@ -23,7 +23,7 @@ class JsonReader(InputReader):
     """Reads files in random order, without end, and the lines of each in theirs.
 
     The first file is that of the worker's index, then each pass gives every file once. A packed column is a pickle; one
-    that names anything but NumPy's arrays is refused. So is a line that is no batch.
+    that names anything but NumPy's arrays is refused. So is a line that is not a batch.
 
     Args:
         inputs: a file, a directory, a pattern such as "/tmp/demo/*.json", or a list of these.

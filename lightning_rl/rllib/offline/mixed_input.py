@@ -23,7 +23,7 @@ class MixedInput(InputReader):
     Args:
         dist: source → probability, together 1. A source is "sampler" (the workers' own experience), what `JsonReader`
             takes, the name of `register_input`, or a function `context -> InputReader`.
-        ioctx: of the sources.
+        ioctx: the context of the sources.
 
     Raises:
         ConfigError: the probabilities do not sum to 1.

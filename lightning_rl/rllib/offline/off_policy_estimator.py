@@ -43,7 +43,7 @@ class OffPolicyEstimator:
 
         Args:
             batch: whole episodes, one after the other.
-            split_batch_by_episode: `False`: every row is an episode of its own, as of a bandit.
+            split_batch_by_episode: `False`: every row is its own episode, as of a bandit.
 
         Returns:
             "v_behavior" and "v_target", the mean discounted returns of the policies that acted and of this one;
@@ -117,7 +117,7 @@ class ClassicEstimator:
     """An estimator with the names of RLlib 1.x.
 
     Args:
-        policy, gamma: as `OffPolicyEstimator`.
+        policy, gamma: see `OffPolicyEstimator`.
 
     Attributes:
         estimator: the class that estimates.

@@ -19,7 +19,7 @@ class ShuffledInput(InputReader):
     Args:
         child: the reader.
         n: batches that are held; 0 or 1 gives them as they come.
-        seed: of the order.
+        seed: the seed of the order.
     """
 
     def __init__(self, child: InputReader, n: int = 0, seed: int = 0) -> None:

@@ -16,7 +16,7 @@ class CompletionQueue:
     The cost of each method does not depend on how many requests there are.
 
     Args:
-        supervisor: of the processes.
+        supervisor: the supervisor of the processes.
         create: a request for a process, by its number; needed for `fill` only.
     """
 
@@ -60,7 +60,7 @@ class CompletionQueue:
             The request, or `None` if there is none in flight.
 
         Raises:
-            BaseException: as `Supervisor.work`.
+            BaseException: see `Supervisor.work`.
         """
         self.supervisor.work(lambda: self._is_ready(in_order) or not self._inflight)
         if not self._inflight:
@@ -80,7 +80,7 @@ class CompletionQueue:
         """Wait until all requests are done, and discard their results.
 
         Raises:
-            BaseException: as `Supervisor.work`.
+            BaseException: see `Supervisor.work`.
         """
         self._max_inflight = 0  # no other process replaces one that is given up meanwhile
         self.supervisor.work(lambda: len(self._done) == len(self._inflight))
@@ -93,7 +93,7 @@ class CompletionQueue:
         self._clear()
 
     def record_weights(self, request: Request, gradient_steps: int) -> None:
-        """Note that a request is sent now, with weights after so many gradient steps."""
+        """Note that a request is sent now, with weights after that many gradient steps."""
         self._gradient_steps[request] = gradient_steps
         self._gradient_steps.move_to_end(request)
 

@@ -158,7 +158,7 @@ class ProcessWorkerSet:
 
         Args:
             per_process: ≥ 1; a later call may raise it.
-            env_steps: of the run so far.
+            env_steps: the number of env steps of the run so far.
             max_inflight: requests of all processes together; `None`: no limit.
             in_order: `next_sample` will be called with `in_order`.
         """
@@ -205,7 +205,7 @@ class ProcessWorkerSet:
         """Wait for the samples in flight, and discard them; without waiting after an error of the supervisor.
 
         Raises:
-            BaseException: as `Supervisor.work`.
+            BaseException: see `Supervisor.work`.
         """
         if self.supervisor.broken is None:
             self._samples.drain()
@@ -228,7 +228,7 @@ class ProcessWorkerSet:
         """Call `fn(worker)` in a worker's process, with the weights of the last `sync_weights`.
 
         Args:
-            worker_index: of a logical worker; its process does one request after the other.
+            worker_index: the index of a logical worker; its process does one request after the other.
             fn: sent there; its result is sent back, so arrays are better than tensors. If the process dies meanwhile,
                 its successor calls it again, with the newest weights.
         """
@@ -294,7 +294,7 @@ class ProcessWorkerSet:
         self._forced_resets += 1
 
     def positions(self) -> dict[str, dict[str, int]]:
-        """Where workers that take the place of these begin, by worker index; `load_state_dict` takes it, too."""
+        """Where workers that take the place of these begin, by worker index; `load_state_dict` takes it as well."""
         return {str(index): dict(position) for index, position in sorted(self._positions.items())}
 
     def state_dict(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class ProcessWorkerSet:
         return states
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""
+        """Continue where `state_dict` was taken; workers that `state` does not know start from scratch."""
         self.foreach_worker(
             lambda worker: (
                 worker.load_state_dict(state[str(worker.worker_index)]) if str(worker.worker_index) in state else None

@@ -1,6 +1,6 @@
 """Objects whose methods are called by `submit`, in this process or in one of their own; callers need not know which.
 
-They are not supervised: an object with a state of its own, such as a replay shard, cannot be replaced when it dies.
+They are not supervised: an object with its own state, such as a replay shard, cannot be replaced when it dies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class LocalObject:
 
     Args:
         cls: its class.
-        keywords: of its constructor.
+        keywords: the keywords of its constructor.
     """
 
     def __init__(self, cls: type, keywords: Mapping[str, Any]) -> None:
@@ -39,9 +39,9 @@ def make_objects(
     """One object for each entry of `keywords`.
 
     Args:
-        cls: of the objects.
-        keywords: of each one's constructor.
-        remote: in Ray processes of their own (a session has been started); else in this process, without Ray.
+        cls: the class of the objects.
+        keywords: the keywords of each one's constructor.
+        remote: in Ray their own processes (a session has been started); else in this process, without Ray.
         remedy: advice in the error message if the memory of a process does not suffice.
     """
     if not remote:

@@ -29,7 +29,7 @@ class ProcessSpec:
         policy_class, arguments: class of the policy that acts, and the spaces and keywords of its constructor.
         options: keywords of `RolloutWorker`.
         registered: `ModelCatalog.registered_classes()`.
-        reset_timeout_s, step_timeout_s: as `Limits`.
+        reset_timeout_s, step_timeout_s: see `Limits`.
     """
 
     env: EnvCreator
@@ -68,13 +68,13 @@ class RolloutProcess:
     ) -> None:
         """Build policy and environments.
 
-        This is no constructor, because Ray would hide an error there behind "the actor died".
+        This is not a constructor, because Ray would hide an error there behind "the actor died".
 
         Args:
-            spec: of all processes.
-            indices: of the workers that live here.
+            spec: the description of all processes.
+            indices: the indices of the workers that live here.
             trace: file for the traceback of a crash of this process.
-            positions: of these workers, as far as they have run before.
+            positions: the positions of these workers, as far as they have run before.
             attempt: ≥ 1: the next request has failed before, and is begun with other seeds.
             update: arguments of `update_policy`; none before there are weights.
         """
@@ -127,8 +127,8 @@ class RolloutProcess:
         """Act with these weights from now on; they are unpacked once per version.
 
         Args:
-            weights, version: of the policy; `None`: the process has them already.
-            env_steps: of the run so far.
+            weights, version: the weights and version of the policy; `None`: the process has them already.
+            env_steps: the number of env steps of the run so far.
             forced_resets: calls of `ProcessWorkerSet.force_reset` so far; if the number is new, the environments start
                 with a seeded reset.
         """

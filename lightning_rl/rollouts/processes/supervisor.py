@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CHECK_EVERY_S = 0.5  # between two checks of deadlines and restarts; a check costs time for each process
 STOP_PATIENCE_S = 8.0  # seconds that `work` still waits once the run is to end
 LOGGED_IN_FULL = 5  # failures whose traceback goes to the log; of later ones, the first line
-DEATHS_BY_CHANCE = 3  # after so many over the same request, the request is to blame: it is repeated with other seeds
+DEATHS_BY_CHANCE = 3  # after that many over the same request, the request is to blame: it is repeated with other seeds
 RESTARTED = (EnvError, MemoryError, ProcessDiedError)  # another error is one of the code: it would come again
 SHORTEST_DEADLINE_S = 60.0  # a machine may be busy with other things for that long
 PATIENCE = 20  # times what a request usually takes
@@ -53,7 +53,7 @@ class Request:
 
     Attributes:
         process_number: which process.
-        method: of the object in the process.
+        method: the method of the object in the process.
         arguments: makes the method's arguments when the request is sent, so that they are up to date.
         in_place: whether the result stays in the process's store, and only a summary of it comes here.
         timed: whether its duration says how long the next such request should take.
@@ -87,11 +87,11 @@ class ProcessSlot:
     """One place in the set, and the process that fills it at present.
 
     Attributes:
-        number: of the place.
+        number: the number of the place.
         handle: the transport's handle of the process; `None` while there is no process.
         state: "up"; "starting": it makes its environments; "waiting": for its restart; "lost": given up.
         queue: requests, in order; the process works on the first.
-        tokens: of the requests in the queue that were sent, in order.
+        tokens: the tokens of the requests in the queue that were sent, in order.
         since: when the process began the first request, seconds.
         restart_at: when to restart, while waiting.
         usual_seconds: duration of a timed request, smoothed; `None`: not known yet.
@@ -99,7 +99,7 @@ class ProcessSlot:
         timeouts: of these, those where a request took too long.
         told_since: `since` of the request that was last called slow.
         deaths: of these, those where the process died over a request.
-        newest_token: of the request with the newest report.
+        newest_token: the newest token of the request with the newest report.
         served: requests done so far, also by its predecessors.
         served_here: of these, those that its present process did.
         new_seeds: whether the failed request must be begun with other seeds.
@@ -147,7 +147,7 @@ class ProcessSlot:
         if not starting and self.queue[0].timed and limits.sample_timeout_s is not None:
             why = f"workers.sample_timeout_s={limits.sample_timeout_s:g}: raise it, or set it to null"
         elif not starting and self.queue[0].timed and self.usual_seconds is not None:
-            why = f"usual are {self.usual_seconds:.3g} s; workers.sample_timeout_s sets a limit of your own"
+            why = f"the usual time is {self.usual_seconds:.3g} s; workers.sample_timeout_s sets another limit"
         else:
             why = f"workers.start_timeout_s={limits.start_timeout_s:g}: raise it where this is usual"
         return f"took more than {self.allowed_seconds(limits):g} s {doing}, and was ended ({why})"
@@ -206,7 +206,7 @@ class Supervisor:
         """Start all processes, and wait until they are up.
 
         Raises:
-            BaseException: as `work`.
+            BaseException: see `work`.
         """
         for process in self.processes:
             self._start(process)
@@ -237,7 +237,7 @@ class Supervisor:
         Raises:
             EnvError: too much has failed; the last failure's own message and traceback come first.
             KeyboardInterrupt: the run is to end, and `until()` does not become true.
-            BaseException: what a process raised, if it is no failure of an environment.
+            BaseException: what a process raised, if it is not a failure of an environment.
         """
         if self.broken is not None:
             raise self.broken
@@ -332,7 +332,7 @@ class Supervisor:
         self._send(process, Request(process.number, "start", lambda _: self._start_arguments(process)))
 
     def _end(self, process: ProcessSlot) -> None:
-        """End the process, if there is one; its requests stay in the queue, but for cancelled ones."""
+        """End the process, if there is one; its requests stay in the queue, except for cancelled ones."""
         for token in process.tokens:
             if (request := self._running.pop(token, None)) is not None:
                 request.result_reference, request.sent = None, False

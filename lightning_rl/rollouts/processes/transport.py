@@ -48,8 +48,8 @@ class Transport(Protocol):
         Args:
             process: from `start`.
             token: names the request.
-            method: of the process.
-            arguments: of the method.
+            method: the method of the process.
+            arguments: the arguments of the method.
             in_place: whether the method has two results, of which the first stays in the process's store.
 
         Returns:

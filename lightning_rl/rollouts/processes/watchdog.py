@@ -24,7 +24,8 @@ class Watchdog:
     A thread checks the clock, so code that never lets other threads run can only be noticed from outside.
 
     Args:
-        path: of the file for the traceback; `None`, or a directory that is not on this machine: standard error.
+        path: the path of the file for the traceback; `None`, or a directory that is not on this machine: standard
+            error.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -37,7 +38,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def begin(self, doing: str, seconds: float) -> None:
-        """Begin something that may take so many seconds; `doing` is the message if it takes longer."""
+        """Begin something that may take that many seconds; `doing` is the message if it takes longer."""
         self._doing, self._until = doing, time.monotonic() + seconds
 
     def end(self) -> None:

@@ -90,7 +90,7 @@ def as_remote(cls: type[Any], **options: Any) -> Any:
     names, envs = ModelCatalog.registered_classes(), registered_envs()
 
     class RemoteWorker(cls):
-        """The worker in a process of its own."""
+        """The worker in its own process."""
 
         def __init__(self, *arguments: Any, **keywords: Any) -> None:
             torch.set_num_threads(1)  # the cores belong to the processes

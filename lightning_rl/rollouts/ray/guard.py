@@ -1,7 +1,7 @@
 """A small process beside a run that uses Ray; it reports the reason if Ray ends that run without a message.
 
 A process whose raylet has died is ended at once by a thread of Ray's (`_exit(1)`): no exception, no handler, no last
-line of its own; the same happens a minute after the death of the session's gcs_server. Processes of Ray's would stay
+its own line; the same happens a minute after the death of the session's gcs_server. Processes of Ray's would stay
 for two minutes more.
 """
 
@@ -50,7 +50,7 @@ class StartedProcess:
 
     Attributes:
         process: psutil's handle, which distinguishes it from a later process with the same pid.
-        name: of its program.
+        name: the name of its program.
     """
 
     process: psutil.Process
@@ -61,7 +61,7 @@ class Guard:
     """Watches the process that started this one.
 
     Args:
-        run_dir: of the run that this process trains.
+        run_dir: the directory of the run that this process trains.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -95,7 +95,7 @@ class Guard:
         error = f"process {self.parent} ended {self._cause()}"
         write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
         resumable = any((self.run_dir / "checkpoints").glob("*.ckpt"))
-        advice = f"`lightning-rl resume {shlex.quote(str(self.run_dir))}` goes on from its last checkpoint"
+        advice = f"`lightning-rl resume {shlex.quote(str(self.run_dir))}` continues from its last checkpoint"
         return f"{error}: {advice if resumable else 'it has no checkpoint; start it again'}"
 
     def _cause(self) -> str:
@@ -127,7 +127,7 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def is_alive(started: StartedProcess) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         return started.process.is_running() and started.process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

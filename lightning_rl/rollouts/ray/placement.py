@@ -25,11 +25,12 @@ class Reservation:
         count: processes.
         placement: "pack" on few nodes, "spread" over many, or "strict_pack" and "strict_spread": on one node, on as
             many as there are processes.
-        resources: of each process: "CPU", "GPU", "memory" (bytes), and resources of the cluster's own, by which nodes
+        resources: the resources of each process: "CPU", "GPU", "memory" (bytes), and resources of the cluster's own, by
+            which nodes
             can be chosen: a node started with `ray start --resources='{"rollout": 8}'` takes 8 processes of
             `{"CPU": 1, "rollout": 1}`, and others none.
         timeout_s: how long to wait for the resources, seconds.
-        section: of the config that has these keys, for messages: "workers.ray" or "rank_launcher".
+        section: the section of the config that has these keys, for messages: "workers.ray" or "rank_launcher".
 
     Raises:
         ConfigError: a name is unknown, or the cluster has no room; names the requested and the free resources.

@@ -20,7 +20,7 @@ class RayFuture:
 
     Attributes:
         reference: to the result in the object store.
-        name: of the class, for messages.
+        name: the name of the class, for messages.
         remedy: advice in the error message if the memory of the process does not suffice.
     """
 
@@ -42,11 +42,11 @@ class RayFuture:
 
 
 class RayObject:
-    """An object in a process of its own, which does the submitted calls in their order.
+    """An object in its own process, which does the submitted calls in their order.
 
     Args:
         cls: its class.
-        keywords: of its constructor.
+        keywords: the keywords of its constructor.
         remedy: advice in the error message if the memory of the process does not suffice.
     """
 

@@ -119,7 +119,7 @@ def get_results(references: Sequence[Any], name: str, remedy: str, timeout_s: fl
     """The results under these references of the object store; waits for them.
 
     Args:
-        references: of the store.
+        references: the references of the store.
         name, remedy: for the error message: the process that computes the results, and advice if it died.
         timeout_s: longest wait, seconds.
 
@@ -142,7 +142,7 @@ def first_ready(references: Sequence[Any], name: str, timeout_s: float = ANSWER_
 
     Args:
         references: at least one.
-        name, timeout_s: as `get_results`.
+        name, timeout_s: see `get_results`.
 
     Raises:
         EnvError: none is ready after `timeout_s`.

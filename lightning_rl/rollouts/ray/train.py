@@ -41,17 +41,17 @@ def train_on_ranks(
     """Call `function(job)` in every rank, and wait for all of them.
 
     Args:
-        function: of a module that the nodes can import.
+        function: the function of a module that the nodes can import.
         job: plain data.
         ranks: how many.
-        address, resources, placement, timeout_s: as `RayTrainLauncher`.
+        address, resources, placement, timeout_s: see `RayTrainLauncher`.
         gpu_if_any: whether each rank also takes a GPU if the cluster has any.
         storage: directory for the files of Ray Train itself.
         ready: called when the resources are free, just before the ranks start.
 
     Raises:
         ConfigError: Ray Train is not installed, or the cluster has no room.
-        RankError: a rank failed; errors that the user can mend come as themselves.
+        RankError: a rank failed; errors that the user can fix come as themselves.
     """
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(timeout_s))  # read at the import
     train, trainer_class, torch_config = _ray_train()
@@ -59,7 +59,7 @@ def train_on_ranks(
     try:
         if gpu_if_any and cluster_gpus():
             resources = {**resources, "GPU": 1}
-        # Ray Train itself would wait for ever.
+        # Ray Train itself would wait forever.
         Reservation(ranks, placement, resources, timeout_s, section="rank_launcher").release()
         ready()
         others = {name: amount for name, amount in resources.items() if amount}

@@ -28,9 +28,9 @@ class RayTransport:
     """See `Transport`.
 
     Args:
-        cls: of the object in a process; `perform(method, *arguments)` calls a method, and `perform_in_place(method,
-            *arguments)` gives two results, of which the first stays in the process's store.
-        options: of the actors: their resources and placement.
+        cls: the class of the object in a process; `perform(method, *arguments)` calls a method, and
+            `perform_in_place(method, *arguments)` gives two results, of which the first stays in the process's store.
+        options: the options of the actors: their resources and placement.
     """
 
     def __init__(self, cls: type, options: Mapping[str, Any] | None = None) -> None:
@@ -87,7 +87,7 @@ class RayTransport:
             raise EnvError(f"a fragment was lost with the machine that held it: {error}; resume the run") from error
 
     def _end(self, token: int, future: Future[Any]) -> None:
-        """Take the outcome of a request; Ray calls this in a thread of its own."""
+        """Take the outcome of a request; Ray calls this in its own thread."""
         at, error = time.monotonic(), future.exception()
         if error is None:
             self._ended.put(Outcome(token, future.result(), None, at))

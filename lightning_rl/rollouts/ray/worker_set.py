@@ -21,7 +21,7 @@ class RayWorkerSet(ProcessWorkerSet):
     """The methods of `WorkerSet`, with the workers in `num_workers` Ray actors.
 
     Args:
-        env, policy, worker_indices, num_workers, limits, worker_options: as `ProcessWorkerSet`.
+        env, policy, worker_indices, num_workers, limits, worker_options: see `ProcessWorkerSet`.
         ray_options: keywords of `start_ray`, and of the placement of the processes: placement, resources,
             placement_timeout_s (those of `Reservation`); on a cluster that was joined, resources are reserved even
             without them.

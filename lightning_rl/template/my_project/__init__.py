@@ -1,1 +1,1 @@
-"""An environment, a network and a metric of one's own for lightning_rl."""
+"""An environment, a network and your own metric for lightning_rl."""

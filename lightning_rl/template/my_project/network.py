@@ -1,4 +1,4 @@
-"""A network with a loss of its own, which is added to the policy's."""
+"""A network with its own loss, which is added to the policy's."""
 
 from __future__ import annotations
 

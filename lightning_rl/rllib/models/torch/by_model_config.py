@@ -21,7 +21,7 @@ class ByModelConfig(Model):
         obs_space, action_space: the spaces of a single environment.
         num_outputs: width of the outputs; `None`: the last hidden layer is the output.
         model_config: RLlib's keys of the model.
-        name: of the model; `None`: `default_name`.
+        name: the name of the model; `None`: `default_name`.
     """
 
     network: ClassVar[type[Model]]

@@ -25,7 +25,7 @@ class TorchModelV2:
     where RLlib has a list, and may return a list.
 
     Args:
-        obs_space, action_space: of one environment.
+        obs_space, action_space: the spaces of one environment.
         num_outputs: width of the outputs.
         model_config: the whole of it; "custom_options" is another name of "custom_model_config".
         name: that it was registered under.

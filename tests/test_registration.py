@@ -274,7 +274,7 @@ class NoLoss(Policy):
         ([f"policy={__name__}:NoLoss"], "NoLoss defines neither loss(batch) -> (scalar, metrics) nor"),
         ([f"policy={__name__}:NoLoss", "policy.los=1"], "no key 'policy.los'"),
         (["policy=poo"], "Did you mean 'ppo'"),
-        (["env.id=coridor"], "no registered environment. Did you mean 'corridor'"),
+        (["env.id=coridor"], "not a registered environment. Did you mean 'corridor'"),
         (["env.id=nowhere:Env"], "there is no module 'nowhere'"),
         ([f"env.id={__name__}:Doubling"], "environment"),
         (["model.custom_model=wid"], "neither registered"),

@@ -201,7 +201,7 @@ def default_of(keyword: Keyword) -> Any:
 def argument_docs(target: Any) -> dict[str, str]:
     """Documentation of each keyword from the "Args" of a class and of its bases; the class's own takes precedence.
 
-    "as `Base`; …" is replaced by the text of that base.
+    "see `Base`; …" is replaced by the text of that base.
     """
     found: dict[str, str] = {}
     for cls in inspect.getmro(target) if isinstance(target, type) else [target]:
@@ -212,7 +212,7 @@ def argument_docs(target: Any) -> dict[str, str]:
                 continue
             for name in names.split(", "):
                 own = found.setdefault(name, words)
-                if own.startswith(as_base := f"as `{cls.__name__}`"):
+                if own.startswith(as_base := f"see `{cls.__name__}`"):
                     found[name] = words.rstrip(".") + own.removeprefix(as_base)
     return found
 

@@ -25,7 +25,7 @@ class DiscreteCQL(DQN):
     Args:
         observation_space, action_space: the spaces of a single environment; actions must be Discrete.
         min_q_weight: weight of the mean of log Σₐ exp Q(s, a) − Q(s, a_data); 0 is DQN.
-        keywords: as `DQN`: double, dueling, noisy, num_atoms, num_quantiles and those of `Policy`.
+        keywords: see `DQN`: double, dueling, noisy, num_atoms, num_quantiles and those of `Policy`.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.

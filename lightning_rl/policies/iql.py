@@ -30,7 +30,7 @@ class IQL(AWAC):
         expectile: expectile τ of V(s), in (0, 1); ½ is the mean, and values near 1 approach the maximum over recorded
             actions.
         beta: see `AWAC`.
-        keywords: as `AWAC`: max_weight, tau, num_critics, critic_hiddens and those of `Policy`.
+        keywords: see `AWAC`: max_weight, tau, num_critics, critic_hiddens and those of `Policy`.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.

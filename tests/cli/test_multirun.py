@@ -177,7 +177,7 @@ def test_a_sweep_is_refused_in_the_directory_of_another(command: Command, tmp_pa
     assert command(*base, "seed=1,2").code == 0
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     assert "seed=2 (now 3)" in command(*base, "seed=1,3").refusal
-    assert "1_ppo_cartpole is no job" in command(*base, "seed=1").refusal
+    assert "1_ppo_cartpole is not a job" in command(*base, "seed=1").refusal
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
     same = command(*base, "seed=1,2")
     assert same.code == 0 and "env steps  return" not in same.out

@@ -107,7 +107,7 @@ def test_keys_and_the_closing_of_a_window_are_obeyed(cartpole: Path, monkeypatch
     watch.play(cartpole, env="CartPole-v1", fps=0, say=lines.append)
     shown = [re.fullmatch(r"episode 1 · step (\d+) · return \d+ · (space .*q quits)", title) for title in titles]
     assert all(shown)
-    paused = [int(match[1]) for match in shown if match and "goes on" in match[2]]
+    paused = [int(match[1]) for match in shown if match and "continues" in match[2]]
     assert paused == [2, 3, 4] and [int(match[1]) for match in shown if match] == [0, 1, 2, 2, 3, 4, 4, 5, 6]
     assert lines == ["episode 1: stopped at step 6 · return 6"]
 
@@ -213,7 +213,7 @@ def test_keys_pause_step_and_quit_in_a_terminal_that_is_given_back(cartpole: Pat
     end = output[output.rindex("\x1b[?1049l") :]
     assert "\x1b[?25h" in end  # the cursor is back
     assert re.search(r"episode 1: stopped at step \d+ · return \d+", end)
-    assert "space goes on, n steps, q quits" in output
+    assert "space continues, n steps, q quits" in output
     picture = output.split("\x1b[H")[3]
     assert 10 < picture.count("\n") <= 19
     assert 20 < max(line.count("▀") for line in picture.split("\n")) <= 60

@@ -136,7 +136,14 @@ def test_space_pauses_n_steps_and_q_quits(terminal):
         with pytest.raises(StopWatching):
             player.show([frame(3)])
     shown = [re.findall(r"step (\d).* · space (\w+)", line)[0] for line in drawn]
-    assert [step + word for step, word in shown] == ["0pauses", "1pauses", "1continues", "2continues", "2pauses", "3pauses"]
+    assert [step + word for step, word in shown] == [
+        "0pauses",
+        "1pauses",
+        "1continues",
+        "2continues",
+        "2pauses",
+        "3pauses",
+    ]
 
 
 def test_a_reader_that_closes_the_pipe_ends_the_watching():

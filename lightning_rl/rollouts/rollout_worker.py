@@ -154,8 +154,7 @@ class RolloutWorker:
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
         self._needs_reset = True
-        self._has_several_policies = hasattr(policy, "policies") and hasattr(policy, "mapping")
-        self.agents = SeveralAgents(self) if self._has_several_policies else SingleAgent(self)
+        self.agents = SeveralAgents(self) if policy.agents else SingleAgent(self)
         self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self, self.agents.names)
 
     @classmethod
@@ -311,7 +310,7 @@ class RolloutWorker:
             "episode_returns": [ret for ret, _ in episodes],
             "episode_lengths": [length for _, length in episodes],
         }
-        if self._has_several_policies:
+        if self.policy.agents:
             by_policy: dict[str, list[float]] = {}
             for policy_id, value in (pair for episode in episodes for pair in episode.by_policy.items()):
                 by_policy.setdefault(policy_id, []).append(value)
@@ -360,7 +359,8 @@ class RolloutWorker:
     @property
     def policies(self) -> Mapping[str, Any]:
         """The policies by id; one alone is `DEFAULT_POLICY`."""
-        return self.policy.policies if self._has_several_policies else {DEFAULT_POLICY: self.policy}
+        policies: Mapping[str, Any] = self.policy.policies
+        return policies
 
     def get_policy(self, policy_id: str | None = None) -> Any:
         """The policy of that id; `None`: the one policy, or the container of all.
@@ -387,7 +387,7 @@ class RolloutWorker:
             env_steps: environment steps of the learner, which exploration and schedules follow; `None` leaves the
                 policy's own count as it is.
         """
-        by_id = not self._has_several_policies and set(weights) == {DEFAULT_POLICY}
+        by_id = not self.policy.agents and set(weights) == {DEFAULT_POLICY}
         self.policy.set_weights(weights[DEFAULT_POLICY] if by_id else weights)
         if env_steps is not None:
             self.policy.env_steps = env_steps

@@ -105,6 +105,10 @@ class Fixed:
     ids: Mapping[str, str]
     static: bool = True
 
+    @property
+    def agents(self) -> Sequence[str]:
+        return [*self.ids]
+
     def policy_of(self, agent: str) -> str:
         return self.ids[agent]
 
@@ -135,7 +139,7 @@ class Policies(torch.nn.Module):
         super().__init__()
         self.policies = dict(policies)
         self.modules_by_id = torch.nn.ModuleDict({k: p for k, p in policies.items() if isinstance(p, torch.nn.Module)})
-        self.mapping, self.env_steps = mapping, 0
+        self.mapping, self.agents, self.env_steps = mapping, mapping.agents, 0
 
     def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.policies, self.mapping), {}

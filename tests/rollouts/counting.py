@@ -57,6 +57,11 @@ class Alternating:
     """Acts by the parity of the observation, so that equal observations give equal actions."""
 
     env_steps = 0
+    agents = ()
+
+    @property
+    def policies(self) -> dict[str, Alternating]:
+        return {"default_policy": self}
 
     def eval(self) -> None: ...
 

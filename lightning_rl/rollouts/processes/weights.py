@@ -17,7 +17,7 @@ def pack(policy: Any) -> dict[str, Any]:
     For a policy written from scratch, what its `get_weights` returns; for several policies, one such object each, and
     what was added to them since they were built.
     """
-    if hasattr(type(policy), "additions"):
+    if policy.agents:
         parts = {policy_id: pack(part) for policy_id, part in policy.policies.items()}
         steps = {policy_id: part.env_steps for policy_id, part in policy.policies.items()}
         return {"parts": parts, "env_steps": steps, "additions": policy.additions}

@@ -150,13 +150,13 @@ def config_with(key: str) -> Mapping[str, Any]:
 
 def describe_group(group: str, name: str) -> str:
     """Describe a choice: its class with its keywords, and its file."""
-    options = group_options(group)
-    if not options or (name and name not in options):
+    options, is_class = group_options(group), group == "policy" and ":" in name
+    if not options or (name and name not in options and not is_class):
         raise ConfigError(no_choice(group, name, options))
     if not name:
         keys = f"\n\n# {group}/default.yaml\n{option_text(group, 'default')}" if "default" in options else ""
         return listing(f"choices of {group}", choices(group)) + keys
-    text = option_text(group, name).strip()
+    text = "" if is_class else option_text(group, name).strip()
     if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
     needs_id = group == "env" and "id: ???" in text
@@ -167,7 +167,8 @@ def describe_group(group: str, name: str) -> str:
         return text
     about = (inspect.getdoc(target) or "").split("\n\nArgs:")[0]
     keywords = "\n".join(line for key, line in keyword_lines(target).items() if key in config[group])
-    return f"{target.__module__}.{target.__qualname__}\n{about}\n\n{keywords}\n\n# {group}/{name}.yaml\n{text}"
+    described = f"{target.__module__}.{target.__qualname__}\n{about}\n\n{keywords}"
+    return described if is_class else f"{described}\n\n# {group}/{name}.yaml\n{text}"
 
 
 def target_of(section: str, config: Mapping[str, Any]) -> Any:

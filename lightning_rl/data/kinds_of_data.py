@@ -43,7 +43,10 @@ def check_kind_of_data(policy_class: Any, source_class: Any) -> None:
     """
     needed = kind_of_data(policy_class)
     if needed not in source_class.gives:
+        learns = f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}"
+        asked = getattr(policy_class, "data", "on_policy")
+        if needed == "rollouts" and asked == "replay":
+            raise ConfigError(f"{learns}; set the class attribute off_policy = True if it learns from replay")
         raise ConfigError(
-            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {source_class.__name__} gives "
-            f"{KINDS_OF_DATA[source_class.gives[0]]}: use data={getattr(policy_class, 'data', 'on_policy')}"
+            f"{learns}, and {source_class.__name__} gives {KINDS_OF_DATA[source_class.gives[0]]}: use data={asked}"
         )

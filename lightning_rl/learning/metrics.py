@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_rl.errors import short_repr
 from lightning_rl.models.distributions import ActionDistribution
 
 __all__ = ["Metrics", "as_tensors", "mean_entropy", "means"]
@@ -22,11 +23,22 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
 
 
 def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
-    """Numbers that a user's function returned, as tensors; those that are not tensors become float64."""
+    """Numbers that a user's function returned, as tensors; those that are not tensors become float64.
+
+    Raises:
+        ValueError: one is neither a number nor a tensor; names it.
+    """
     return {
-        name: number if isinstance(number, Tensor) else torch.as_tensor(number, dtype=torch.float64)
+        name: number if isinstance(number, Tensor) else number_as_tensor(name, number)
         for name, number in numbers.items()
     }
+
+
+def number_as_tensor(name: str, number: Any) -> Tensor:
+    try:
+        return torch.as_tensor(number, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"the metric {name!r} is {short_repr(number)}; expected a number") from error
 
 
 def means(steps: Sequence[Metrics], rare: int | None = None) -> dict[str, float]:
@@ -37,6 +49,9 @@ def means(steps: Sequence[Metrics], rare: int | None = None) -> dict[str, float]
     Args:
         steps: the metrics of each step, scalars.
         rare: for metrics that not every step reports, the number of last reports to average; `None`: all.
+
+    Raises:
+        ValueError: a metric is not a scalar; names it.
     """
     reports: dict[str, list[Tensor]] = {}
     for metrics in steps:
@@ -44,6 +59,10 @@ def means(steps: Sequence[Metrics], rare: int | None = None) -> dict[str, float]
             reports.setdefault(name, []).append(value)
     if not reports:
         return {}
+    for name, values in reports.items():
+        if values[0].ndim:
+            shape = [*values[0].shape]
+            raise ValueError(f"the metric {name!r} has the shape {shape}; expected a scalar, such as its mean()")
     if rare is not None:
         reports = {name: of if len(of) == len(steps) else of[-rare:] for name, of in reports.items()}
     if "approx_kl" in steps[0]:

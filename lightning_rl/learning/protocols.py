@@ -42,7 +42,7 @@ def step_by_loss(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
         metrics |= as_tensors(optimizer.info)
     policy.progress.gradient_steps += 1
     policy.after_step()
-    return {name: value.detach() for name, value in metrics.items()}, True
+    return {name: value.detach() for name, value in as_tensors(metrics).items()}, True
 
 
 def step_by_gradients(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:

@@ -100,6 +100,18 @@ def test_means_of_metrics_that_not_every_step_reports_are_over_the_last_sweep(mi
     assert found == {"loss": 4.0, "approx_kl": 1.5, "first_kl": 0.5, "early": 7.0, "late": late}
 
 
+@pytest.mark.parametrize("number", ["high", [1.0, 2.0], torch.ones(3)])
+def test_a_metric_of_a_loss_that_is_no_number_is_named(number: Any) -> None:
+    class Odd(PPO):
+        def loss(self, batch: SampleBatch) -> Any:
+            loss, metrics = super().loss(batch)
+            return loss, {**metrics, "odd": number, "plain": 0.5}
+
+    policy = Odd(*CARTPOLE.spaces())
+    with pytest.raises(ValueError, match="metric 'odd'"):
+        policy.learn_on_batch(RolloutWorker(CARTPOLE, policy, fragment_length=8).sample())
+
+
 @pytest.mark.parametrize(("rows_here", "rows_there", "count"), [(200, 184, 3), (5, 1000, 2), (1, 1000, 1)])
 def test_minibatch_count_is_equal_on_all_ranks_with_two_rows_or_more_per_minibatch(
     rows_here: int, rows_there: int, count: int, monkeypatch: Any

@@ -77,7 +77,7 @@ def test_a_grid_of_two_by_two_runs_and_the_best_trial_is_restored(tune: Any, tmp
 def test_population_based_training_gives_a_trial_the_weights_and_rate_of_a_better_one(
     reuse_actors: bool, tune: Any, tmp_path: Path
 ) -> None:
-    """The trial with a rate of 0 goes on from the other's checkpoint, with 0.8 or 1.2 times its rate."""
+    """The trial with a rate of 0 continues from the other's checkpoint, with 0.8 or 1.2 times its rate."""
     pbt = tune.schedulers.PopulationBasedTraining(
         "training_iteration",
         metric="episode_reward_mean",
@@ -101,6 +101,6 @@ def test_population_based_training_gives_a_trial_the_weights_and_rate_of_a_bette
     assert any(rates == pytest.approx(sorted((3e-3, factor * 3e-3))) for factor in (0.8, 1.2))
     for result in results:
         frame = result.metrics_dataframe
-        assert frame["training_iteration"].iloc[-1] == 20 and frame["timesteps_total"].iloc[-1] > 19 * 190
+        assert frame["training_iteration"].iloc[-1] >= 20 and frame["timesteps_total"].iloc[-1] > 19 * 190
     (changed,) = [result for result in results if result.config["lr"] != 3e-3]
     assert changed.metrics_dataframe["info/learner/default_policy/lr"].iloc[-1] == pytest.approx(changed.config["lr"])

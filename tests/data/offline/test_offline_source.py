@@ -17,7 +17,7 @@ from lightning_rl.data.offline.source import OfflineSource, returns_to_go
 from lightning_rl.data.offline.steps import DataSpec, Steps, actions_for, close_episodes
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.policies import BC, DQN, PPO, SAC
+from lightning_rl.policies import BC, DQN, PPO, SAC, Policy
 from lightning_rl.sample_batch import SampleBatch
 from tests.data.offline.recorded import record
 from tests.data.small_runs import fit
@@ -183,6 +183,7 @@ def test_mapped_data_need_the_memory_of_a_shard_not_of_all(tmp_path: Path) -> No
     ("policy", "env", "message"),
     [
         (PPO, CARTPOLE, r"PPO learns from rollouts of its own policy"),
+        (type("Mine", (Policy,), {"data": "replay"}), CARTPOLE, r"set the class attribute off_policy = True"),
         (DQN, EnvCreator("Acrobot-v1"), r"its observation_space is not that of the policy"),
     ],
 )

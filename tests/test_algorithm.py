@@ -138,3 +138,13 @@ def test_an_evaluation_environment_may_have_other_bounds(tmp_path: Path) -> None
 
 def wider(env: Any) -> Any:
     return gym.wrappers.TransformObservation(env, lambda obs: obs, gym.spaces.Box(-1e6, 1e6, (4,), np.float32))
+
+
+def test_an_algorithm_writes_only_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    algorithm = Algorithm("ppo", env="CartPole-v1")
+    algorithm.train()
+    assert [*tmp_path.iterdir()] == []
+    saved = algorithm.save()
+    algorithm.stop()
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [Path(saved).resolve()]

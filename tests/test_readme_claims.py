@@ -34,6 +34,7 @@ CLAIMS = {
     "The command above trains PPO on CartPole": ["test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],
     "After 100,000 steps the last policy reaches the maximum return of 500": ["test_the_best_actions_reach_the_score"],
     "one iteration per call of `train()`": ["test_code_blocks_run"],
+    "It writes only what you save": ["test_an_algorithm_writes_only_what_is_saved"],
     "A saved policy acts without Ray, Hydra or a Trainer": ["test_acting_needs_neither_ray_nor_hydra"],
     # Everyday commands
     "choose files of conf/, change any key": ["test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],
@@ -105,7 +106,6 @@ NO_PROMISE = (
     *("For researchers who want", "Python ≥ 3.11", "version 0.1", "In a clone of this repository", "Extras such as"),
     *(
         "From Python",
-        "it saves",
         "[Other verbs]",
         "Use something else if you want",
         "[Each cell has its source]",

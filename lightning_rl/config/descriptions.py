@@ -166,7 +166,9 @@ def describe_group(group: str, name: str) -> str:
     if target is None:
         return text
     about = (inspect.getdoc(target) or "").split("\n\nArgs:")[0]
-    keywords = "\n".join(line for key, line in keyword_lines(target).items() if key in config[group])
+    own = {} if is_class else {key: value for key, value in option_keys(group, name).items() if "${" not in str(value)}
+    shown = keyword_lines(target, own)
+    keywords = "\n".join(line for key, line in shown.items() if key in config[group])
     described = f"{target.__module__}.{target.__qualname__}\n{about}\n\n{keywords}"
     return described if is_class else f"{described}\n\n# {group}/{name}.yaml\n{text}"
 
@@ -182,13 +184,13 @@ def target_of(section: str, config: Mapping[str, Any]) -> Any:
     return import_object(path) if path else None
 
 
-def keyword_lines(target: Any) -> dict[str, str]:
-    """For each keyword of a class, its name, type, default and documentation."""
-    docs = argument_docs(target)
+def keyword_lines(target: Any, values: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """For each keyword of a class, its name, type, default (that of an option, if `values` has it) and documentation."""
+    docs, values = argument_docs(target), values or {}
     lines = {}
     for name, keyword in keywords_of(target).items():
         shows_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
-        default = f" = {default_of(keyword)!r}" if shows_default else ""
+        default = f" = {values.get(name, default_of(keyword))!r}" if shows_default else ""
         kind = f" ({words})" if (words := spell_type(keyword.annotation)) else ""
         lines[name] = f"  {name}{default}{kind}" + (f"\n      {docs[name]}" if name in docs else "")
     return lines

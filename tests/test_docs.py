@@ -22,7 +22,7 @@ TEXTS = {file: file.read_text(encoding="utf-8") for file in FILES}
 ELSEWHERE = ("tutorial.md",)  # test_tutorial.py runs its commands, too, between which its code stands
 ALONE = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("custom_algorithms", "environments")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("custom_algorithms", "environments", "models", "replay")),
 ]  # block by block
 WITH_CODE = [file for file, text in TEXTS.items() if "```python" in text and file.name not in ELSEWHERE]
 RUN = """

@@ -185,7 +185,7 @@ def target_of(section: str, config: Mapping[str, Any]) -> Any:
 
 
 def keyword_lines(target: Any, values: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """For each keyword of a class, its name, type, default (that of an option, if `values` has it) and documentation."""
+    """For each keyword of a class, its name, type, default (or its value in `values`) and documentation."""
     docs, values = argument_docs(target), values or {}
     lines = {}
     for name, keyword in keywords_of(target).items():

@@ -62,12 +62,12 @@ def room_pages() -> Iterator[tuple[str, str]]:
         documented |= {id(value): f"{path}.{name}" for name, value in new.items()}
         intro = f"# {title}\n\n`{path}`: {escaped(headline(module))}\n"
         elsewhere = "\n".join(f"- {{py:obj}}`~{documented[id(value)]}`" for name, value in named.items() if not room)
-        in_order = sorted(
-            new, key=lambda name: len(inspect.getmro(named[name])) if inspect.isclass(named[name]) else 1000
-        )
-        directives = "\n".join(
-            directive(f"{path}.{name}", named[name]) for name in in_order
-        )  # bases, classes, functions
+        classes = [value for value in new.values() if inspect.isclass(value)]
+        derived = {
+            name: sum(any(value is base for base in cls.__mro__) for cls in classes) for name, value in new.items()
+        }
+        in_order = sorted(new, key=lambda name: -derived[name])  # bases, classes, functions
+        directives = "\n".join(directive(f"{path}.{name}", named[name]) for name in in_order)
         yield f"api_{room.replace('.', '_') or 'top'}", f"{intro}\n{elsewhere}\n\n```{{eval-rst}}\n{directives}\n```\n"
 
 

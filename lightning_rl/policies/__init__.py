@@ -1,4 +1,4 @@
-"""One file per algorithm; `ls` is the list."""
+"""The algorithms, one file each, and their base classes."""
 
 from __future__ import annotations
 

@@ -775,7 +775,7 @@ def other_agent_batches(
 
     Args:
         batch: fragments of the policies, from the same environments.
-        policies: by id.
+        policies: the policies, by id.
         policy_id: the id of the policy that postprocesses its fragment.
     """
     return {

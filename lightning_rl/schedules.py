@@ -188,7 +188,7 @@ def to_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
 
     Args:
         value: "10%", a schedule whose steps may be such shares, or anything else.
-        total_env_steps: of the run. Only "0%" is 0 env steps; a share smaller than one env step is 1.
+        total_env_steps: length of the run. Only "0%" is 0 env steps; a share smaller than one env step is 1.
     """
     if is_share(value):
         share = _fraction(value)

@@ -107,7 +107,7 @@ def broken_file(names: Iterable[str]) -> str:
     """What is wrong with a file in the user's config directories; "" if nothing is.
 
     Args:
-        names: of the files to look at, as "policy/mine.yaml"; a pattern, as "**/*.yaml", looks at several.
+        names: the names of the files to look at, as "policy/mine.yaml"; a pattern, as "**/*.yaml", looks at several.
     """
     for directory in user_confs():
         for file in sorted({file for name in names for file in Path(directory).glob(name)}):

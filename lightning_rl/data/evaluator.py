@@ -195,7 +195,7 @@ def longest_evaluated(max_episode_steps: int | Literal["auto"] | None, env: Any)
     evaluations would otherwise take most of a run.
 
     Args:
-        max_episode_steps: of the config.
+        max_episode_steps: the limit of the config.
         env: `EnvCreator` of the environments.
     """
     if max_episode_steps != "auto":
@@ -242,7 +242,7 @@ def evaluation_workers(
         actor: the policy that acts if the workers are in this process.
         options: the options of evaluation: episodes, num_workers, explore, max_episode_steps.
         workers: those of the training workers; vectorization, ray and limits are taken from them.
-        seed, rank, ranks: of this process.
+        seed, rank, ranks: those of this process.
 
     Raises:
         ConfigError: `parallel` without processes.

@@ -103,7 +103,7 @@ def refusals(
 
     Args:
         pairs: distinct spaces of agents.
-        names: of the policies to try; `None`: all options of the group `policy`, the user's own too.
+        names: the names of the policies to try; `None`: all options of the group `policy`, the user's own too.
         model: keywords of the model; `None`: the policies' own.
     """
     given = {} if model is None else {"model": model}

@@ -24,8 +24,8 @@ class Played:
 
     Attributes:
         rewards: the rewards of all agents, in order.
-        lengths, terminated: of each whole episode: its steps, and whether it was terminated, not truncated.
-        step_seconds, reset_seconds: of each call.
+        lengths, terminated: the steps of each whole episode, and whether it was terminated, not truncated.
+        step_seconds, reset_seconds: the duration of each call.
         largest: path of a float part of an observation → its largest absolute value; images are left out.
         grown_mb: memory that the process has gained from a tenth of the steps to the end, MiB.
         masked: whether there were action masks.

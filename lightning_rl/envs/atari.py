@@ -65,7 +65,7 @@ class Atari:
         full_action_space: all 18 actions instead of those with an effect in the game.
         mode, difficulty: the mode and difficulty of the game; `None` takes its first. (The native vector form supports
             only these.)
-        max_episode_steps: of a game; `None`: half an hour of play.
+        max_episode_steps: longest game, in steps; `None`: half an hour of play.
 
     Observations are `[C, dim, dim]` with `framestack` × 1 or 3 channels, oldest frame first.
     """

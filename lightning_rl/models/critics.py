@@ -34,7 +34,7 @@ class ParallelMLP(FastAttributes):
         hiddens: widths of the hidden layers.
         outputs: width of the output.
         activation: activation of the hidden layers; one of `ACTIVATIONS`.
-        initializer: as in `initialize`; each network has different initial weights.
+        initializer: see `initialize`; each network has different initial weights.
         layer_norm: normalize the output of each hidden layer, before its activation.
         batch_norm: see `MLP`; each network has separate statistics.
         dropout: probability of dropping a hidden unit in train mode.

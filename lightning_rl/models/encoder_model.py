@@ -33,7 +33,7 @@ class EncoderModel(Model):
         layers: further settings of the encoder.
 
     Attributes:
-        names: of the encoder, and of the values' own one, among the modules.
+        names: the names of the encoder, and of the values' own one, among the modules.
 
     Raises:
         ConfigError: `no_final_linear` with no layer that could be the output.

@@ -70,7 +70,7 @@ class MLP(nn.Module):
         size: width of the input.
         hiddens: widths of the layers; an empty list gives the identity.
         activations: name of the activation of all layers, or one name per layer; `None`: no activation.
-        initializer: as in `initialize`.
+        initializer: see `initialize`.
         layer_norm: normalize the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
         batch_norm: normalize the input, and each layer's output "before" (the layers then have no bias) or "after" its
             activation, by `BatchNorm`.
@@ -138,7 +138,7 @@ class ActionHead(nn.Module):
     Args:
         size: width of the input.
         num_outputs: width of the output.
-        initializer: as in `initialize`, with gain 0.01, so that the initial policy is nearly uniform.
+        initializer: see `initialize`, with gain 0.01, so that the initial policy is nearly uniform.
         free_columns: number of outputs that are learned parameters instead of functions of the input (`free_log_std`).
         free_init: initial value of these parameters.
         linear: False returns the input, with the free columns inserted (`no_final_linear`).
@@ -179,7 +179,7 @@ class ValueHead(nn.Module):
 
     Args:
         size: width of the input.
-        initializer: as in `initialize`.
+        initializer: see `initialize`.
     """
 
     def __init__(self, size: int, initializer: str = "orthogonal") -> None:

@@ -26,7 +26,7 @@ class QStream(nn.Module):
         hiddens: widths of the hidden layers with ReLU.
         outputs: width of the output.
         sigma: σ₀ of noisy layers; `None`: layers without noise.
-        initializer: as in `initialize`.
+        initializer: see `initialize`.
     """
 
     def __init__(self, size: int, hiddens: Sequence[int], outputs: int, sigma: float | None, initializer: str) -> None:
@@ -62,7 +62,7 @@ class QModel(ModelWrapper):
         atoms: number Z of outputs per action: logits over `support`, or quantiles without it; 1: the Q-value itself.
         support: `[Z]`, the return of each atom (C51).
         sigma: σ₀ of noisy heads; `None`: heads without noise.
-        initializer: as in `initialize`.
+        initializer: see `initialize`.
     """
 
     support: Tensor | None

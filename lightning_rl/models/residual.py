@@ -27,7 +27,7 @@ class ResidualStack(nn.Module):
         channels: channels of the input.
         out_channels: channels of the output.
         activation: activation before each convolution of a block; one of `ACTIVATIONS`.
-        initializer: as in `initialize`.
+        initializer: see `initialize`.
         branch_scale: factor on the initial weights at the end of each block, so that the outputs of many blocks stay
             small.
     """

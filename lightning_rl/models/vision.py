@@ -188,7 +188,7 @@ class ImageEncoder(nn.Module):
         post_fcnet_hiddens: widths of the layers after them; `None`: one layer, 128 to 512 wide after default filters,
             256 after residual stacks, and none after given filters.
         post_fcnet_activation: activation of these layers.
-        initializer: as in `initialize`.
+        initializer: see `initialize`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
         layer_norm, batch_norm: see `MLP`, in the layers after the convolutions.
 

@@ -292,7 +292,7 @@ class Policy(PolicyModule):
             prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
                 them; the action in the policy's space.
             explore: sample through the exploration strategy.
-            timestep: as in `compute_actions`.
+            timestep: see `compute_actions`.
             action_mask: the allowed actions as the environment's info gives them (`info["action_mask"]`); `None`:
                 "action_mask" of a Dict observation, if any.
             full_fetch: return the tuple below.
@@ -329,7 +329,7 @@ class Policy(PolicyModule):
 
         Args:
             actions: `[B, …]`.
-            obs, state: as in `compute_actions`.
+            obs, state: see `compute_actions`.
             actions_normalized: whether `actions` are in the policy's space.
             before: "prev_actions" and "prev_rewards", as in `compute_actions`.
         """

@@ -48,7 +48,7 @@ def build_policy(
 
     Args:
         policy_id: its id.
-        entry: as `as_mapping` gives it, without `spaces_of`.
+        entry: what `as_mapping` gives, without `spaces_of`.
         own_spaces: observation space and action space of its agents.
         of_set: "seed" and "central_size" of the set, for policies without a seed, and with a central critic.
 

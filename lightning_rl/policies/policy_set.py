@@ -188,7 +188,7 @@ class PolicySet(PolicyModule):
             The policy.
 
         Raises:
-            ConfigError: as the constructor; or a policy to train is added while several ranks train.
+            ConfigError: see the constructor; or a policy to train is added while several ranks train.
         """
         check_policy_id(policy_id)
         if policy_id in self.policies:
@@ -211,7 +211,7 @@ class PolicySet(PolicyModule):
         """Use another mapping from the next episodes on.
 
         Raises:
-            ConfigError: as the constructor.
+            ConfigError: see the constructor.
         """
         self._extend({}, policy_mapping)
 
@@ -219,7 +219,7 @@ class PolicySet(PolicyModule):
         """Train these policies from now on, or after the iteration that is in progress; the others stay as they are.
 
         Raises:
-            ConfigError: as the constructor.
+            ConfigError: see the constructor.
         """
         self._extend({}, self.mapping.given, policy_ids)
 
@@ -266,7 +266,7 @@ class PolicySet(PolicyModule):
         """Follow the `additions` of another such set; policies that are here already stay as they are.
 
         Raises:
-            ConfigError: as the constructor.
+            ConfigError: see the constructor.
         """
         if generation == self.generation:
             return
@@ -332,7 +332,7 @@ class PolicySet(PolicyModule):
         steps.
 
         Args:
-            batch: of each policy a fragment `[T, L, …]`, rows `[N, …]`, or draws from a replay buffer
+            batch: each policy's fragment `[T, L, …]`, rows `[N, …]`, or draws from a replay buffer
                 (`Learner.update`); or gradient updates of workers, each of which is an iteration of its policies.
 
         Returns:

@@ -136,7 +136,7 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
     R2D2 uses η·max |δ| + (1 − η)·mean |δ| over the trained rows, η = 0.9.
 
     Args:
-        capacity, keywords: of `SequenceReplayBuffer` and of `PrioritizedReplayBuffer`.
+        capacity, keywords: see `SequenceReplayBuffer` and `PrioritizedReplayBuffer`.
     """
 
 

@@ -36,7 +36,7 @@ def check_sequence_sizes(
     Args:
         capacity: rows of one buffer.
         batch_size: number of sequences per sample.
-        length, stride, burn_in: of `SequenceReplayBuffer`; burn-in rows belong to other sequences as well.
+        length, stride, burn_in: see `SequenceReplayBuffer`; burn-in rows belong to other sequences as well.
 
     Raises:
         ConfigError: names what to raise.

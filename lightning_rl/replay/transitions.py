@@ -78,7 +78,7 @@ def n_step_returns(
     """The columns of n-step returns, which sum up to n rows, but none after an episode's end or the newest row.
 
     Args:
-        ring, slots, powers, of_steps: as for `transitions`.
+        ring, slots, powers, of_steps: see `transitions`.
         most: int `[N]`, upper bound on the number of rows, for each.
 
     Returns:

@@ -91,7 +91,7 @@ def check_against(
     same environment and label; if there is one arm of an environment on either side, their labels may differ.
 
     Args:
-        baseline: as `read_baseline` gives it.
+        baseline: the result of `read_baseline`.
         tasks: the tasks of the new runs.
         margin: share of the baseline's interquartile mean, at least 0.
 

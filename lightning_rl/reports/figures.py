@@ -145,7 +145,7 @@ def curves_chart(
         arms: label, runs and band of each arm; arm k has color k.
         label: the label of the figure, for readers who cannot see it.
         x_label: below the x-axis.
-        y_label: beside the y-axis.
+        y_label: the label of the y-axis.
         threshold: drawn as a dashed line.
         time_axis: x is in seconds.
         shares: y is a share, from 0 % to 100 %.

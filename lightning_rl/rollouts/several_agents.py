@@ -40,7 +40,7 @@ class SeveralAgents:
 
     Attributes:
         lanes: those of each policy that may get an agent.
-        names: of the agents.
+        names: the names of the agents.
         layout: where agents are in the environments' arrays.
 
     Raises:

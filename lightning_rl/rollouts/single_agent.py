@@ -32,7 +32,7 @@ class SingleAgent:
 
     Attributes:
         lanes: those of the policy.
-        names: of the agents of an environment: the only one has none.
+        names: the names of the agents of an environment: the only one has none.
         layout: where agents are in arrays; `None`, because arrays of environments are those of lanes.
     """
 

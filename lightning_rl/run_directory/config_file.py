@@ -94,7 +94,7 @@ def trust_in_config(config: Mapping[str, Any], run_dir: Path, trust: str | Seque
     """What config.yaml may name and where it may write.
 
     Args:
-        config: as `read_config` gives it.
+        config: the result of `read_config`.
         run_dir: the directory of the run.
         trust: import prefixes that the user trusts.
     """

@@ -33,7 +33,7 @@ def estimate(
         checkpoint: a .ckpt file, or a run directory for its last one.
         data: directory of shards, or a file, as `data.input`.
         columns: the columns of a file, as `data.columns`.
-        best: of the run directory, the checkpoint with the best evaluation.
+        best: whether to take the run directory's checkpoint with the best evaluation.
         estimators: `None`: all of `policies.off_policy_estimation.ESTIMATORS` that the policy and the data allow.
         epsilon, gamma, confidence, fqe_steps, seed: see `estimate_value`.
         trust: packages that the file may name.

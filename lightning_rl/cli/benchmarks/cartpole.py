@@ -95,7 +95,7 @@ def measure(names: Sequence[str], repeats: int, env_steps: int, file: Path | Non
     """Measure scenarios one after the other, and print a table for each.
 
     Args:
-        names: of `SCENARIOS`.
+        names: some of `SCENARIOS`.
         repeats: rounds of each; a side runs once a round, with the round's number as its seed.
         env_steps: the number of env steps of a side in same_work; ten times as many in throughput.
         file: JSON with all numbers, written after each scenario: a later one that fails loses nothing.

@@ -72,7 +72,7 @@ class Coverage:
 
     Args:
         leaf: its space.
-        every: of that many rows, one is in the histograms.
+        every: one row in this many is in the histograms.
     """
 
     def __init__(self, leaf: spaces.Space[Any], every: int = 1) -> None:

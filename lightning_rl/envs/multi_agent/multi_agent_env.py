@@ -30,7 +30,7 @@ class MultiAgentEnv:
         possible_agents: names of all agents that may ever appear, in a fixed order.
         observation_spaces, action_spaces: the spaces of each of them, by name.
         state_space: space of `state()`, a Box; `None` if the environment has no state of its own.
-        metadata, render_mode: as Gymnasium's.
+        metadata, render_mode: see Gymnasium's `Env`.
     """
 
     possible_agents: list[str]

@@ -129,7 +129,7 @@ def actions_by_agent(layout: AgentLayout, actions: list[Any], acting: list[bool]
     Args:
         layout: the layout of the agents.
         actions: `plain_actions` of one environment.
-        acting: of each agent, whether it acts.
+        acting: whether each agent acts.
     """
     agents, places = layout.agents, layout.places
     found = {}

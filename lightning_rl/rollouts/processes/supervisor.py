@@ -96,12 +96,12 @@ class ProcessSlot:
         restart_at: when to restart, while waiting.
         usual_seconds: duration of a timed request, smoothed; `None`: not known yet.
         failures: in a row, without a finished request in between.
-        timeouts: of these, those where a request took too long.
+        timeouts: those of them where a request took too long.
         told_since: `since` of the request that was last called slow.
-        deaths: of these, those where the process died over a request.
+        deaths: those of them where the process died over a request.
         newest_token: the newest token of the request with the newest report.
         served: requests done so far, also by its predecessors.
-        served_here: of these, those that its present process did.
+        served_here: those of them that its present process did.
         new_seeds: whether the failed request must be begun with other seeds.
     """
 
@@ -166,7 +166,7 @@ class Supervisor:
 
     Args:
         transport: carries requests.
-        names: of the processes, for messages.
+        names: the names of the processes, for messages.
         limits: how often processes may fail, and how long they may take.
         start_arguments: gives the arguments of "start", the first request of a new process.
         on_report: takes the report of a process.

@@ -83,7 +83,7 @@ def everything(run_dir: Path) -> dict[str, Any]:
     metrics = checkpoint["callbacks"]["MetricsCallback"]
     del metrics["seconds"]
     epochs = checkpoint["callbacks"]["Epochs"]
-    checkpoint["callbacks"]["Epochs"] = {name: epochs[name] for name in ("done", "put_off")}
+    checkpoint["callbacks"]["Epochs"] = {name: epochs[name] for name in ("done", "postponed")}
     metrics["latest"] = {name: value for name, value in metrics["latest"].items() if not name.startswith(TIMES)}
     return checkpoint
 

@@ -97,7 +97,11 @@ class StatusCallback(Callback):
         found: dict[str, Any] = {}
         if epochs is not None:
             share = epochs.seconds / epochs.total_seconds if epochs.done else 0.0
-            found["evaluations"] = {"done": epochs.done, "put_off": epochs.put_off, "share_of_time": round(share, 4)}
+            found["evaluations"] = {
+                "done": epochs.done,
+                "postponed": epochs.postponed,
+                "share_of_time": round(share, 4),
+            }
         if self.checkpoint is not None and self.checkpoint.best_model_path:
             file = Path(self.checkpoint.best_model_path)
             value = {"metric": self.checkpoint.monitor, "value": self.checkpoint.best.get(file.name)}

@@ -301,12 +301,12 @@ def outcome(status: Mapping[str, Any], evaluated: str) -> str:
     of_each = {name: own.get("evaluation", own.get("return")) for name, own in (status.get("policies") or {}).items()}
     if named := first_few([f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]):
         lines.append(f"of an agent of each policy: {named}")
-    if count is not None and count["done"] + count["put_off"]:
+    if count is not None and count["done"] + count["postponed"]:
         plural = "" if count["done"] == 1 else "s"
         share = f"{count['share_of_time']:.0%} of {status['seconds']:.1f} s"
         lines.append(f"{count['done']} evaluation{plural} took {share}")
-        if count["put_off"]:
-            lines[-1] += f"; {count['put_off']} put off (evaluation.max_share)"
+        if count["postponed"]:
+            lines[-1] += f"; {count['postponed']} postponed (evaluation.max_share)"
     return "\n".join(f"  {line}" for line in lines)
 
 

@@ -115,7 +115,7 @@ class RolloutDataModule(LightningDataModule):
         evaluation: every_env_steps (an evaluation, and so an end of Lightning's epoch, after the iteration that passes
             a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
             never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is
-            put off to the next multiple, and the epoch continues; `None`, unlike in a run: no bound), episodes per
+            postponed to the next multiple, and the epoch continues; `None`, unlike in a run: no bound), episodes per
             evaluation, explore, max_episode_steps (at which an episode that continues is cut, with its return so far;
             "auto": `longest_evaluated`; `None`: never), env (keywords of another `EnvCreator`; `None`: as in training),
             num_workers (Ray processes for evaluation only; 0: in this process), parallel (whether training continues

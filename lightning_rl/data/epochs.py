@@ -30,7 +30,7 @@ class Epochs(Callback):
     ones. `Trainer(limit_train_batches=…)` ends epochs as well, after that many iterations. The DataModule puts this
     before all other callbacks, which may ask `trainer.is_last_batch`.
 
-    An evaluation that would raise the share of evaluations in the wall time above `max_share` is put off: its epoch
+    An evaluation that would raise the share of evaluations in the wall time above `max_share` is postponed: its epoch
     continues to the next multiple. The one at the end of a fit takes place in any case, as Lightning evaluates when it
     stops early.
 
@@ -41,7 +41,7 @@ class Epochs(Callback):
             ones are expected to take as long as the one before.
 
     Attributes:
-        done, put_off: numbers of evaluations so far, also before a resume.
+        done, postponed: numbers of evaluations so far, also before a resume.
         seconds: that the done ones took.
     """
 
@@ -52,10 +52,10 @@ class Epochs(Callback):
         expected_seconds: Callable[[], float | None] = lambda: 0.0,
     ) -> None:
         self.every_env_steps, self.max_share, self.expected_seconds = every_env_steps, max_share, expected_seconds
-        self.done = self.put_off = 0
+        self.done = self.postponed = 0
         self.seconds = 0.0
         self._passed = 0  # multiples
-        self._put_off_at = self._evaluated_at = -1  # env steps
+        self._postponed_at = self._evaluated_at = -1  # env steps
         self._last: float | None = None  # seconds of the last evaluation
         self._seconds_before = 0.0
         self._started = self._evaluation_started = time.perf_counter()
@@ -84,7 +84,7 @@ class Epochs(Callback):
             if not trainer.limit_val_batches or trainer.strategy.reduce_boolean_decision(self._affordable()):
                 trainer.fit_loop.epoch_loop.batch_progress.is_last_batch = True
             else:
-                self.put_off, self._put_off_at = self.put_off + 1, pl_module.env_steps
+                self.postponed, self._postponed_at = self.postponed + 1, pl_module.env_steps
         self._passed = passed
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -97,7 +97,7 @@ class Epochs(Callback):
             self._last = time.perf_counter() - self._evaluation_started
             self.done, self.seconds = self.done + 1, self.seconds + self._last
             self._evaluated_at = pl_module.env_steps
-            self.put_off -= self._put_off_at == pl_module.env_steps  # it was put off, but the run ended there
+            self.postponed -= self._postponed_at == pl_module.env_steps  # it was postponed, but the run ended there
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Count in the file of a run's end the evaluation that follows it."""
@@ -105,7 +105,7 @@ class Epochs(Callback):
         if follows and trainer.state.fn == TrainerFn.FITTING:
             state = checkpoint["callbacks"][self.state_key]
             state["done"] += 1
-            state["put_off"] -= self._put_off_at == pl_module.env_steps
+            state["postponed"] -= self._postponed_at == pl_module.env_steps
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the time, for a later fit of the same objects."""
@@ -114,11 +114,11 @@ class Epochs(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers."""
         times = {"seconds": self.seconds, "total_seconds": self.total_seconds, "last": self._last}
-        return {"done": self.done, "put_off": self.put_off, **times}
+        return {"done": self.done, "postponed": self.postponed, **times}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue counting."""
-        self.done, self.put_off = int(state_dict["done"]), int(state_dict["put_off"])
+        self.done, self.postponed = int(state_dict["done"]), int(state_dict["postponed"])
         self.seconds, self._seconds_before = float(state_dict["seconds"]), float(state_dict["total_seconds"])
         self._last = state_dict["last"]
 

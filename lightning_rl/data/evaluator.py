@@ -219,7 +219,7 @@ def describe_cut(episodes: Episodes, max_episode_steps: int | None) -> str:
 def seed_by_env_steps(worker: Any, env_steps: int) -> None:
     """Let the seeds of a worker's next episodes follow from the policy's env steps.
 
-    They then do not depend on how many evaluations there were before, which depends on the wall time: some are put off.
+    They then do not depend on how many evaluations there were before: which of them are postponed depends on wall time.
     """
     worker.fragment = max(worker.fragment, env_steps)  # a second evaluation at the same env steps has other seeds
 

@@ -118,7 +118,7 @@ def parting(arms: Sequence[Arm]) -> list[dict[str, Any]]:
 def first_difference(one: RunRecord, other: RunRecord) -> tuple[int | None, str | None]:
     """The first env steps at which two runs have different metrics, and one of these.
 
-    Of evaluations, those that both runs made are compared: when one is put off depends on the wall time.
+    Of evaluations, those that both runs made are compared: when one is postponed depends on the wall time.
     """
     places: list[tuple[int, str]] = []
     for metric in sorted({*one.curves, *other.curves}):

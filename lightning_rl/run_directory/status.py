@@ -22,7 +22,7 @@ FIELDS: dict[str, Any] = {
     "env_steps": 0,
     "return": None,  # mean return of the training window
     "best_return": None,  # best mean return of an evaluation, or else of the training window
-    "evaluations": None,  # done, put_off, share_of_time
+    "evaluations": None,  # done, postponed, share_of_time
     "evaluation": None,  # mean return of the newest evaluation
     "evaluated_at": None,  # env steps of the evaluated policy
     "best_checkpoint": None,  # file, metric, value

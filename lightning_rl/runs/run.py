@@ -284,7 +284,7 @@ def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
 
 
 def evaluations_decide(config: Mapping[str, Any], users: Sequence[Callback]) -> bool:
-    """Whether evaluations decide when a run ends: none is put off then, because wall time would decide with them."""
+    """Whether evaluations decide when a run ends: none is postponed then, because wall time would decide with them."""
     from lightning.pytorch.callbacks import EarlyStopping
 
     stop = config["stop"]

@@ -59,10 +59,10 @@ def test_runs_of_one_config_and_seed_are_equal_or_part_somewhere(command: Comman
     assert "1 against 1 seed cannot show a difference at 5%: run 3 more of A and 3 more of B." in parted
 
 
-def test_an_evaluation_that_one_of_two_equal_runs_put_off_is_no_difference(command: Command, tmp_path: Path):
+def test_an_evaluation_that_one_of_two_equal_runs_postponed_is_no_difference(command: Command, tmp_path: Path):
     evaluations = [str(value) for value in range(20)]
-    for name, put_off, changed in (("a", (), ()), ("b", (3, 7), ()), ("c", (3,), (9,))):
-        own = ["" if row in put_off else "-1.0" if row in changed else value for row, value in enumerate(evaluations)]
+    for name, postponed, changed in (("a", (), ()), ("b", (3, 7), ()), ("c", (3,), (9,))):
+        own = ["" if row in postponed else "-1.0" if row in changed else value for row, value in enumerate(evaluations)]
         write_run(tmp_path / name, returns=rising(100), metrics={"eval/ep_rew_mean": own})
     assert "Seed 0: all metrics are equal" in command("compare", "a", "b").out
     assert "Seed 0: the runs differ from env step 10,000 on (eval/ep_rew_mean)." in command("compare", "a", "c").out

@@ -120,12 +120,12 @@ def test_the_first_line_names_the_env_steps_as_they_are_understood():
 
 def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
     report = {**FIELDS, "env_steps": 2000, "evaluation": 7.0, "evaluated_at": 1500, "seconds": 10.0}
-    report["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
+    report["evaluations"] = {"done": 3, "postponed": 2, "share_of_time": 0.19}
     assert outcome(report, "out") == (
         "  evaluated return of the policy at 1,500 env steps: 7.0\n"
-        "  3 evaluations took 19% of 10.0 s; 2 put off (evaluation.max_share)"
+        "  3 evaluations took 19% of 10.0 s; 2 postponed (evaluation.max_share)"
     )
-    report["evaluations"] = {"done": 1, "put_off": 0, "share_of_time": 0.19}
+    report["evaluations"] = {"done": 1, "postponed": 0, "share_of_time": 0.19}
     assert outcome(report, "out").endswith("  1 evaluation took 19% of 10.0 s")
     assert outcome({**FIELDS}, "out") == "  no training episode has ended; nothing was evaluated"
 

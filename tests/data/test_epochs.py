@@ -156,11 +156,11 @@ def run_with_clock(
 def test_evaluations_take_no_more_than_their_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 4 and 8 s, 3 more would be above a fifth; after 12, 3 of 15 are not; then 6 of 22, 26 and, at last, 30.
 
-    The one at the end of the run is not put off.
+    The one at the end of the run is not postponed.
     """
     diary, epochs = run_with_clock(monkeypatch, tmp_path, 2800, max_share=0.2, expected_seconds=lambda: 3.0)
     assert diary.evaluations == diary.epochs == [1200, 2400, 2800]
-    assert (epochs.done, epochs.put_off, epochs.seconds, epochs.total_seconds) == (3, 4, 9.0, 37.0)
+    assert (epochs.done, epochs.postponed, epochs.seconds, epochs.total_seconds) == (3, 4, 9.0, 37.0)
 
 
 def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: 
     run_with_clock(monkeypatch, tmp_path, 2800, **how)
     diary, epochs = run_with_clock(monkeypatch, tmp_path, 4900, resume=True, **how)
     assert diary.evaluations == [3600, 4800, 4900]
-    assert (epochs.done, epochs.put_off, epochs.seconds) == (6, 7, 15.0)
+    assert (epochs.done, epochs.postponed, epochs.seconds) == (6, 7, 15.0)
 
 
 def test_the_first_evaluation_waits_until_a_training_episode_has_ended(
@@ -182,10 +182,10 @@ def test_the_first_evaluation_waits_until_a_training_episode_has_ended(
     assert diary.evaluations == [1600, 2000, 2400, 2800, 3000]
 
 
-def test_without_a_bound_no_evaluation_is_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_bound_no_evaluation_is_postponed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     diary, epochs = run_with_clock(monkeypatch, tmp_path, 1600, max_share=None)
     assert diary.evaluations == [400, 800, 1200, 1600]
-    assert epochs.put_off == 0
+    assert epochs.postponed == 0
 
 
 def test_the_first_evaluation_is_expected_to_last_as_its_own_steps_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def test_episodes_of_an_evaluation_depend_on_its_env_steps_and_not_on_how_many_t
     found = []
     for policy.env_steps in (1000, 2000, 3000):
         found.append(every.evaluate(policy))
-    assert seldom.evaluate(policy) == found[-1]  # the first two were put off
+    assert seldom.evaluate(policy) == found[-1]  # the first two were postponed
     assert found[0] != found[1] != found[2]
     assert every.evaluate(policy) != found[-1]  # once more, with other seeds
 
@@ -199,7 +199,7 @@ def test_episodes_of_an_evaluation_depend_on_its_env_steps_and_not_on_how_many_t
         ((f"callbacks=[{{{STOPPER}}}]",), None),
     ],
 )
-def test_no_evaluation_is_put_off_where_evaluations_end_the_run(
+def test_no_evaluation_is_postponed_where_evaluations_end_the_run(
     tmp_path: Path, overrides: tuple[str, ...], expected: float | None
 ) -> None:
     assert (

@@ -454,15 +454,15 @@ def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
     if any(isinstance(batch, MultiAgentBatch) for batch in batches):
         return _concat_policies([batch.as_multi_agent() for batch in batches], dim)
     for batch in batches[1:]:
-        if set(batch.columns) != set(first.columns):
-            odd = sorted(set(batch.columns) ^ set(first.columns))
+        if set(batch) != set(first):
+            odd = sorted(set(batch) ^ set(first))
             if odd == ["action_mask"]:
                 return concat_samples(_with_masks(batches), dim)
             raise ValueError(f"batches do not have the same columns; only some have {odd}")
     if dim is None and is_fragment(first):
         length = max(len(batch.valid) for batch in batches)
         dim, batches = 1, [pad_time(batch, length) for batch in batches]
-    return type(first)({name: _concat([batch[name] for batch in batches], dim or 0) for name in first.columns})
+    return type(first)({name: _concat([batch[name] for batch in batches], dim or 0) for name in first})
 
 
 def _concat_policies(batches: Sequence[MultiAgentBatch], dim: int | None) -> MultiAgentBatch:

@@ -12,7 +12,7 @@ import numpy as np
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.infos import info_of
 from lightning_rl.rllib.env_api import agent_number
-from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
 from lightning_rl.rllib.workers import BaseEnv, ClassicWorker
 from lightning_rl.rollouts.episodes import episode_ends
@@ -245,7 +245,9 @@ class EpisodeCallbacks(RLCallback):
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
         """As RLlib's."""
-        call_method(self.callbacks, "on_sample_end", {"worker": ClassicWorker(worker), "samples": samples})
+        call_method(
+            self.callbacks, "on_sample_end", {"worker": ClassicWorker(worker), "samples": classic_batch(samples)}
+        )
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
         """As RLlib's, for each trajectory of the fragment."""

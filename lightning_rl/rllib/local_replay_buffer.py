@@ -12,6 +12,7 @@ from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
+from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment
 
 __all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "call_buffer"]
@@ -32,6 +33,8 @@ class LocalReplayBuffer:
         replay_mode: "independent" draws for each policy by itself, "lockstep" the same environment steps for all of
             them, uniformly.
         replay_sequence_length: more than 1 replays stretches of episodes (`SequenceReplayBuffer`).
+        replay_burn_in: rows before each stretch that only bring the recurrent state up to date.
+        replay_zero_init_states: not read: stretches start with the state that was recorded.
         keywords: the keywords of the rings: n_step, gamma, storage, seed, columns …
 
     Attributes:
@@ -52,6 +55,8 @@ class LocalReplayBuffer:
         prioritized_replay_eps: float = 1e-6,
         replay_mode: str = "independent",
         replay_sequence_length: int = 1,
+        replay_burn_in: int = 0,
+        replay_zero_init_states: bool = True,
         **keywords: Any,
     ) -> None:
         check_at_least_one(
@@ -79,7 +84,7 @@ class LocalReplayBuffer:
             names = {"alpha": prioritized_replay_alpha, "beta": prioritized_replay_beta, "eps": prioritized_replay_eps}
             self._keywords |= names
         if replay_sequence_length > 1:
-            self._keywords |= {"burn_in": 0, "length": replay_sequence_length}
+            self._keywords |= {"burn_in": replay_burn_in, "length": replay_sequence_length}
 
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
@@ -125,7 +130,7 @@ class LocalReplayBuffer:
 
         Args:
             policy_id: the id of which policy; `None`: of all. A single agent's batch, or that of the named policy, is a
-                `SampleBatch`; else it is a `MultiAgentBatch`.
+                `SampleBatch` under RLlib's names, whose `policy_batches` are itself; else it is a `MultiAgentBatch`.
 
         Raises:
             ConfigError: nothing was ever added for that policy, though learning has started.
@@ -143,7 +148,7 @@ class LocalReplayBuffer:
             lockstep = self.mode == "lockstep"
             batches[name] = buffer.rows(batches[names[0]].batch_indexes) if lockstep else buffer.sample(self.batch_size)
         alone = policy_id is not None or names == [DEFAULT_POLICY]
-        return batches[names[0]] if alone else MultiAgentBatch(batches, self.batch_size)
+        return classic_batch(batches[names[0]] if alone else MultiAgentBatch(batches, self.batch_size))
 
     def update_priorities(self, priorities: Any, td_errors: Any = None) -> None:
         """The rows of a batch have these TD errors; without effect where draws are uniform.

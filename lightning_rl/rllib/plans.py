@@ -12,15 +12,16 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import Any, Self
 
 from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer, call_buffer
 from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
+from lightning_rl.rllib.sample_batch import classic_batch, concat_samples
 from lightning_rl.rllib.workers import PlanWorkers
-from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples, env_steps, is_fragment
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, env_steps, is_fragment
 
 __all__ = [
     "ConcatBatches",
@@ -130,7 +131,7 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 
     fragments = _raw_rollouts(workers, policy) if mode == "raw" else rollouts(workers, policy, mode)
     replayed = all(each.off_policy for each in trained_policies(policy))
     take_experience = policy.take_experience if policy.agents else policy.learner.take_experience
-    return LocalIterator(for_each(fragments, take_experience) if replayed else fragments)
+    return LocalIterator(for_each(for_each(fragments, take_experience) if replayed else fragments, classic_batch))
 
 
 def _raw_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
@@ -236,7 +237,7 @@ class SelectExperiences:
         if not isinstance(batch, MultiAgentBatch):
             return batch
         kept = {name: part for name, part in batch.items() if name in self.policy_ids}
-        return MultiAgentBatch(kept, batch.env_steps, batch.num_envs)
+        return classic_batch(MultiAgentBatch(kept, batch.env_steps, batch.num_envs))
 
 
 class StandardizeFields:
@@ -374,13 +375,30 @@ class UpdateTargetNetwork:
         return item
 
 
+class Reports(LocalIterator):
+    """The items at which a Trainer reports; functions of `for_each` get its result, and return the one to report.
+
+    Attributes:
+        changes: these functions, in order.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        super().__init__(items)
+        self.changes: list[Callable[[Any], Any]] = []
+
+    def for_each(self, fn: Callable[[Any], Any]) -> Self:
+        """Apply `fn` to every result."""
+        self.changes.append(fn)
+        return self
+
+
 def StandardMetricsReporting(  # noqa: N802
     train_op: Iterable[Any],
     workers: Any,
     config: Mapping[str, Any],
     selected_workers: Any = None,
     by_steps_trained: bool = False,
-) -> LocalIterator:
+) -> Reports:
     """The last item of each iteration, which lasts at least `timesteps_per_iteration` environment steps (default 0).
 
     Args:
@@ -398,7 +416,7 @@ def StandardMetricsReporting(  # noqa: N802
                 yield item
                 since = policy.env_steps
 
-    return LocalIterator(reports())
+    return Reports(reports())
 
 
 # -- in a Trainer -----------------------------------------------------------------------------------------------------
@@ -422,13 +440,16 @@ class ClassicPlan:
         self.trainer = [trainer] if len([name for name in names if name != "local_replay_buffer"]) > 2 else []
         self.takes_buffer = "local_replay_buffer" in names or any(each.kind is each.VAR_KEYWORD for each in parameters)
         self._running: tuple[Any, Iterator[Any]] | None = None
+        self.changes: Sequence[Callable[[Any], Any]] = ()
 
     def __call__(self, workers: PlanWorkers) -> Iterator[Any]:
         """The running iterator of the plan; a new one if the workers are others than before."""
         if self._running is None or self._running[0] is not workers.workers:
             replays = all(each.off_policy for each in trained_policies(workers.policy))
             given = {"local_replay_buffer": self._buffer()} if self.takes_buffer and replays else {}
-            self._running = (workers.workers, iter(self.plan(*self.trainer, workers, self.config, **given)))
+            planned = self.plan(*self.trainer, workers, self.config, **given)
+            self._running = (workers.workers, iter(planned))
+            self.changes = getattr(planned, "changes", [])
         return self._running[1]
 
     def _buffer(self) -> LocalReplayBuffer:

@@ -209,6 +209,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             result["info"]["learner"][policy_id]["custom_metrics"] = numbers
         result["custom_metrics"] = {**self._statistics.custom_metrics(), **learned}
         result["hist_stats"] |= self._statistics.hist_stats()
+        for change in self.run_config["data"]["plan"].changes if self._planned else ():
+            result = change(result)
         every = self.config.get("evaluation_interval")
         if every and (self.iteration + 1) % every == 0:
             result |= self.evaluate()

@@ -10,8 +10,9 @@ from typing import Any
 
 from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
+from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch
+from lightning_rl.sample_batch import DEFAULT_POLICY
 
 __all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "Workers", "policies_of"]
 
@@ -63,6 +64,10 @@ class ClassicWorker:
     def policies_to_train(self) -> list[str]:
         """Ids of the policies in training."""
         return [*self.worker.policy.policies_to_train]
+
+    def sample(self) -> Any:
+        """One sample, under RLlib's names."""
+        return classic_batch(self.worker.sample())
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """The policy of that id; `None`, as there, if there is none."""
@@ -152,6 +157,10 @@ class Workers:
         found = self.foreach_worker(functools.partial(ClassicWorker.foreach_policy, func=func))
         return [each for own in found for each in own]
 
+    def sample(self) -> Any:
+        """One fragment of every worker, under RLlib's names."""
+        return classic_batch(self.workers.sample())
+
     def trainable_policies(self) -> list[str]:
         """Ids of the policies in training."""
         return self.local_worker().policies_to_train
@@ -173,9 +182,9 @@ class PlanWorkers(Workers):
         super().__init__(workers, policy)
         self.datamodule = datamodule
 
-    def sample(self) -> SampleBatch:
-        """One fragment of every worker."""
+    def sample(self) -> Any:
+        """One fragment of every worker, under RLlib's names."""
         started = time.perf_counter()
         fragment = self.workers.sample()
         self.datamodule.record_time(fragment, time.perf_counter() - started)
-        return fragment
+        return classic_batch(fragment)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.rllib import LocalReplayBuffer
+from lightning_rl.rllib import DefaultCallbacks, LocalReplayBuffer
 from lightning_rl.rllib.plan_operators import (
     ApplyGradients,
     AsyncGradients,
@@ -266,3 +266,56 @@ def test_an_item_is_let_through_once_per_so_many_steps() -> None:
     made.policy.env_steps += 10
     assert [once(None), once(None)] == [True, False]
     made.stop()
+
+
+# -- names in plans ---------------------------------------------------------------------------------------------------
+class Watcher(DefaultCallbacks):
+    """Keeps the samples that workers report."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
+        self.seen.append(samples)
+
+
+def test_batches_of_plans_workers_and_callbacks_have_rllib_s_names() -> None:
+    """Row t + 1 of a fragment's observations is what step t led to."""
+    seen = Watcher.seen = []
+
+    def plan(workers: Any, config: Any) -> Any:
+        rollouts = ParallelRollouts(workers).for_each(lambda batch: seen.append(batch) or batch)
+        return StandardMetricsReporting(rollouts.for_each(TrainOneStep(workers)), workers, config)
+
+    made = trainer("PG", plan, callbacks=Watcher, **SMALL)
+    made.train()
+    samples = [*seen, made.workers.local_worker().sample(), made.workers.sample()]
+    made.stop()
+    assert len(samples) == 4
+    for batch in samples:
+        assert "dones" in batch and "new_obs" in batch and list(batch.keys()) == list(batch)
+        assert torch.equal(batch["dones"], batch.terminated) and torch.equal(batch["new_obs"], batch.obs[1:])
+
+
+def test_functions_after_the_report_change_the_trainer_s_results() -> None:
+    def plan(workers: Any, config: Any) -> Any:
+        def add(result: dict[str, Any]) -> dict[str, Any]:
+            result["info"].update({"twice": 2 * result["timesteps_total"]})
+            return {**result, "mine": result["episode_reward_mean"]}
+
+        train = ParallelRollouts(workers).for_each(TrainOneStep(workers))
+        return StandardMetricsReporting(train, workers, config).for_each(add)
+
+    made = trainer("PG", plan, **SMALL)
+    result = made.train()
+    made.stop()
+    assert result["info"]["twice"] == 2 * result["timesteps_total"] > 0
+    assert result["mine"] == pytest.approx(result["episode_reward_mean"], nan_ok=True)
+
+
+def test_draws_are_batches_of_their_one_policy_too() -> None:
+    """Some programs go through `policy_batches`."""
+    buffer = LocalReplayBuffer(learning_starts=0, replay_batch_size=4, capacity=100, replay_zero_init_states=False)
+    columns = {"obs": torch.arange(8.0), "new_obs": torch.arange(8.0) + 1, "actions": torch.zeros(8).long()}
+    buffer.add_batch({**columns, "rewards": torch.ones(8), "dones": torch.zeros(8).bool()})
+    (batch,) = Replay(local_buffer=buffer).take(1)
+    assert batch.policy_batches["default_policy"] is batch and torch.equal(batch["new_obs"], batch["obs"] + 1)

@@ -11,6 +11,7 @@ import torch
 from torch.testing import assert_close
 
 from lightning_rl.policies import PPO
+from lightning_rl.rllib.agents.dqn import DQNTorchPolicy
 from lightning_rl.rllib.agents.ppo import PPOTorchPolicy
 from lightning_rl.rllib.evaluation.postprocessing import (
     Postprocessing,
@@ -19,7 +20,7 @@ from lightning_rl.rllib.evaluation.postprocessing import (
     discount_cumsum,
 )
 from lightning_rl.rllib.policy import TorchPolicy, build_torch_policy
-from lightning_rl.rllib.policy.sample_batch import SampleBatch
+from lightning_rl.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from lightning_rl.rllib.trajectories import fragment_of_trajectory, trajectories
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.small_worker import small_worker
@@ -202,3 +203,78 @@ def test_numpy_columns_of_a_function_in_the_package_s_own_form_become_tensors() 
         cls(*CARTPOLE.spaces()).postprocess_trajectory(sampled(PPO(*CARTPOLE.spaces())))["weight"].unique(),
         torch.ones(1),
     )
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+def test_a_batch_is_changed_and_copied_like_a_dict() -> None:
+    batch = SampleBatch({"rewards": [1.0, 2.0], "dones": np.array([True, False])})
+    batch.update({"obs": np.zeros(2)}, actions=np.ones(2))
+    assert batch.pop("obs").tolist() == [0, 0] and "obs" not in batch and batch.pop("obs", None) is None
+    rewards, dones = batch.columns(["rewards", "dones"])
+    assert rewards is batch["rewards"] and dones is batch["dones"]
+    assert batch.copy(shallow=True)["rewards"] is rewards
+    batch.copy()["rewards"][0] = 9.0
+    assert rewards.tolist() == [1, 2]
+    assert batch.env_steps() == batch.agent_steps() == 2 and batch.policy_batches == {"default_policy": batch}
+    assert batch.decompress_if_needed().to_device("cpu")["rewards"].tolist() == [1, 2]
+
+
+def test_episodes_are_split_by_their_id_or_by_their_ends() -> None:
+    rows = {"rewards": [1, 2, 3, 4], "dones": [True, False, False, True]}
+
+    def counts(*key: str, **columns: Any) -> list[int]:
+        return [part.count for part in SampleBatch({**rows, **columns}).split_by_episode(*key)]
+
+    assert counts() == [1, 3]
+    assert counts(eps_id=[0, 1, 2, 2]) == [1, 1, 2] and counts("dones", eps_id=[0, 1, 2, 2]) == [1, 3]
+    assert [part.count for part in SampleBatch({"eps_id": [7, 7, 8]}).split_by_episode()] == [2, 1]
+    with pytest.raises(KeyError, match="terminated"):
+        SampleBatch({"rewards": [1, 2]}).split_by_episode()
+    assert SampleBatch({"dones": [False, True]}).is_single_trajectory()
+    assert not SampleBatch(rows).is_single_trajectory()
+
+
+def test_sequences_are_padded_with_zeros_behind_their_rows() -> None:
+    batch = SampleBatch({"rewards": [1, 2, 3], "seq_lens": [1, 2], "state_in_0": np.zeros((2, 4))})
+    assert batch.right_zero_pad(3, exclude_states=True) is batch
+    assert batch["rewards"].tolist() == [1, 0, 0, 2, 3, 0]
+
+
+def test_a_batch_of_several_policies_keeps_rllib_s_names() -> None:
+    parts = {name: SampleBatch({"rewards": [1.0, 2.0, 3.0], "dones": [False, False, True]}) for name in "ab"}
+    batch = MultiAgentBatch(parts, 3)
+    joined = concat_samples([batch, batch])
+    assert batch.env_steps == batch.env_steps() == 3 and batch.agent_steps() == 6 and joined.env_steps() == 6
+    made = [batch.copy(), batch.to_device("cpu"), *batch.timeslices(2), pickle.loads(pickle.dumps(batch)), joined]
+    assert all(type(each) is MultiAgentBatch and "dones" in each["b"] for each in made)
+    assert [part.env_steps() for part in batch.timeslices(2)] == [2, 1] and batch.size_bytes() == batch.nbytes
+
+
+# -- batches made by hand ---------------------------------------------------------------------------------------------
+def by_hand() -> SampleBatch:
+    """Six steps of one episode, as a program writes them."""
+    obs = np.linspace(-1, 1, 28, dtype=np.float32).reshape(7, 4)
+    columns = {"obs": obs[:-1], "new_obs": obs[1:], "actions": np.array([0, 1] * 3), "rewards": np.ones(6)}
+    return SampleBatch({**columns, "dones": np.arange(6) == 5, "infos": [{}] * 6})
+
+
+def test_a_policy_learns_from_rows_that_are_made_by_hand() -> None:
+    policy = PPOTorchPolicy(*CARTPOLE.spaces(), {"lambda": 1.0, "gamma": 1.0})
+    rows = by_hand()
+    rows.update(policy.compute_actions(rows["obs"])[2])
+    rows = policy.postprocess_trajectory(rows)
+    assert_close(rows["value_targets"], np.arange(6, 0, -1, dtype=np.float32))  # γ = λ = 1, and the episode ends
+    before = policy.get_weights()
+    policy.learn_on_batch(rows)
+    assert any(not np.array_equal(before[name], value) for name, value in policy.get_weights().items())
+
+
+def test_transitions_that_are_made_by_hand_are_of_one_step() -> None:
+    """Without "discounts", rows are learned from as if each had γ."""
+    policy = DQNTorchPolicy(*CARTPOLE.spaces(), {"gamma": 0.5})
+    rows = by_hand()
+    gradients, metrics = policy.compute_gradients(rows)
+    given = SampleBatch({**dict(rows.items()), "discounts": np.full(6, 0.5)})
+    other, same = policy.compute_gradients(given)
+    assert metrics == same and all(np.array_equal(one, two) for one, two in zip(gradients, other, strict=True))
+    assert policy.learn_on_batch(rows)["loss"] > 0 and "discounts" not in rows

@@ -32,7 +32,7 @@ from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, set
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
 from lightning_rl.rllib.local_replay_buffer import call_buffer
 from lightning_rl.rllib.sample_batch import SampleBatch
-from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode
+from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode, tensor_rows
 from lightning_rl.sample_batch import (
     PER_SEQUENCE,
     env_steps,
@@ -413,6 +413,21 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         return super().get_initial_state(batch_size)
 
     # -- learning -----------------------------------------------------------------------------------------------------
+    def learn_on_batch(self, batch: sample_batch.SampleBatch) -> dict[str, float]:
+        """Learn from a fragment, or from rows, perhaps of arrays; returns means of the metrics."""
+        return super().learn_on_batch(self._tensors(batch))
+
+    def compute_gradients(self, batch: sample_batch.SampleBatch) -> tuple[Any, dict[str, float]]:
+        """Gradients of one minibatch, a fragment or rows, perhaps of arrays; see `lightning_rl.Policy`."""
+        return super().compute_gradients(self._tensors(batch))
+
+    def _tensors(self, batch: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
+        """Tensors of a batch; transitions that are made by hand get the discounts of one step."""
+        rows = tensor_rows(batch, self.device)
+        if self.off_policy and "next_obs" in rows and "discounts" not in rows:
+            rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
+        return rows
+
     def loss(self, *arguments: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The base's loss of a training batch, the last argument: a scalar of (model, dist_class, train_batch).
 

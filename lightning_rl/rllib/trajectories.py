@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +20,11 @@ __all__ = [
     "fragment_of_trajectory",
     "postprocess_trajectories",
     "takes_episode",
+    "tensor_rows",
     "trajectories",
 ]
+
+BatchT = TypeVar("BatchT", bound=sample_batch.SampleBatch)
 
 
 def takes_episode(function: Callable[..., Any], before: int) -> bool:
@@ -53,9 +56,27 @@ def trajectories(fragment: sample_batch.SampleBatch) -> list[SampleBatch]:
     return [rows[start:stop].map(np.copy) for start, stop in pairwise(edges) if stop > start]
 
 
+def tensor_rows(rows: BatchT, device: torch.device | str = "cpu") -> BatchT:
+    """Rows `[N, …]` of arrays, perhaps made by hand, as the tensors that a policy learns from.
+
+    Columns of Python objects ("infos") are left out, float64 becomes float32, "dones" without "truncateds" are
+    terminations, and "state_in_0" … become `state_in`.
+    """
+    states = [name for name in rows if name.startswith("state_in_")]
+    objects = [name for name in rows if getattr(rows[name], "dtype", None) == np.dtype(object)]
+    kept = dict(rows.without(*objects, *states).items())
+    if states:
+        kept["state_in"] = {name.removeprefix("state_in_"): rows[name] for name in states}
+    found = type(rows)(kept).map(lambda column: _tensor(column, torch.device(device)))
+    if "terminated" in found:
+        found["terminated"] = found["terminated"].bool()
+        found["truncated"] = found.get("truncated", torch.zeros_like(found["terminated"]))
+    return found
+
+
 def fragment_of_trajectory(trajectory: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
-    """One trajectory, rows `[n, …]` of `trajectories`, as a fragment `[n, 1, …]` of tensors."""
-    columns = sample_batch.SampleBatch(dict(trajectory.items())).torch()
+    """One trajectory, rows `[n, …]` of `trajectories` or made by hand, as a fragment `[n, 1, …]` of tensors."""
+    columns = tensor_rows(sample_batch.SampleBatch(dict(trajectory.items())))
     states = [name for name in columns if name.startswith("state_out_")]
     last = {
         "obs": columns.next_obs,

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv, add_all
+from lightning_rl.envs.registry import EnvContext
 
 __all__ = ["Copies", "make_multi_agent"]
 
@@ -62,11 +63,11 @@ class Copies(MultiAgentEnv):
             env.close()
 
 
-def make_multi_agent(env: str | Callable[[dict[str, Any]], gym.Env[Any, Any]]) -> type[MultiAgentEnv]:
+def make_multi_agent(env: str | Callable[[EnvContext], gym.Env[Any, Any]]) -> type[MultiAgentEnv]:
     """A class of environments with copies of a single-agent environment as agents, under RLlib's name.
 
     Args:
-        env: a Gymnasium id, or a function that takes a config and returns an environment.
+        env: a Gymnasium id, or a function that takes an `EnvContext` and returns an environment.
 
     Returns:
         A class whose argument `config` may hold `num_agents` (default 1); the rest of it goes to the environment.
@@ -76,7 +77,8 @@ def make_multi_agent(env: str | Callable[[dict[str, Any]], gym.Env[Any, Any]]) -
         """Copies of one environment."""
 
         def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-            keywords = dict(config or {})
+            context = config if isinstance(config, EnvContext) else EnvContext(config)
+            keywords = context.copy_with_overrides()
             count = keywords.pop("num_agents", 1)
             creators = [env] * count
             super().__init__([gym.make(e, **keywords) if isinstance(e, str) else e(keywords) for e in creators])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 
+from lightning_rl.envs import EnvContext
 from lightning_rl.envs.multi_agent import ALL, Copies, make_multi_agent
 
 
@@ -39,3 +40,10 @@ def test_make_multi_agent_takes_an_id_or_a_function_and_a_config() -> None:
     assert by_id.possible_agents == ["agent_0", "agent_1", "agent_2"] and by_id.render_mode == "rgb_array"
     by_function = make_multi_agent(lambda config: gym.make(config["name"]))({"name": "Pendulum-v1", "num_agents": 2})
     assert by_function.action_spaces["agent_1"].shape == (1,)
+
+
+def test_functions_of_copies_get_the_place_of_the_environment() -> None:
+    seen = []
+    make = make_multi_agent(lambda context: seen.append(context) or gym.make(context["name"]))
+    make(EnvContext({"name": "CartPole-v1", "num_agents": 2}, worker_index=3))
+    assert [(context.worker_index, dict(context)) for context in seen] == [(3, {"name": "CartPole-v1"})] * 2

@@ -165,3 +165,13 @@ def test_an_agent_s_time_limit_is_a_truncation() -> None:
     for _ in range(5):
         _, _, terminated, truncated, _ = env.step({0: 1})
     assert terminated == {0: False, "__all__": False} and truncated == {0: False, "__all__": True}
+
+
+def test_an_environment_with_several_agents_samples_their_spaces() -> None:
+    env = Pair()
+    env.observation_space, env.action_space = BOX, TWO
+    assert env.get_agent_ids() == {0, 1}
+    observations, actions = env.observation_space_sample([1]), env.action_space_sample()
+    assert list(observations) == [1] and list(actions) == [0, 1]
+    assert env.observation_space_contains(observations) and env.action_space_contains(actions)
+    assert not env.action_space_contains({0: 2}) and not env.observation_space_contains({0: np.zeros(3)})

@@ -46,6 +46,28 @@ class MultiAgentEnv(multi_agent.MultiAgentEnv):
             env, named, obs_space and gymnasium_space(obs_space), act_space and gymnasium_space(act_space)
         )
 
+    def get_agent_ids(self) -> set[Any]:
+        """The ids of all agents."""
+        return set(as_current(self).possible_agents)
+
+    def observation_space_sample(self, agent_ids: Sequence[Any] | None = None) -> dict[Any, Any]:
+        """A random observation of each agent, `None`: of all."""
+        return _samples(as_current(self).observation_spaces, agent_ids)
+
+    def action_space_sample(self, agent_ids: Sequence[Any] | None = None) -> dict[Any, Any]:
+        """A random action of each agent, `None`: of all."""
+        return _samples(as_current(self).action_spaces, agent_ids)
+
+    def observation_space_contains(self, x: Mapping[Any, Any]) -> bool:
+        """Whether each agent's observation is in its space."""
+        by_agent = as_current(self).observation_spaces
+        return all(by_agent[agent].contains(obs) for agent, obs in x.items())
+
+    def action_space_contains(self, x: Mapping[Any, Any]) -> bool:
+        """Whether each agent's action is in its space."""
+        by_agent = as_current(self).action_spaces
+        return all(by_agent[agent].contains(action) for agent, action in x.items())
+
 
 class SeparateState(MultiAgentWrapper):
     """Takes the environment's state, which every agent observes, out of the observations.
@@ -81,3 +103,7 @@ class SeparateState(MultiAgentWrapper):
 
 def _has_state(space: Space[Any]) -> bool:
     return isinstance(space, spaces.Dict) and set(space.spaces) == {"obs", ENV_STATE}
+
+
+def _samples(by_agent: Mapping[Any, Space[Any]], agent_ids: Sequence[Any] | None) -> dict[Any, Any]:
+    return {agent: by_agent[agent].sample() for agent in (by_agent if agent_ids is None else agent_ids)}

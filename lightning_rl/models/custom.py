@@ -60,7 +60,8 @@ def custom_model(
     arguments = (seen, *others)
     if preprocessor is not None and not model_class.reads_preprocessed:
         keywords["preprocessor"] = preprocessor
-    keywords = _with_model_config(model_class, config, keywords)
+    config_arguments, keywords = _with_model_config(model_class, config, keywords)
+    arguments = (*arguments, *config_arguments)
     try:
         inspect.signature(model_class).bind(*arguments, **keywords)
     except TypeError as error:
@@ -89,20 +90,30 @@ def _refusal(model_class: type, keywords: Mapping[str, Any], error: TypeError) -
     )
 
 
-def _with_model_config(model_class: Any, config: Mapping[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
-    """The keywords for a custom model; those of a class with a `model_config` (and `name`) parameter hold all of it.
+def _with_model_config(
+    model_class: Any, config: Mapping[str, Any], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Further arguments and the keywords for a custom model.
 
+    A class with a `model_config` (and `name`) parameter gets all of the config by keyword, and one that reads
+    preprocessed observations and needs two more arguments, or takes `*args`, gets both by position.
     "custom_model_config" is part of that config, so such a class need not take these keywords one by one.
     """
     takes = inspect.signature(model_class).parameters
-    if "model_config" not in takes or "model_config" in keywords:
-        return keywords
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+    kinds = {parameter.kind for parameter in takes.values()}
+    further = [p.name for p in takes.values() if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty][3:5]
+    enough = inspect.Parameter.VAR_POSITIONAL in kinds or len(further) == 2
+    by_position = model_class.reads_preprocessed and enough and not set(further) & set(keywords)
+    if not by_position and ("model_config" not in takes or "model_config" in keywords):
+        return (), keywords
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
         options = config["custom_model_config"] or {}
         keywords = {name: value for name, value in keywords.items() if name in takes or name not in options}
     named = config["custom_model"]
-    name = {"name": named if isinstance(named, str) else model_class.__name__} if "name" in takes else {}
-    return {"model_config": dict(config), **name, **keywords}
+    name = named if isinstance(named, str) else model_class.__name__
+    if by_position:
+        return (dict(config), name), keywords
+    return (), {"model_config": dict(config), **({"name": name} if "name" in takes else {}), **keywords}
 
 
 def _check_forward(model: Model, obs_space: Space[Any]) -> None:

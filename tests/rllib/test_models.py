@@ -52,6 +52,32 @@ def seen_by(space: Any, obs: Any, **model: Any) -> tuple[Any, Any]:
     return policy.model, policy.model.seen
 
 
+class OtherNames(Seeing):
+    def __init__(self, a, b, n, cfg, title, scale=1):
+        super().__init__(a, b, n, cfg, title)
+        self.scale = scale
+
+
+class AnyArguments(Seeing):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class ShortNames(Seeing):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, n):
+        super().__init__(obs_space, action_space, num_outputs, model_config, n)
+
+
+# -- constructors -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("model", [OtherNames, AnyArguments, ShortNames])
+def test_a_model_gets_its_five_arguments_by_position(model: Any) -> None:
+    policy: Any = PPOTorchPolicy(VECTOR, TWO, model={"custom_model": model, "custom_model_config": {"scale": 3}})
+    assert policy.model.name == model.__name__ and policy.model.model_config["custom_options"] == {"scale": 3}
+    assert getattr(policy.model, "scale", 3) == 3 and policy.model.options == (
+        {"scale": 3} if model is AnyArguments else {}
+    )
+
+
 # -- observations -----------------------------------------------------------------------------------------------------
 def test_a_model_sees_a_discrete_observation_as_a_one_hot_vector() -> None:
     model, seen = seen_by(Discrete(3), np.array([2, 0]))

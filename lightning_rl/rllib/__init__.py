@@ -18,6 +18,7 @@ from lightning_rl.rllib.build_policy import build_policy
 from lightning_rl.rllib.by_name import policy_class, trainer_class
 from lightning_rl.rllib.callbacks import DefaultCallbacks, Episode, MultiCallbacks
 from lightning_rl.rllib.env.multi_agent_env import MultiAgentEnv, make_multi_agent
+from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.mixins import EntropyCoeffSchedule, KLCoeffMixin, LearningRateSchedule, ValueNetworkMixin
@@ -49,7 +50,6 @@ from lightning_rl.rllib.torch_policy import Policy, TorchPolicy, build_torch_pol
 from lightning_rl.rllib.trainable import register_by_name
 from lightning_rl.rllib.trainers import Trainer, build_trainer
 from lightning_rl.rllib.workers import BaseEnv
-from lightning_rl.rollouts import RolloutWorker
 
 __all__ = [
     *plan_operators.__all__,

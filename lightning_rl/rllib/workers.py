@@ -14,7 +14,7 @@ from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import DEFAULT_POLICY
 
-__all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "Workers", "policies_of"]
+__all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "WorkerMethods", "Workers", "policies_of"]
 
 
 def policies_of(worker: Any) -> dict[str, Any]:
@@ -39,35 +39,34 @@ class BaseEnv:
     get_unwrapped = get_sub_environments
 
 
-class ClassicWorker:
-    """A rollout worker.
-
-    Args:
-        worker: that of this package.
+class WorkerMethods:
+    """RLlib's methods of a rollout worker.
 
     Attributes:
-        policy_map: policies by id.
-        preprocessors, filters: the preprocessors and filters of the policies that have a model, by policy id.
+        worker: that of this package.
     """
 
-    def __init__(self, worker: Any) -> None:
-        self.worker = worker
-        self.policy_map = policies_of(worker)
-        modeled = {name: policy for name, policy in self.policy_map.items() if policy.has_model}
-        self.preprocessors = {name: policy.preprocessor for name, policy in modeled.items()}
-        self.filters = {name: policy.observation_filter for name, policy in modeled.items()}
+    worker: Any
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.worker, name)
+    @property
+    def policy_map(self) -> dict[str, Any]:
+        """The policies by id."""
+        return policies_of(self.worker)
+
+    @property
+    def preprocessors(self) -> dict[str, Any]:
+        """The preprocessors of the policies that have a model, by policy id."""
+        return {name: policy.preprocessor for name, policy in self.policy_map.items() if policy.has_model}
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filters of the policies that have a model, by policy id."""
+        return {name: policy.observation_filter for name, policy in self.policy_map.items() if policy.has_model}
 
     @property
     def policies_to_train(self) -> list[str]:
         """Ids of the policies in training."""
         return [*self.worker.policy.policies_to_train]
-
-    def sample(self) -> Any:
-        """One sample, under RLlib's names."""
-        return classic_batch(self.worker.sample())
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """The policy of that id; `None`, as there, if there is none."""
@@ -102,6 +101,24 @@ class ClassicWorker:
         """Continue with the policies that `save` of another worker returned."""
         for name, own in state.items():
             self.policy_map[name].set_state(own)
+
+
+class ClassicWorker(WorkerMethods):
+    """A rollout worker of this package with RLlib's methods.
+
+    Args:
+        worker: that of this package.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.worker, name)
+
+    def sample(self) -> Any:
+        """One sample, under RLlib's names."""
+        return classic_batch(self.worker.sample())
 
 
 class LearningWorker(RolloutWorker):

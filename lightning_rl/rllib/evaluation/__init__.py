@@ -3,10 +3,10 @@
 from lightning_rl.rllib.callbacks import Episode
 from lightning_rl.rllib.callbacks import Episode as MultiAgentEpisode
 from lightning_rl.rllib.evaluation.metrics import collect_metrics
+from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker
+from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker as PolicyEvaluator
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch
-from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts import RolloutWorker as PolicyEvaluator
 
 __all__ = [
     "Episode",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.envs.registry import EnvContext
-from lightning_rl.errors import ConfigError
-from lightning_rl.rllib.env_api import current_api
-from lightning_rl.rllib.keys import policy_keywords
+from lightning_rl.rllib.evaluation.rollout_worker import build_policies, creator_of
 from lightning_rl.rllib.workers import Workers
 from lightning_rl.rollouts.worker_set import make_worker_set
-from lightning_rl.schema.signatures import call_with_accepted_args
 
 __all__ = ["WorkerSet"]
 
@@ -33,6 +27,7 @@ class WorkerSet(Workers):
         env_creator: called with an `EnvContext`; or an id.
         validate_env: called with an environment and its context.
         policy_class: built of the environment's spaces and the config; or a policy, which is used as it is.
+        policy: another name of `policy_class`.
         trainer_config: env_config, num_envs_per_worker, rollout_fragment_length, batch_mode, explore and seed; and the
             keys of the policy.
         num_workers: Ray processes; 0: one worker in this one.
@@ -44,31 +39,21 @@ class WorkerSet(Workers):
 
     def __init__(
         self,
-        *,
-        env_creator: Any,
+        env_creator: Any = None,
         validate_env: Callable[..., Any] | None = None,
         policy_class: Any = None,
         trainer_config: Mapping[str, Any] | None = None,
         num_workers: int = 0,
         logdir: str | None = None,
+        *,
+        policy: Any = None,
     ) -> None:
         config = dict(trainer_config or {})
-        if isinstance(env_creator, EnvCreator):
-            env = env_creator
-        else:
-            adapted, *_ = current_api(env_creator, config.get("env_config") or {}, {})
-            env = EnvCreator(adapted, kwargs=dict(config.get("env_config") or {}))
-        if validate_env is not None:
-            made = env.make_single()
-            call_with_accepted_args(validate_env, made, EnvContext(env.kwargs))
-            made.close()
-        if policy_class is None:
-            raise ConfigError("WorkerSet(policy_class=None): give the class of the policy, or the policy")
-        policy = policy_class
-        if isinstance(policy_class, type):
-            takes_config = "config" in inspect.signature(policy_class).parameters
-            keywords = {"config": config} if takes_config else policy_keywords(policy_class, config)
-            policy = policy_class(*env.spaces(), **keywords)
+        policy = policy_class if policy is None else policy
+        env, section = creator_of(
+            env_creator, config.get("env_config"), config.get("multiagent") or {}, validate_env=validate_env
+        )
+        policy = build_policies(env, policy, config, section)
         workers = make_worker_set(
             env,
             policy,

@@ -1,0 +1,87 @@
+"""Workers and worker sets that are made by hand take RLlib's arguments."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.rllib import DefaultCallbacks, make_multi_agent
+from lightning_rl.rllib.agents.pg import PGTorchPolicy
+from lightning_rl.rllib.agents.ppo import PPOTorchPolicy
+from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker
+from lightning_rl.rllib.evaluation.worker_set import WorkerSet
+from lightning_rl.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+
+
+def create(context: Any) -> gym.Env[Any, Any]:
+    return gym.make("CartPole-v1")
+
+
+class Lengths(DefaultCallbacks):
+    seen: ClassVar[list[int]] = []
+
+    def on_episode_end(self, *, worker: Any, episode: Any, **keywords: Any) -> None:
+        self.seen.append(episode.length)
+
+
+def test_a_worker_takes_rllib_s_arguments_and_samples_postprocessed_rows() -> None:
+    worker = RolloutWorker(
+        env_creator=create,
+        validate_env=lambda env, context: None,
+        policy_spec=PPOTorchPolicy,
+        policy_config={"gamma": 0.5, "framework": "torch"},
+        model_config={"fcnet_hiddens": [8]},
+        observation_filter="MeanStdFilter",
+        clip_rewards=True,
+        rollout_fragment_length=50,
+        episode_horizon=7,
+        env_config={"k": 1},
+        callbacks=Lengths,
+        seed=1,
+        log_level="WARN",
+        num_workers=0,
+    )
+    Lengths.seen = []
+    policy, batch = worker.get_policy(), worker.sample()
+    assert type(batch) is SampleBatch and batch.count == 50 and batch["advantages"].shape == batch["dones"].shape
+    assert policy.config["gamma"] == 0.5 and policy.model_config["fcnet_hiddens"] == [8]
+    assert policy.observation_filter is worker.filters["default_policy"] and policy.reward_filter.name == "sign"
+    assert type(policy.observation_filter).__name__ == "MeanStdFilter"
+    assert Lengths.seen == [7] * 7
+    assert worker.foreach_env_with_context(lambda env, context: dict(context)) == [{"k": 1}]
+    before = worker.get_weights()["default_policy"]
+    assert np.isfinite(worker.learn_on_batch(batch)["loss"]) and worker.policy_map == {"default_policy": policy}
+    after = worker.get_weights()["default_policy"]
+    assert any(not np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_worker_has_several_policies() -> None:
+    worker = RolloutWorker(
+        lambda context: make_multi_agent("CartPole-v1")({"num_agents": 2}),
+        policy={"a": (PGTorchPolicy, None, None, {"gamma": 0.5}), "b": (PGTorchPolicy, None, None, {})},
+        policy_mapping_fn=lambda agent, **keywords: "ab"[int(agent[-1])],
+        policies_to_train=["a"],
+        batch_steps=20,
+    )
+    batch = worker.sample()
+    assert type(batch) is MultiAgentBatch and set(batch.policy_batches) == {"a", "b"} and batch.env_steps() == 20
+    assert "dones" in batch["a"] and worker.policies_to_train == ["a"]
+    assert [worker.get_policy(name).config["gamma"] for name in "ab"] == [0.5, 0.99]
+
+
+def test_a_worker_needs_a_policy() -> None:
+    with pytest.raises(ConfigError, match="policy=None"):
+        RolloutWorker(env_creator=create)
+    with pytest.raises(ConfigError, match="class"):
+        RolloutWorker(lambda context: make_multi_agent("CartPole-v1")({}), policy={"a": (None, None, None, {})})
+
+
+def test_a_worker_set_takes_its_arguments_by_position_or_by_name() -> None:
+    config = {"rollout_fragment_length": 20}
+    by_position = WorkerSet(create, None, PGTorchPolicy, config, 0)
+    by_name = WorkerSet(policy=PGTorchPolicy, env_creator=create, trainer_config=config)
+    assert by_position.local_worker().sample().count == by_name.local_worker().sample().count == 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import DEFAULT_POLICY
+from lightning_rl.sample_batch import DEFAULT_POLICY, env_steps
 
 __all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "WorkerMethods", "Workers", "policies_of"]
 
@@ -47,6 +48,7 @@ class WorkerMethods:
     """
 
     worker: Any
+    sample: Any
 
     @property
     def policy_map(self) -> dict[str, Any]:
@@ -83,6 +85,77 @@ class WorkerMethods:
     def foreach_trainable_policy(self, func: Callable[..., Any], **keywords: Any) -> list[Any]:
         """`func(policy, policy_id)` of every policy in training."""
         return [func(self.policy_map[name], name, **keywords) for name in self.policies_to_train]
+
+    foreach_policy_to_train = foreach_trainable_policy
+
+    def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
+        """Whether the policy is in training."""
+        return policy_id in self.policies_to_train
+
+    def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
+        """As `filters`, which are part of the policies and stay as they are."""
+        return self.filters
+
+    def sample_with_count(self) -> tuple[Any, int]:
+        """A sample, and its number of rows."""
+        batch = self.sample()
+        return batch, env_steps(batch)
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Take over the learner's count of environment steps, `global_vars["timestep"]`."""
+        self.worker.policy.env_steps = global_vars["timestep"]
+
+    @property
+    def global_vars(self) -> dict[str, int]:
+        """The count of environment steps, which schedules and exploration follow."""
+        return {"timestep": self.worker.policy.env_steps}
+
+    def get_global_vars(self) -> dict[str, int]:
+        """As `global_vars`."""
+        return self.global_vars
+
+    @property
+    def policy_config(self) -> dict[str, Any]:
+        """The config of the policy, or of the first one."""
+        return next(iter(self.policy_map.values())).config
+
+    def policy_mapping_fn(self, agent_id: Any, *episode: Any, **keywords: Any) -> str:
+        """The id of an agent's policy in every episode."""
+        policy = self.worker.policy
+        return policy.mapping.policy_of(agent_id) if policy.agents else DEFAULT_POLICY
+
+    @property
+    def rollout_fragment_length(self) -> int:
+        """Steps of each environment in a sample."""
+        return self.worker.fragment_length
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of the run."""
+        return self.worker.logical_workers
+
+    @property
+    def env_context(self) -> EnvContext:
+        """The context of the first environment."""
+        return EnvContext(self.worker.env_creator.kwargs, self.worker.worker_index, num_workers=self.num_workers)
+
+    @property
+    def async_env(self) -> BaseEnv:
+        """The environments."""
+        return BaseEnv(self.worker.env)
+
+    @property
+    def spaces(self) -> dict[str, tuple[Any, Any]]:
+        """Observation and action space of each policy."""
+        return {name: (each.observation_space, each.action_space) for name, each in self.policy_map.items()}
+
+    def get_host(self) -> str:
+        """The name of the machine."""
+        return socket.gethostname()
+
+    def export_policy_model(self, export_dir: Any, policy_id: str = DEFAULT_POLICY, onnx: int | None = None) -> Any:
+        """Write a policy; see `Policy.export_model`."""
+        return self.policy_map[policy_id].export_model(export_dir, format="torchscript" if onnx is None else "onnx")
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
         """`func(env)` of every environment, unwrapped."""
@@ -161,6 +234,21 @@ class Workers:
         """`func(worker)` of every worker that samples, in its process; results in worker order."""
         return self.workers.foreach_worker(functools.partial(_call_with_classic, func))
 
+    def foreach_worker_with_index(self, func: Callable[[Any, int], Any]) -> list[Any]:
+        """`func(worker, index)` of every worker that samples, in its process; results in worker order."""
+        return self.foreach_worker(functools.partial(_call_with_index, func))
+
+    def foreach_trainable_policy(self, func: Callable[..., Any]) -> list[Any]:
+        """`func(policy, policy_id)` of every policy in training of every worker."""
+        found = self.foreach_worker(functools.partial(ClassicWorker.foreach_trainable_policy, func=func))
+        return [each for own in found for each in own]
+
+    foreach_policy_to_train = foreach_trainable_policy
+
+    def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
+        """Whether the policy is in training."""
+        return policy_id in self.trainable_policies()
+
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
         """`func(env)` of every environment, by worker."""
         return self.foreach_worker(functools.partial(ClassicWorker.foreach_env, func=func))
@@ -181,6 +269,10 @@ class Workers:
     def trainable_policies(self) -> list[str]:
         """Ids of the policies in training."""
         return self.local_worker().policies_to_train
+
+
+def _call_with_index(func: Callable[[Any, int], Any], worker: Any) -> Any:
+    return func(worker, worker.worker_index)
 
 
 def _call_with_classic(func: Callable[[Any], Any], worker: Any) -> Any:

@@ -70,6 +70,7 @@ def test_a_worker_has_several_policies() -> None:
     batch = worker.sample()
     assert type(batch) is MultiAgentBatch and set(batch.policy_batches) == {"a", "b"} and batch.env_steps() == 20
     assert "dones" in batch["a"] and worker.policies_to_train == ["a"]
+    assert worker.policy_mapping_fn("agent_1", None, worker=worker) == "b"
     assert [worker.get_policy(name).config["gamma"] for name in "ab"] == [0.5, 0.99]
 
 
@@ -85,3 +86,23 @@ def test_a_worker_set_takes_its_arguments_by_position_or_by_name() -> None:
     by_position = WorkerSet(create, None, PGTorchPolicy, config, 0)
     by_name = WorkerSet(policy=PGTorchPolicy, env_creator=create, trainer_config=config)
     assert by_position.local_worker().sample().count == by_name.local_worker().sample().count == 20
+
+
+def test_a_worker_knows_its_place_and_its_policies() -> None:
+    worker = RolloutWorker(create, PGTorchPolicy, rollout_fragment_length=12, env_config={"k": 1}, num_workers=3)
+    batch, count = worker.sample_with_count()
+    assert count == batch.count == worker.rollout_fragment_length == 12
+    worker.set_global_vars({"timestep": 40})
+    assert worker.global_vars == worker.get_global_vars() == {"timestep": 40} == {"timestep": worker.policy.env_steps}
+    assert worker.policy_config is worker.get_policy().config and worker.num_workers == 3
+    assert worker.env_context == {"k": 1} and worker.env_context.num_workers == 3
+    assert worker.policy_mapping_fn("agent", None) == "default_policy" and worker.is_policy_to_train("default_policy")
+    assert worker.spaces == {"default_policy": (worker.policy.observation_space, worker.policy.action_space)}
+    assert len(worker.async_env.get_sub_environments()) == 1 and worker.get_filters() == worker.filters
+
+
+def test_a_worker_set_calls_functions_of_indexes_and_of_trained_policies() -> None:
+    workers = WorkerSet(create, None, PGTorchPolicy, {"rollout_fragment_length": 20}, 0)
+    assert workers.foreach_worker_with_index(lambda worker, index: (worker.rollout_fragment_length, index)) == [(20, 0)]
+    assert workers.foreach_trainable_policy(lambda policy, policy_id: policy_id) == ["default_policy"]
+    assert workers.is_policy_to_train("default_policy") and not workers.is_policy_to_train("other")

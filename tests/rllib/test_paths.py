@@ -9,32 +9,76 @@ import pkgutil
 import pytest
 
 from lightning_rl import rllib
+from lightning_rl.rllib.agents.registry import get_trainer_class
+from lightning_rl.rllib.algorithms.ppo import PPO, PPOConfig, ppo
+from lightning_rl.rllib.algorithms.registry import get_algorithm_class
 
 # Names that programs for RLlib import, by module below `ray.rllib`.
 NAMES = {
     "agents": "Trainer DefaultCallbacks",
     "agents.a3c": "A2CTrainer A3CTrainer DEFAULT_CONFIG",
-    "agents.a3c.a2c": "A2CTrainer",
+    "agents.a3c.a2c": "A2CTrainer A2C_DEFAULT_CONFIG",
     "agents.a3c.a3c_torch_policy": "A3CTorchPolicy",
     "agents.ars": "ARSTrainer",
     "agents.callbacks": "DefaultCallbacks",
-    "agents.cql": "CQLTrainer CQLTorchPolicy DEFAULT_CONFIG",
+    "agents.cql": "CQLTrainer CQLTorchPolicy DEFAULT_CONFIG CQL_DEFAULT_CONFIG",
+    "agents.cql.cql": "CQLTrainer CQL_DEFAULT_CONFIG",
+    "agents.cql.cql_torch_policy": "CQLTorchPolicy",
     "agents.ddpg": "DDPGTrainer TD3Trainer",
-    "agents.dqn": "DQNTrainer SimpleQTrainer DEFAULT_CONFIG DQNTorchPolicy",
+    "agents.ddpg.td3": "TD3Trainer TD3_DEFAULT_CONFIG",
+    "agents.dqn": (
+        "DQNTrainer SimpleQTrainer DEFAULT_CONFIG DQNTorchPolicy APEX_DEFAULT_CONFIG ApexTrainer "
+        "R2D2Trainer R2D2_DEFAULT_CONFIG SIMPLE_Q_DEFAULT_CONFIG"
+    ),
+    "agents.dqn.apex": "ApexTrainer APEX_DEFAULT_CONFIG",
     "agents.dqn.dqn_torch_policy": "DQNTorchPolicy",
+    "agents.dqn.r2d2": "R2D2Trainer R2D2_DEFAULT_CONFIG",
+    "agents.dqn.r2d2_torch_policy": "R2D2TorchPolicy",
     "agents.dqn.simple_q": "SimpleQTrainer DEFAULT_CONFIG",
     "agents.es": "ESTrainer",
     "agents.impala": "ImpalaTrainer",
-    "agents.marwil": "MARWILTrainer BCTrainer MARWILTorchPolicy DEFAULT_CONFIG",
-    "agents.pg": "PGTrainer PGTorchPolicy",
-    "agents.ppo": "PPOTrainer APPOTrainer DDPPOTrainer DEFAULT_CONFIG PPOTorchPolicy",
-    "agents.ppo.ppo": "PPOTrainer DEFAULT_CONFIG",
+    "agents.impala.vtrace_torch_policy": "VTraceTorchPolicy",
+    "agents.marwil": "MARWILTrainer BCTrainer MARWILTorchPolicy DEFAULT_CONFIG BC_DEFAULT_CONFIG",
+    "agents.marwil.bc": "BCTrainer BC_DEFAULT_CONFIG",
+    "agents.marwil.marwil": "MARWILTrainer DEFAULT_CONFIG",
+    "agents.marwil.marwil_torch_policy": "MARWILTorchPolicy",
+    "agents.pg": "PGTrainer PGTorchPolicy PGConfig DEFAULT_CONFIG",
+    "agents.pg.pg": "PGConfig PGTrainer",
+    "agents.ppo": "PPOTrainer APPOTrainer DDPPOTrainer DEFAULT_CONFIG PPOTorchPolicy PPOConfig",
+    "agents.ppo.ppo": "PPOTrainer DEFAULT_CONFIG PPOConfig UpdateKL",
     "agents.ppo.ppo_torch_policy": "PPOTorchPolicy",
     "agents.qmix": "QMixTrainer",
-    "agents.sac": "SACTrainer SACTorchPolicy",
+    "agents.registry": "get_agent_class get_trainer_class",
+    "agents.sac": "SACTrainer SACTorchPolicy RNNSACTrainer RNNSAC_DEFAULT_CONFIG",
+    "agents.sac.rnnsac": "RNNSACTrainer",
     "agents.trainer": "Trainer",
     "agents.trainer_template": "build_trainer",
+    "algorithms.a2c": "A2C A2CConfig",
+    "algorithms.a3c": "A3C A3CConfig A3CTorchPolicy",
     "algorithms.algorithm": "Algorithm",
+    "algorithms.algorithm_config": "AlgorithmConfig",
+    "algorithms.apex_dqn": "ApexDQN ApexDQNConfig",
+    "algorithms.appo": "APPO APPOConfig",
+    "algorithms.ars": "ARS ARSConfig",
+    "algorithms.bc": "BC BCConfig",
+    "algorithms.callbacks": "DefaultCallbacks",
+    "algorithms.cql": "CQL CQLConfig",
+    "algorithms.ddpg": "DDPG DDPGConfig",
+    "algorithms.ddppo": "DDPPO DDPPOConfig",
+    "algorithms.dqn": "DQN DQNConfig DQNTorchPolicy",
+    "algorithms.dqn.dqn": "DQN DQNConfig",
+    "algorithms.es": "ES ESConfig",
+    "algorithms.impala": "Impala ImpalaConfig",
+    "algorithms.marwil": "BC BCConfig MARWIL MARWILConfig",
+    "algorithms.pg": "PG PGConfig PGTorchPolicy",
+    "algorithms.ppo": "PPO PPOConfig PPOTorchPolicy",
+    "algorithms.ppo.ppo": "PPO PPOConfig",
+    "algorithms.qmix": "QMix QMixConfig",
+    "algorithms.r2d2": "R2D2 R2D2Config",
+    "algorithms.registry": "get_algorithm_class",
+    "algorithms.sac": "RNNSAC RNNSACConfig SAC SACConfig SACTorchPolicy",
+    "algorithms.simple_q": "SimpleQ SimpleQConfig",
+    "algorithms.td3": "TD3 TD3Config",
     "env": "EnvContext MultiAgentEnv",
     "env.multi_agent_env": "MultiAgentEnv make_multi_agent",
     "evaluation": "RolloutWorker WorkerSet SampleBatch PolicyEvaluator MultiAgentBatch",
@@ -44,13 +88,21 @@ NAMES = {
     "evaluation.rollout_worker": "RolloutWorker",
     "evaluation.sample_batch_builder": "SampleBatchBuilder",
     "evaluation.worker_set": "WorkerSet",
-    "execution": "ParallelRollouts Concurrently Replay StoreToReplayBuffer TrainOneStep UpdateTargetNetwork",
-    "execution.concurrency_ops": "Concurrently",
-    "execution.metric_ops": "StandardMetricsReporting",
+    "execution": (
+        "ParallelRollouts Concurrently Replay StoreToReplayBuffer TrainOneStep UpdateTargetNetwork "
+        "AsyncGradients ComputeGradients ApplyGradients AverageGradients ConcatBatches Dequeue Enqueue "
+        "LearnerThread LocalReplayBuffer MixInReplay MultiGPUTrainOneStep OncePerTimeInterval "
+        "OncePerTimestepsElapsed SelectExperiences StandardMetricsReporting StandardizeFields"
+    ),
+    "execution.concurrency_ops": "Concurrently Dequeue Enqueue",
+    "execution.learner_thread": "LearnerThread",
+    "execution.metric_ops": "StandardMetricsReporting OncePerTimeInterval OncePerTimestepsElapsed",
     "execution.replay_buffer": "LocalReplayBuffer ReplayActor",
-    "execution.replay_ops": "Replay StoreToReplayBuffer",
-    "execution.rollout_ops": "ParallelRollouts ConcatBatches",
-    "execution.train_ops": "TrainOneStep UpdateTargetNetwork",
+    "execution.replay_ops": "Replay StoreToReplayBuffer MixInReplay",
+    "execution.rollout_ops": "ParallelRollouts ConcatBatches AsyncGradients SelectExperiences StandardizeFields",
+    "execution.train_ops": (
+        "TrainOneStep UpdateTargetNetwork ApplyGradients AverageGradients ComputeGradients MultiGPUTrainOneStep"
+    ),
     "models": "ModelCatalog ActionDistribution Preprocessor MODEL_DEFAULTS",
     "models.action_dist": "ActionDistribution TupleActions",
     "models.catalog": "ModelCatalog MODEL_DEFAULTS",
@@ -124,3 +176,12 @@ def test_a_trainer_of_its_default_config_is_the_trainer_without_a_config(room: s
         found, expected = ({**each.run_config[section]} for each in (given, default))
         found.pop("config", None), expected.pop("config", None)
         assert found == expected, section
+
+
+def test_algorithms_are_the_trainers_by_the_names_of_ray_2_0() -> None:
+    assert PPO is ppo.PPO is rllib.PPOTrainer is get_algorithm_class("PPO")  # type: ignore[attr-defined]
+    trainer_class, config = get_trainer_class("RNNSAC", return_config=True)
+    assert trainer_class.__name__ == "RecurrentSACTrainer" and config["replay_sequence_length"] > 1
+    algorithm = PPOConfig().environment("CartPole-v1").training(train_batch_size=64).build()
+    assert type(algorithm) is PPO
+    algorithm.stop()

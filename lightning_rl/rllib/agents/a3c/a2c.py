@@ -2,7 +2,7 @@
 
 from lightning_rl.rllib.by_name import default_config, trainer_class
 
-__all__ = ["DEFAULT_CONFIG", "A2CTrainer"]
+__all__ = ["A2C_DEFAULT_CONFIG", "A2CTrainer"]
 
 A2CTrainer = trainer_class("A2C")
-DEFAULT_CONFIG = default_config("A2C")
+A2C_DEFAULT_CONFIG = default_config("A2C")

@@ -2,7 +2,7 @@
 
 from lightning_rl.rllib.by_name import default_config, trainer_class
 
-__all__ = ["DEFAULT_CONFIG", "ApexTrainer"]
+__all__ = ["APEX_DEFAULT_CONFIG", "ApexTrainer"]
 
 ApexTrainer = trainer_class("Apex")
-DEFAULT_CONFIG = default_config("Apex")
+APEX_DEFAULT_CONFIG = default_config("Apex")

@@ -1,8 +1,9 @@
 """Policy gradients."""
 
+from lightning_rl.rllib import PGConfig
 from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
 
-__all__ = ["DEFAULT_CONFIG", "PGTorchPolicy", "PGTrainer"]
+__all__ = ["DEFAULT_CONFIG", "PGConfig", "PGTorchPolicy", "PGTrainer"]
 
 PGTrainer = trainer_class("PG")
 PGTorchPolicy = policy_class("PG")

@@ -1,8 +1,9 @@
 """Policy gradients."""
 
+from lightning_rl.rllib import PGConfig
 from lightning_rl.rllib.by_name import default_config, trainer_class
 
-__all__ = ["DEFAULT_CONFIG", "PGTrainer"]
+__all__ = ["DEFAULT_CONFIG", "PGConfig", "PGTrainer"]
 
 PGTrainer = trainer_class("PG")
 DEFAULT_CONFIG = default_config("PG")

@@ -1,8 +1,17 @@
 """PPO, APPO and DD-PPO."""
 
+from lightning_rl.rllib import PPOConfig
 from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
 
-__all__ = ["DEFAULT_CONFIG", "APPOTorchPolicy", "APPOTrainer", "DDPPOTrainer", "PPOTorchPolicy", "PPOTrainer"]
+__all__ = [
+    "DEFAULT_CONFIG",
+    "APPOTorchPolicy",
+    "APPOTrainer",
+    "DDPPOTrainer",
+    "PPOConfig",
+    "PPOTorchPolicy",
+    "PPOTrainer",
+]
 
 PPOTrainer = trainer_class("PPO")
 APPOTrainer = trainer_class("APPO")

@@ -1,8 +1,10 @@
 """PPO, APPO and DD-PPO."""
 
+from lightning_rl.rllib import PPOConfig
 from lightning_rl.rllib.by_name import default_config, trainer_class
+from lightning_rl.rllib.plan_operators import UpdateKL
 
-__all__ = ["DEFAULT_CONFIG", "PPOTrainer"]
+__all__ = ["DEFAULT_CONFIG", "PPOConfig", "PPOTrainer", "UpdateKL"]
 
 PPOTrainer = trainer_class("PPO")
 DEFAULT_CONFIG = default_config("PPO")

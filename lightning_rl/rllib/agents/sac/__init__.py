@@ -1,8 +1,9 @@
 """Soft actor-critic."""
 
+from lightning_rl.rllib.agents.sac.rnnsac import RNNSAC_DEFAULT_CONFIG, RNNSACTrainer
 from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
 
-__all__ = ["DEFAULT_CONFIG", "SACTorchPolicy", "SACTrainer"]
+__all__ = ["DEFAULT_CONFIG", "RNNSAC_DEFAULT_CONFIG", "RNNSACTrainer", "SACTorchPolicy", "SACTrainer"]
 
 SACTrainer = trainer_class("SAC")
 SACTorchPolicy = policy_class("SAC")

@@ -1,0 +1,8 @@
+"""DQN, by the names of Ray 2.0."""
+
+from lightning_rl.rllib import DQNConfig
+from lightning_rl.rllib.by_name import trainer_class
+
+__all__ = ["DQN", "DQNConfig"]
+
+DQN = trainer_class("DQN")

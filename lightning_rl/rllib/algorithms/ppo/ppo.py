@@ -1,0 +1,8 @@
+"""PPO, by the names of Ray 2.0."""
+
+from lightning_rl.rllib import PPOConfig
+from lightning_rl.rllib.by_name import trainer_class
+
+__all__ = ["PPO", "PPOConfig"]
+
+PPO = trainer_class("PPO")

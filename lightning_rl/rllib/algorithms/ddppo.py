@@ -1,8 +1,9 @@
 """DD-PPO, by the names of Ray 2.0."""
 
-from lightning_rl.rllib import DDPPOConfig
+from lightning_rl import rllib
 from lightning_rl.rllib.by_name import trainer_class
 
 __all__ = ["DDPPO", "DDPPOConfig"]
 
 DDPPO = trainer_class("DDPPO")
+DDPPOConfig = rllib.DDPPOConfig

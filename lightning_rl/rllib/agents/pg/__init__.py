@@ -1,6 +1,6 @@
 """Policy gradients."""
 
-from lightning_rl.rllib import PGConfig
+from lightning_rl import rllib
 from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
 
 __all__ = ["DEFAULT_CONFIG", "PGConfig", "PGTorchPolicy", "PGTrainer"]
@@ -8,3 +8,4 @@ __all__ = ["DEFAULT_CONFIG", "PGConfig", "PGTorchPolicy", "PGTrainer"]
 PGTrainer = trainer_class("PG")
 PGTorchPolicy = policy_class("PG")
 DEFAULT_CONFIG = default_config("PG")
+PGConfig = rllib.PGConfig

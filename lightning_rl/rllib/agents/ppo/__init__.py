@@ -1,6 +1,6 @@
 """PPO, APPO and DD-PPO."""
 
-from lightning_rl.rllib import PPOConfig
+from lightning_rl import rllib
 from lightning_rl.rllib.by_name import default_config, policy_class, trainer_class
 
 __all__ = [
@@ -19,3 +19,4 @@ DDPPOTrainer = trainer_class("DDPPO")
 PPOTorchPolicy = policy_class("PPO")
 APPOTorchPolicy = policy_class("APPO")
 DEFAULT_CONFIG = default_config("PPO")
+PPOConfig = rllib.PPOConfig

@@ -1,6 +1,6 @@
 """PPO, APPO and DD-PPO."""
 
-from lightning_rl.rllib import PPOConfig
+from lightning_rl import rllib
 from lightning_rl.rllib.by_name import default_config, trainer_class
 from lightning_rl.rllib.plan_operators import UpdateKL
 
@@ -8,3 +8,4 @@ __all__ = ["DEFAULT_CONFIG", "PPOConfig", "PPOTrainer", "UpdateKL"]
 
 PPOTrainer = trainer_class("PPO")
 DEFAULT_CONFIG = default_config("PPO")
+PPOConfig = rllib.PPOConfig

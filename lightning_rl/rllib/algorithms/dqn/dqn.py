@@ -1,8 +1,9 @@
 """DQN, by the names of Ray 2.0."""
 
-from lightning_rl.rllib import DQNConfig
+from lightning_rl import rllib
 from lightning_rl.rllib.by_name import trainer_class
 
 __all__ = ["DQN", "DQNConfig"]
 
 DQN = trainer_class("DQN")
+DQNConfig = rllib.DQNConfig

@@ -1,8 +1,9 @@
 """PPO, by the names of Ray 2.0."""
 
-from lightning_rl.rllib import PPOConfig
+from lightning_rl import rllib
 from lightning_rl.rllib.by_name import trainer_class
 
 __all__ = ["PPO", "PPOConfig"]
 
 PPO = trainer_class("PPO")
+PPOConfig = rllib.PPOConfig

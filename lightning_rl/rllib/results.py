@@ -72,6 +72,7 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
     new_steps = steps - since["env_steps"]
     trained = steps if not trainer.policy.off_policy else metrics["gradient_steps"] * _rows_of_a_step(trainer)
     counts = {"num_steps_sampled": steps, "num_steps_trained": trained}
+    counts |= {"num_env_steps_sampled": steps, "num_env_steps_trained": trained}
     if not trainer.policy.agents:  # the steps of several agents are not counted
         counts |= {"num_agent_steps_sampled": steps, "num_agent_steps_trained": trained}
         counts["agent_timesteps_total"] = steps

@@ -12,6 +12,9 @@ from lightning_rl import rllib
 from lightning_rl.rllib.agents.registry import get_trainer_class
 from lightning_rl.rllib.algorithms.ppo import PPO, PPOConfig, ppo
 from lightning_rl.rllib.algorithms.registry import get_algorithm_class
+from lightning_rl.rllib.execution.common import STEPS_TRAINED_COUNTER
+from lightning_rl.rllib.utils.metrics import NUM_AGENT_STEPS_TRAINED, NUM_ENV_STEPS_SAMPLED
+from lightning_rl.rllib.utils.metrics.learner_info import LEARNER_INFO, LEARNER_STATS_KEY
 
 # Names that programs for RLlib import, by module below `ray.rllib`.
 NAMES = {
@@ -133,12 +136,39 @@ NAMES = {
     "policy.sample_batch": "SampleBatch MultiAgentBatch DEFAULT_POLICY_ID",
     "policy.torch_policy": "TorchPolicy",
     "policy.torch_policy_template": "build_torch_policy",
-    "utils": "merge_dicts add_mixins try_import_torch",
-    "utils.annotations": "override PublicAPI DeveloperAPI",
-    "utils.framework": "try_import_torch",
+    "utils": (
+        "merge_dicts add_mixins try_import_torch DeveloperAPI check deprecation_warning fc force_list "
+        "framework_iterator one_hot override relu sigmoid softmax try_import_tf"
+    ),
+    "utils.annotations": "override PublicAPI DeveloperAPI Deprecated ExperimentalAPI",
+    "utils.debug": "log_once summarize",
+    "utils.deprecation": "DEPRECATED_VALUE deprecation_warning",
+    "utils.error": "EnvError UnsupportedSpaceException",
+    "utils.exploration": (
+        "EpsilonGreedy StochasticSampling GaussianNoise OrnsteinUhlenbeckNoise SoftQ Random "
+        "ParameterNoise Curiosity RND PerWorkerEpsilonGreedy"
+    ),
+    "utils.framework": "try_import_torch try_import_tf try_import_tfp try_import_jax TensorType",
+    "utils.metrics": "NUM_ENV_STEPS_SAMPLED NUM_AGENT_STEPS_SAMPLED",
+    "utils.metrics.learner_info": "LEARNER_INFO LEARNER_STATS_KEY",
+    "utils.numpy": (
+        "softmax sigmoid fc one_hot relu huber_loss l2_loss SMALL_NUMBER MIN_LOG_NN_OUTPUT "
+        "MAX_LOG_NN_OUTPUT LARGE_INTEGER convert_to_numpy"
+    ),
+    "utils.schedules": (
+        "Schedule ConstantSchedule LinearSchedule PiecewiseSchedule ExponentialSchedule PolynomialSchedule"
+    ),
+    "utils.spaces.space_utils": (
+        "flatten_space flatten_to_single_ndarray get_base_struct_from_space unbatch clip_action "
+        "unsquash_action normalize_action"
+    ),
+    "utils.test_utils": "check framework_iterator",
+    "utils.timer": "TimerStat",
     "utils.torch_ops": "huber_loss sequence_mask explained_variance apply_grad_clipping",
     "utils.torch_utils": "huber_loss FLOAT_MIN",
-    "utils.typing": "TensorType ModelConfigDict AgentID PolicyID",
+    "utils.typing": (
+        "TensorType ModelConfigDict AgentID PolicyID SampleBatchType MultiAgentDict EnvCreator TrainerConfigDict"
+    ),
 }
 
 
@@ -184,4 +214,7 @@ def test_algorithms_are_the_trainers_by_the_names_of_ray_2_0() -> None:
     assert trainer_class.__name__ == "RecurrentSACTrainer" and config["replay_sequence_length"] > 1
     algorithm = PPOConfig().environment("CartPole-v1").training(train_batch_size=64).build()
     assert type(algorithm) is PPO
+    info = algorithm.train()["info"]
+    assert info[NUM_ENV_STEPS_SAMPLED] == info[NUM_AGENT_STEPS_TRAINED] == info[STEPS_TRAINED_COUNTER] == 64
+    assert "policy_loss" in info[LEARNER_INFO]["default_policy"][LEARNER_STATS_KEY]
     algorithm.stop()

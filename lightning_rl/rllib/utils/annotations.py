@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["DeveloperAPI", "PublicAPI", "override"]
+from lightning_rl.rllib.utils.deprecation import Deprecated
+
+__all__ = ["Deprecated", "DeveloperAPI", "ExperimentalAPI", "PublicAPI", "override"]
 
 Decorated = TypeVar("Decorated")
 
@@ -31,4 +33,4 @@ def PublicAPI(decorated: Decorated) -> Decorated:  # noqa: N802
     return decorated
 
 
-DeveloperAPI = PublicAPI
+DeveloperAPI = ExperimentalAPI = PublicAPI

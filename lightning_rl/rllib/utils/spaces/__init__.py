@@ -1,0 +1,1 @@
+"""RLlib's functions of spaces."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.flat_optimizers import FlatSteps
 from lightning_rl.learning.policy_optimizer import PolicyOptimizer
 from lightning_rl.schema.signatures import call_with_accepted_args
 
@@ -25,30 +26,33 @@ class FunctionOptimizer(PolicyOptimizer):
 
     def __init__(self, plain: PolicyOptimizer, hooks: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(plain.policy, plain.name, plain.keywords, plain.lr, plain.max_grad_norm)
-        self.hooks = hooks
+        self.hooks = {**getattr(plain, "hooks", {}), **hooks}
         self._loss: Tensor | None = None
 
-    def _make(self) -> torch.optim.Optimizer:
+    def make(self) -> torch.optim.Optimizer:
         """The optimizer that `optimizer_fn` returns, which keeps its own learning rate.
 
         Raises:
             ConfigError: `optimizer_fn` did not return one torch optimizer.
         """
         if "optimizer_fn" not in self.hooks:
-            return super()._make()
+            return super().make()
         policy: Any = self.policy
         made = call_with_accepted_args(self.hooks["optimizer_fn"], policy, policy.config)
-        if not isinstance(made, torch.optim.Optimizer):
+        alone = made[0] if isinstance(made, list | tuple) and len(made) == 1 else made
+        if not isinstance(alone, torch.optim.Optimizer):
             raise ConfigError(
                 f"optimizer_fn returned {made!r}; expected one torch.optim.Optimizer (parameter groups may have "
                 "different learning rates)"
             )
-        return made
+        return alone
 
     def set_lr(self, env_steps: int) -> float:
         """The current learning rate; an optimizer of `optimizer_fn` sets its own."""
         if "optimizer_fn" not in self.hooks:
             return super().set_lr(env_steps)
+        if isinstance(self.torch_optimizer, FlatSteps):  # of a method that returns `super().optimizer()`
+            self.torch_optimizer.attach()
         self._read_trainer()
         self.rate = float(self.torch_optimizer.param_groups[0]["lr"])
         return self.rate

@@ -25,7 +25,15 @@ from lightning_rl.rllib.trajectories import postprocess_trajectories, takes_epis
 from lightning_rl.sample_batch import SampleBatch, is_fragment, to_tensors
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
-__all__ = ["VERBS_BY_HOOKS", "BatchModel", "FunctionPolicy", "loss_and_metrics", "settings_of", "td_errors_of"]
+__all__ = [
+    "VERBS_BY_HOOKS",
+    "BatchModel",
+    "FunctionPolicy",
+    "checked_model",
+    "loss_and_metrics",
+    "settings_of",
+    "td_errors_of",
+]
 
 # The hooks that replace a policy's methods.
 VERBS_BY_HOOKS = {
@@ -128,9 +136,7 @@ class FunctionPolicy(Policy):
             policy_space = self.action_transform.policy_space
             dist_class, _ = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
             both = self._call_hook("make_model", None, *arguments), dist_class
-        if not is_model(type(both[0])):
-            raise ConfigError(f"make_model returned {both[0]!r}; expected a lightning_rl.models.Model")
-        return both
+        return checked_model(both[0]), both[1]
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def actions_to_record(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
@@ -220,6 +226,17 @@ class FunctionPolicy(Policy):
         """The base's metrics, unless a `postprocess_fn` replaces its columns, and those of `extra_learn_fetches_fn`."""
         base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
         return {**base, **self._call_hook("extra_learn_fetches_fn", {}, self)}
+
+
+def checked_model(made: Any) -> Any:
+    """The result of a `make_model`.
+
+    Raises:
+        ConfigError: it is no model.
+    """
+    if not is_model(type(made)):
+        raise ConfigError(f"make_model returned {made!r}; expected a lightning_rl.models.Model")
+    return made
 
 
 def settings_of(base: type[Policy]) -> dict[str, Any]:

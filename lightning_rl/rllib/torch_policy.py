@@ -25,10 +25,15 @@ from lightning_rl import policies, sample_batch
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration, make_exploration
-from lightning_rl.learning.metrics import means
+from lightning_rl.learning.metrics import Metrics, as_tensors, means
+from lightning_rl.learning.policy_optimizer import PolicyOptimizer
+from lightning_rl.models.catalog import model_config
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import OUTPUT_READERS, VERBS
 from lightning_rl.rllib.build_policy import build_policy
-from lightning_rl.rllib.function_policy import BatchModel, loss_and_metrics, settings_of, td_errors_of
+from lightning_rl.rllib.function_optimizer import FunctionOptimizer
+from lightning_rl.rllib.function_policy import BatchModel, checked_model, loss_and_metrics, settings_of, td_errors_of
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
 from lightning_rl.rllib.local_replay_buffer import call_buffer
 from lightning_rl.rllib.sample_batch import SampleBatch
@@ -292,9 +297,11 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     Attributes:
         config: RLlib's keys with the values that the policy has.
         has_classic_loss: whether the class, or a function, defines a loss in RLlib's form.
+        base_metrics: metrics of the last loss that a class calls as `super().loss`, or that it adds to.
     """
 
     has_classic_loss: ClassVar[bool] = False
+    has_classic_action_out: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let methods in RLlib's form be called by the learner, and say which methods the class defines."""
@@ -303,6 +310,9 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             cls.loss, cls.has_classic_loss = _learner_calls_loss(own["loss"]), True  # type: ignore[method-assign]
             if _definer(cls.__bases__[0], "loss") is policies.Policy:
                 cls.supports_recurrent = True
+        if "extra_action_out" in own and _positional(own["extra_action_out"]) > 3:
+            cls.extra_action_out = _acting_calls_action_out(own["extra_action_out"])  # type: ignore[method-assign]
+            cls.has_classic_action_out = True
         super().__init_subclass__(**keywords)
         cls.overridden = frozenset(verb for verb in VERBS if _definer(cls, verb) is not policies.Policy)
         cls.has_loss = _definer(cls, "loss") is not policies.Policy
@@ -319,9 +329,59 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         own = vars(self).get("config", {})  # a policy made of functions has its settings before it is built
         base = type(self).__mro__[type(self).__mro__.index(RLlibMethods) + 1]
         keywords = {**policy_keywords(base, config or {}, keywords), **keywords}
+        built = classic_policy_config({**settings_of(base), **keywords}, model_config(keywords.get("model")))
+        whole = {"framework": "torch", "explore": True, **(config or {}), **built, **own}
+        self.config = {**whole, "model": built["model"]}  # which `make_model` reads
         super().__init__(observation_space, action_space, **keywords)
-        built = classic_policy_config({**settings_of(base), **keywords}, self.model_config)
-        self.config = {"framework": "torch", "explore": True, **(config or {}), **built, **own}
+        steps = {"optimizer_fn": "optimizer", "extra_grad_process_fn": "extra_grad_process"}
+        if given := {hook: getattr(type(self), name) for hook, name in steps.items() if self._defines(name)}:
+            self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, given)
+
+    def _defines(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(TorchPolicy, method)
+
+    # -- hooks of a class ---------------------------------------------------------------------------------------------
+    def make_model(self) -> Any:
+        """The model; a class may define this with another one, as `build_policy`'s `make_model`."""
+        return vars(self)["_default_model"]
+
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None, **head: Any) -> tuple[Any, DistFactory]:
+        """As `lightning_rl.Policy`, with the model of the class's `make_model`."""
+        default, dist_class = super().make_model_and_action_dist(model, **head)
+        if not self._defines("make_model"):
+            return default, dist_class
+        vars(self)["_default_model"] = default  # without becoming a submodule
+        made = checked_model(self.make_model())
+        del vars(self)["_default_model"]
+        return made, dist_class
+
+    def optimizer(self) -> Any:
+        """A new torch optimizer by the policy's keys; one that a class defines keeps its own learning rate."""
+        return PolicyOptimizer.make(self.learner.optimizer)
+
+    def extra_grad_process(self, optimizer: torch.optim.Optimizer, loss: Tensor | None) -> Mapping[str, Any]:
+        """Metrics; called before each step, when gradients are computed and not yet clipped to `grad_clip`.
+
+        Args:
+            optimizer: whose parameters have the gradients.
+            loss: a scalar; `None` of gradients that another copy of the policy computed.
+        """
+        return {}
+
+    def extra_grad_info(self, train_batch: SampleBatch) -> Mapping[str, Any]:
+        """Metrics of a training batch, after its loss: those of the base's loss."""
+        return dict(self.base_metrics)
+
+    stats_fn = extra_grad_info
+
+    def _with_grad_info(self, metrics: Metrics, rows: sample_batch.SampleBatch) -> Metrics:
+        """Metrics of a loss with those of the class's `extra_grad_info` and `stats_fn`."""
+        for name in ("extra_grad_info", "stats_fn"):
+            if self._defines(name):
+                self.base_metrics = metrics
+                info = getattr(self, name)(SampleBatch.of(rows))
+                metrics = {**metrics, **as_tensors(td_errors_of(info))}
+        return metrics
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def compute_actions(  # type: ignore[override]
@@ -376,8 +436,21 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         columns = {name: torch.as_tensor(column) for name, column in extra.items()}
         return map_leaves(torch.as_tensor, actions), list(map(torch.as_tensor, states)), columns
 
-    def extra_action_out(self, outputs: Tensor, dist: Any) -> dict[str, Tensor]:
-        """The base's columns; with a loss in RLlib's form also "action_dist_inputs" `[N, K]`, which it may read."""
+    def input_dict(self, obs: Any, **before: Any) -> InputDict:
+        """As `lightning_rl.Policy`; stores the result for an `extra_action_out` in RLlib's form."""
+        inputs = super().input_dict(obs, **before)
+        if self.has_classic_action_out:
+            self._inputs = inputs
+        return inputs
+
+    def extra_action_out(self, *arguments: Any) -> dict[str, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The base's columns; with a loss in RLlib's form also "action_dist_inputs" `[N, K]`, which it may read.
+
+        Args:
+            arguments: (outputs, action_dist), or (input_dict, state_batches, model, action_dist) as RLlib has them.
+        """
+        outputs: Any = arguments[0] if len(arguments) == 2 else self._outputs
+        dist = arguments[-1]
         classic = self.has_classic_loss and not self.off_policy
         return {**({"action_dist_inputs": outputs} if classic else {}), **super().extra_action_out(outputs, dist)}
 
@@ -435,7 +508,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         """
         loss, metrics = super().loss(arguments[-1])
         if len(arguments) == 1:
-            return loss, metrics
+            return loss, self._with_grad_info(metrics, arguments[0])
         self.base_metrics = metrics
         return loss
 
@@ -511,12 +584,31 @@ def _learner_calls_loss(method: Callable[..., Any]) -> Callable[..., Any]:
     def loss(self: Any, *arguments: Any) -> Any:
         if len(arguments) > 1:
             return method(self, *arguments)
+        rows: Any = arguments[-1]  # pyright: ignore[reportGeneralTypeIssues]
         model: Any = BatchModel(self)
         self.base_metrics = {}
-        result = loss_and_metrics(method(self, model, model.distribution, SampleBatch.of(arguments[0])))  # pyright: ignore[reportGeneralTypeIssues]
-        return result[0], {**td_errors_of(self.base_metrics), **result[1]}
+        result = loss_and_metrics(method(self, model, model.distribution, SampleBatch.of(rows)))
+        return result[0], self._with_grad_info({**td_errors_of(self.base_metrics), **result[1]}, rows)
 
     return loss
+
+
+def _acting_calls_action_out(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method `extra_action_out(self, input_dict, state_batches, model, action_dist)`, beside the base's columns.
+
+    Acting calls it with (outputs, action_dist), and `super()` of another class as it is.
+    """
+
+    @functools.wraps(method)
+    def extra_action_out(self: Any, *arguments: Any) -> dict[str, Tensor]:
+        if len(arguments) > 2:
+            return method(self, *arguments)
+        given: tuple[Any, ...] = arguments
+        self._outputs, dist = given
+        base = TorchPolicy.extra_action_out(self, *given)
+        return {**base, **method(self, self._inputs, [], self.model, dist)}
+
+    return extra_action_out
 
 
 def _on_trajectories(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,111 @@
+"""Methods of RLlib's that a class derived from `PPOTorchPolicy` may define, as its policies do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models import ModelCatalog
+from lightning_rl.rllib.agents.dqn import DQNTorchPolicy
+from lightning_rl.rllib.agents.ppo import PPOTorchPolicy
+from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.small_worker import small_worker
+
+PPOBase: Any = PPOTorchPolicy
+DQNBase: Any = DQNTorchPolicy
+
+
+class Hooked(PPOBase):
+    """All of them, each of which calls that of its base."""
+
+    def make_model(self):
+        self.asked_for = self.config["model"]["fcnet_hiddens"]
+        model = super().make_model()
+        model.mine = True
+        return model
+
+    def optimizer(self):
+        return [torch.optim.SGD(self.model.parameters(), lr=self.config["lr"], momentum=0.5)]
+
+    def extra_action_out(self, input_dict, state_batches, model, action_dist):
+        columns = super().extra_action_out(input_dict, state_batches, model, action_dist)
+        return {**columns, "values": model.value_function(), "first": input_dict["obs"][:, 0]}
+
+    def extra_grad_process(self, optimizer, loss):
+        norm = torch.stack([parameter.grad.square().sum() for parameter in self.model.parameters()]).sum().sqrt()
+        return {**super().extra_grad_process(optimizer, loss), "own_norm": norm, "own_loss": loss.detach()}
+
+    def extra_grad_info(self, train_batch):
+        stats = super().extra_grad_info(train_batch)
+        return {"rows": float(train_batch.count), "twice": 2 * stats["policy_loss"]}
+
+
+class Further(Hooked):
+    """A class of such a class, with a loss in RLlib's form."""
+
+    def loss(self, model, dist_class, train_batch):
+        return super().loss(model, dist_class, train_batch) + 1.0
+
+    def extra_action_out(self, input_dict, state_batches, model, action_dist):
+        columns = super().extra_action_out(input_dict, state_batches, model, action_dist)
+        return {"first": columns["first"], "doubled": 2 * columns["values"]}
+
+    def stats_fn(self, train_batch):
+        return {"three_times": 1.5 * super().stats_fn(train_batch)["twice"]}
+
+
+@pytest.mark.parametrize("cls", [Hooked, Further])
+def test_each_method_of_rllib_s_that_a_class_defines_is_called(cls: Any) -> None:
+    policy = cls(*CARTPOLE.spaces(), {"lr": 0.5, "model": {"fcnet_hiddens": [6]}}, minibatches=1, passes=1)
+    assert policy.asked_for == [6] and policy.model.mine and "_default_model" not in vars(policy)
+    fragment = small_worker(policy).sample()
+    np.testing.assert_allclose(fragment["first"], fragment.obs[:-1, :, 0])
+    name, factor = ("values", 1) if cls is Hooked else ("doubled", 2)
+    assert_close(fragment[name], factor * policy.values(fragment.obs[:-1]))
+    found = policy.learn_on_batch(fragment)
+    assert found["own_norm"] == pytest.approx(found["grad_norm"]) and found["own_loss"] == pytest.approx(found["loss"])
+    assert found["rows"] == fragment.valid.sum() and found["twice"] == pytest.approx(2 * found["policy_loss"])
+    assert cls is Hooked or found["three_times"] == pytest.approx(3 * found["policy_loss"])
+    (group,) = policy.learner.optimizer.torch_optimizer.param_groups
+    assert (group["momentum"], group["lr"]) == (0.5, 0.5)
+
+
+def test_functions_are_added_to_the_methods_of_their_base() -> None:
+    seen: list[Any] = []
+    cls: Any = Hooked.with_updates("WithFunctions", after_init=lambda policy: seen.append(policy.config["lr"]))
+    later: Any = cls.with_updates("Later", extra_grad_process_fn=lambda policy, optimizer, loss: {"by_function": 1.0})
+    policy = later(*CARTPOLE.spaces(), lr=0.5)
+    found = policy.learn_on_batch(small_worker(policy).sample())
+    assert seen == [0.5] and found["by_function"] == 1.0 and "own_norm" not in found
+    assert policy.learner.optimizer.torch_optimizer.param_groups[0]["momentum"] == 0.5
+
+
+class OwnNetwork(PPOBase):
+    """A model of the catalog's, and the base's optimizer."""
+
+    def make_model(self):
+        return ModelCatalog.get_model(self.observation_space, self.action_space, 2, {"fcnet_hiddens": [3]})
+
+    def optimizer(self):
+        return super().optimizer()
+
+
+class NoModel(DQNBase):
+    def make_model(self):
+        return torch.nn.Linear(4, 2)
+
+
+def test_make_model_replaces_the_network_and_must_return_a_model() -> None:
+    policy: Any = OwnNetwork(*CARTPOLE.spaces(), {"lr": 0.01})
+    before = [parameter.detach().clone() for parameter in policy.model.parameters()]
+    assert before[0].shape == (3, 4)
+    metrics = policy.learn_on_batch(small_worker(policy).sample())
+    assert metrics["lr"] == 0.01
+    assert not any(map(torch.equal, before, policy.model.parameters()))
+    with pytest.raises(ConfigError, match="make_model returned Linear"):
+        NoModel(*CARTPOLE.spaces())

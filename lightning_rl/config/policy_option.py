@@ -19,12 +19,15 @@ __all__ = ["policy_option", "space_arguments", "takes_config"]
 def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """A config node for the class: its own file, or that of its nearest base with the defaults that the class changes.
 
+    A class that takes one `config` in place of its base's keywords has only the groups that the base's file chooses.
+
     Args:
         policy_class: a subclass of `Policy`.
         shipped: (name, YAML text) of the options of the group.
     """
     named: dict[Any, list[str]] = {}
-    for name, text in shipped:
+    texts = dict(shipped)
+    for name, text in texts.items():
         named.setdefault(import_object(yaml.safe_load(text).get("_target_", "builtins.object")), []).append(name)
     base = next((each for each in policy_class.__mro__[:-1] if each in named), None)
     if base is None:
@@ -32,7 +35,10 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
         workers = data if data in group_options("workers") else "default"
         defaults: list[Any] = [{_override("data"): data}, {_override("workers"): workers}]
     else:
-        defaults = [_option_of(base, named[base]), "_self_"]
+        name = _option_of(base, named[base])
+        only_config = keywords_of(policy_class).keys() - space_arguments(policy_class) == {"config"}
+        overrides = [entry for entry in yaml.safe_load(texts[name]).get("defaults", []) if isinstance(entry, dict)]
+        defaults = overrides if only_config else [name, "_self_"]
     in_file = {} if base is None else keywords_of(base)  # its defaults, over which the file's values go
     node: dict[str, Any] = {"defaults": defaults, "_target_": import_path(policy_class)}
     for name, keyword in keywords_of(policy_class).items():

@@ -391,7 +391,7 @@ def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any])
 
 
 def policy_keywords(policy_class: type, config: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
-    """The keywords of a policy's constructor that RLlib's keys stand for; other keys are a trainer's.
+    """The keywords of a policy's constructor that are in its config, by RLlib's keys; other keys are a trainer's.
 
     Args:
         policy_class: the class; only its keywords are returned.
@@ -404,6 +404,10 @@ def policy_keywords(policy_class: type, config: Mapping[str, Any], given: Collec
         section, _, name = KEYS.get(key, "").partition(".")
         if section == "policy" and name in wanted and not (value is None and key.endswith("_schedule")):
             found[name] = _value(key, value)
+        elif key in wanted and key not in KNOWN:  # counted in another way than in RLlib, as "minibatches"
+            found[key] = value
+    if config.get("seed") is not None and "seed" in wanted:
+        found["seed"] = config["seed"]
     if "model" in config and "model" in wanted:
         found["model"] = model_keys(config["model"], {}, "")
     if "exploration_config" in config and "exploration" in wanted:

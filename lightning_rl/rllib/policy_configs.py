@@ -10,12 +10,13 @@ from typing import Any
 from lightning_rl.config import compose_config
 from lightning_rl.errors import object_at
 from lightning_rl.models.catalog import MODEL_DEFAULTS
-from lightning_rl.rllib.keys import classic_keys, translate_keys
+from lightning_rl.rllib.keys import KNOWN, classic_keys, translate_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.replay_keys import ROW_COUNTS
 from lightning_rl.rllib.torch_policy import RLlibMethods, TorchPolicy
 from lightning_rl.runs.algorithm import policy_choice
+from lightning_rl.schedules import to_env_steps
 
 __all__ = [
     "config_of_policy",
@@ -33,15 +34,22 @@ def takes_whole_config(policy: type) -> bool:
     return list(parameters)[2:] == ["config"] and issubclass(policy, RLlibMethods)
 
 
-def config_of_policy(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def config_of_policy(
+    defaults: Mapping[str, Any], given: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
     """The config of a policy whose constructor takes all keys.
 
     Args:
         defaults: its composed config.
         given: RLlib's keys.
+        keywords: what they are as keywords of the algorithm's constructor; those that are counted in another way there,
+            such as "minibatches", are in the config as well.
     """
-    common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": MODEL_DEFAULTS}
-    return plain_values({**common, **classic_keys(defaults), **given})
+    model = {name: value for name, value in defaults["model"].items() if name in MODEL_DEFAULTS}
+    common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": model}
+    shipped = {key: to_env_steps(value, defaults["total_env_steps"]) for key, value in classic_keys(defaults).items()}
+    counts = {name: value for name, value in keywords.items() if name not in KNOWN}
+    return plain_values(merge_configs({**common, **shipped, **counts}, given))
 
 
 def translate_section(
@@ -62,8 +70,8 @@ def translate_section(
     def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
         base = defaults if policy_class is None else defaults_of(policy_class)
         if isinstance(policy_class, type) and takes_whole_config(policy_class):
-            others = {key: value for key, value in given.items() if key != "multiagent"}
-            return {"config": config_of_policy(base, merge_configs(others, config))}
+            own = merge_configs({key: value for key, value in given.items() if key != "multiagent"}, config)
+            return {"config": config_of_policy(base, own, translate_keys(own, base, {}).get("policy", {}))}
         base = {**base, "workers": {**base["workers"], **out.get("workers", {})}}
         replays = "batch_size" in defaults["data"] and "batch_size" in base["data"]
         counts = {key: given[key] for key in ROW_COUNTS if key in given and replays}
@@ -102,8 +110,12 @@ def torch_policy(option: str) -> type[TorchPolicy]:
 def defaults_of(policy: Any) -> dict[str, Any]:
     """The config of a policy as it is shipped, without an experiment's tuned values.
 
-    As in RLlib, policies that imitate learn from workers unless the key `input` names files.
+    As in RLlib, policies that imitate learn from workers unless the key `input` names files. A class that takes all
+    keys has those of the algorithm that it derives from.
     """
+    if isinstance(policy, type) and takes_whole_config(policy):
+        shipped = (each for each in policy.__mro__ if each.__module__.startswith("lightning_rl.policies."))
+        policy = next((each for each in shipped if getattr(each, "has_loss", False)), policy)
     choices = [policy_choice(policy), "experiment=none", "logger=none"]
     found = compose_config(choices)
     return compose_config([*choices, "data=on_policy"]) if "rows_per_iteration" in found["data"] else found

@@ -645,7 +645,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._trained = policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]), defaults
         classic |= translate_section(kept, defaults, classic, self._trained[0])
         if whole_config:
-            classic["policy"] = {"config": config_of_policy(defaults, given)}
+            classic["policy"] = {"config": config_of_policy(defaults, given, classic.get("policy", {}))}
             classic.pop("exploration", None)
             classic.pop("model", None)
         elif isinstance(policy, type) and issubclass(policy, TorchPolicy):

@@ -1,0 +1,66 @@
+"""Policies of a trainer whose constructors are RLlib's: (observation space, action space, config)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lightning_rl.rllib.agents.dqn import DQNTorchPolicy, DQNTrainer
+from lightning_rl.rllib.agents.pg import PGTorchPolicy, PGTrainer
+from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
+from lightning_rl.rllib.env.multi_agent_env import make_multi_agent
+
+
+class OwnPPO(PPOTorchPolicy):
+    def __init__(self, observation_space, action_space, config):
+        super().__init__(observation_space, action_space, config)
+
+
+class OwnPG(PGTorchPolicy):
+    def __init__(self, obs_space, action_space, config):
+        PGTorchPolicy.__init__(self, obs_space, action_space, config)
+        self.calls = 0
+
+
+class OwnDQN(DQNTorchPolicy):
+    def __init__(self, observation_space, action_space, config):
+        super().__init__(observation_space, action_space, config)
+
+
+def trained(trainer: Any, policy: Any, **config: Any) -> Any:
+    made = trainer.with_updates("Own", default_policy=policy)(env="CartPole-v1", config=config)
+    made.train()
+    made.stop()
+    return made
+
+
+@pytest.mark.parametrize(("trainer", "policy"), [(PPOTrainer, OwnPPO), (PGTrainer, OwnPG), (DQNTrainer, OwnDQN)])
+def test_a_subclass_with_rllib_s_constructor_learns_as_its_base(trainer: Any, policy: Any) -> None:
+    config = {"seed": 3, "train_batch_size": 32, "rollout_fragment_length": 32}
+    own, base = (trained(trainer, each, **config) for each in (policy, policy.__mro__[1]))
+    kept = [made.run_config[section] for made in (own, base) for section in ("data", "workers", "model")]
+    assert kept[:3] == kept[3:] and isinstance(own.policy, policy)
+    expected = base.policy.get_weights()
+    for name, weights in own.policy.get_weights().items():
+        assert (weights == expected[name]).all(), name
+
+
+def test_keys_reach_a_subclass_with_rllib_s_constructor_also_those_that_are_counted_otherwise() -> None:
+    ppo = trained(PPOTrainer, OwnPPO, train_batch_size=100, sgd_minibatch_size=25, gamma=0.5, vf_clip_param=3.0).policy
+    assert (ppo.minibatches, ppo.gamma, ppo.value_loss_clip) == (4, 0.5, 3.0)
+    keys = {"train_batch_size": 8, "learning_starts": 50, "timesteps_per_iteration": 60, "hiddens": [7]}
+    dqn = trained(DQNTrainer, OwnDQN, target_network_update_freq=77, **keys).policy
+    assert dqn.target_update_interval == 77 and 7 in {parameter.shape[0] for parameter in dqn.model.parameters()}
+
+
+def test_such_a_subclass_may_be_one_of_several_policies() -> None:
+    policies = {"own": (OwnPPO, None, None, {"gamma": 0.5}), "base": (None, None, None, {})}
+    several = {"policies": policies, "policy_mapping_fn": lambda agent, *_, **__: "own" if agent == "agent_0" else "base"}
+    config = {"env_config": {"num_agents": 2}, "train_batch_size": 64, "multiagent": several}
+    trainer = PPOTrainer(env=make_multi_agent("CartPole-v1"), config=config)
+    result = trainer.train()
+    own, base = trainer.get_policy("own"), trainer.get_policy("base")
+    trainer.stop()
+    assert isinstance(own, OwnPPO) and (own.gamma, base.gamma) == (0.5, 0.99)
+    assert set(result["info"]["learner"]) == {"own", "base"}

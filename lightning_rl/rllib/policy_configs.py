@@ -71,7 +71,8 @@ def translate_section(
         base = defaults if policy_class is None else defaults_of(policy_class)
         if isinstance(policy_class, type) and takes_whole_config(policy_class):
             own = merge_configs({key: value for key, value in given.items() if key != "multiagent"}, config)
-            return {"config": config_of_policy(base, own, translate_keys(own, base, {}).get("policy", {}))}
+            changes = translate_keys({key: own[key] for key in own if key in KNOWN}, base, {})
+            return {"config": config_of_policy(base, own, changes.get("policy", {}))}
         base = {**base, "workers": {**base["workers"], **out.get("workers", {})}}
         replays = "batch_size" in defaults["data"] and "batch_size" in base["data"]
         counts = {key: given[key] for key in ROW_COUNTS if key in given and replays}

@@ -30,6 +30,7 @@ from lightning_rl.rllib.replay_keys import (
     without_replay_sections,
     write_replay_keys,
 )
+from lightning_rl.schedules import schedule_points, to_env_steps
 from lightning_rl.schema.signatures import keywords_of
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "classic_policy_config",
     "current_env",
     "model_keys",
+    "over_defaults",
     "policy_keywords",
     "translate_keys",
 ]
@@ -184,6 +186,7 @@ MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward
 ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  # of the model there, of the env here
 RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
 EXPLORATION_NAMES = {"ou_base_scale": "ou_base_noise"}
+SCHEDULED = ("lr", "entropy_coeff")  # numbers whose schedules are other keys, "lr_schedule" and so on
 RETIRED_KEYS = ("buffer_size", "vf_share_layers")
 ZERO_IS_UNSET = ("kl_target", "replay_buffer_num_slots")
 MUST_BE_0 = ("beta", "learning_starts")
@@ -217,7 +220,7 @@ def translate_keys(
     """
     out: dict[str, Any] = {}
     given = without_replay_sections(given, lockstep=has_buffers)
-    for key, value in given.items():
+    for key, value in schedules_last(given):
         if key in own:
             put(out, f"policy.config.{key}", value)
         elif key in KEYS:
@@ -246,6 +249,11 @@ def translate_keys(
         out.setdefault("callbacks", []).append(Output(given["output"], given))
         out["workers"] = {"record_logp": True, **out.get("workers", {})}
     return out
+
+
+def schedules_last(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The keys in their order, but "lr_schedule" after "lr", in whose place it is."""
+    return sorted(given.items(), key=lambda item: item[0].endswith("_schedule"))
 
 
 def _is_unset(key: str, value: Any) -> bool:
@@ -362,7 +370,7 @@ def put(out: dict[str, Any], path: str, value: Any) -> None:
 
 def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys that a composed config has a counterpart of, with its values."""
-    found = {key: value_at(composed, path) for key, path in KEYS.items()}
+    found = {key: to_env_steps(value_at(composed, path), composed["total_env_steps"]) for key, path in KEYS.items()}
     classic = {key: _classic_value(key, value) for key, value in found.items() if value is not None}
     if "requests_per_worker" in composed["data"] and "clip" not in composed["policy"]:
         for key in {"grad_clip", "grad_norm_clipping"} & classic.keys():
@@ -371,8 +379,31 @@ def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _classic_value(key: str, value: Any) -> Any:
-    """The value of a key as RLlib spells it, where it has a spelling for it."""
+    """The value of a key as RLlib spells it: of a schedule its first number, and itself under the key for schedules."""
+    if key in SCHEDULED:
+        return schedule_points(value)[0]
+    if key.removesuffix("_schedule") in SCHEDULED:
+        return None if isinstance(value, int | float) else value
     return next((spelled for spelled, own in VALUES.get(key, {}).items() if own == value), value)
+
+
+def over_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of `given` over those of `classic_keys`; of several keys for one thing, that which was changed counts.
+
+    Args:
+        defaults: the keys of `classic_keys`.
+        given: RLlib's keys, perhaps a copy of the defaults in which "lr" was changed and "lr_schedule" was not.
+    """
+    merged, changed = merge_configs(defaults, given), {}
+    for key, value in schedules_last(given):
+        alone = not any(other != key and KEYS[other] == KEYS.get(key) for other in given if other in KEYS)
+        if key in KEYS and (alone or value != defaults.get(key)):
+            unset = value is None and key.endswith("_schedule")
+            changed[KEYS[key]] = merged.get(key.removesuffix("_schedule")) if unset else value
+    for key, default in defaults.items():
+        if KEYS.get(key) in changed and merged[key] == default:
+            merged[key] = _classic_value(key, changed[KEYS[key]])
+    return merged
 
 
 def classic_policy_config(keywords: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
@@ -400,7 +431,7 @@ def policy_keywords(policy_class: type, config: Mapping[str, Any], given: Collec
     """
     found: dict[str, Any] = {}
     wanted = set(keywords_of(policy_class)) - set(given)
-    for key, value in config.items():
+    for key, value in schedules_last(config):
         section, _, name = KEYS.get(key, "").partition(".")
         if section == "policy" and name in wanted and not (value is None and key.endswith("_schedule")):
             found[name] = _value(key, value)

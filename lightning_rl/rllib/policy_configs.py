@@ -10,13 +10,12 @@ from typing import Any
 from lightning_rl.config import compose_config
 from lightning_rl.errors import object_at
 from lightning_rl.models.catalog import MODEL_DEFAULTS
-from lightning_rl.rllib.keys import KNOWN, classic_keys, translate_keys
+from lightning_rl.rllib.keys import KNOWN, classic_keys, over_defaults, translate_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.replay_keys import ROW_COUNTS
 from lightning_rl.rllib.torch_policy import RLlibMethods, TorchPolicy
 from lightning_rl.runs.algorithm import policy_choice
-from lightning_rl.schedules import to_env_steps
 
 __all__ = [
     "config_of_policy",
@@ -47,9 +46,8 @@ def config_of_policy(
     """
     model = {name: value for name, value in defaults["model"].items() if name in MODEL_DEFAULTS}
     common = {"framework": "torch", "explore": True, "gamma": 0.99, "lr": 1e-4, "model": model}
-    shipped = {key: to_env_steps(value, defaults["total_env_steps"]) for key, value in classic_keys(defaults).items()}
     counts = {name: value for name, value in keywords.items() if name not in KNOWN}
-    return plain_values(merge_configs({**common, **shipped, **counts}, given))
+    return plain_values(over_defaults({**common, **classic_keys(defaults), **counts}, given))
 
 
 def translate_section(

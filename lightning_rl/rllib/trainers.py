@@ -27,7 +27,7 @@ from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks, Epi
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
-from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, put, translate_keys
+from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, over_defaults, put, translate_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces
 from lightning_rl.rllib.offline_keys import (
@@ -128,6 +128,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if self.before_init is not None:
             type(self).before_init(self)
         defaults = defaults_of(policy)
+        chosen = over_defaults(classic_keys(defaults), given)
+        given = {key: chosen[key] for key in given}
         policy_class = policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"])
         option = option_of(policy_class)
         if (source := given.pop("defaults", None)) == "rllib":
@@ -554,7 +556,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     def get_default_config(cls) -> dict[str, Any]:
         """RLlib's keys with the values that a trainer of this class has without a config."""
         defaults = {} if cls._policy_class is None else classic_keys(defaults_of(cls._policy_class))
-        return {**defaults, **cls._default_config}
+        return over_defaults(defaults, cls._default_config)
 
     @classmethod
     def merge_trainer_configs(cls, config1: Mapping[str, Any], config2: Mapping[str, Any]) -> dict[str, Any]:
@@ -652,7 +654,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             put(
                 classic,
                 "policy.config",
-                {**plain_values({**classic_keys(defaults), **given}), **classic.get("policy", {}).get("config", {})},
+                {
+                    **plain_values(over_defaults(classic_keys(defaults), given)),
+                    **classic.get("policy", {}).get("config", {}),
+                },
             )
         return classic
 

@@ -56,7 +56,10 @@ def test_keys_reach_a_subclass_with_rllib_s_constructor_also_those_that_are_coun
 
 def test_such_a_subclass_may_be_one_of_several_policies() -> None:
     policies = {"own": (OwnPPO, None, None, {"gamma": 0.5}), "base": (None, None, None, {})}
-    several = {"policies": policies, "policy_mapping_fn": lambda agent, *_, **__: "own" if agent == "agent_0" else "base"}
+    several = {
+        "policies": policies,
+        "policy_mapping_fn": lambda agent, *_, **__: "own" if agent == "agent_0" else "base",
+    }
     config = {"env_config": {"num_agents": 2}, "train_batch_size": 64, "multiagent": several}
     trainer = PPOTrainer(env=make_multi_agent("CartPole-v1"), config=config)
     result = trainer.train()

@@ -9,10 +9,12 @@ import pytest
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.agents.ppo import DEFAULT_CONFIG, PPOTrainer
 from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, own_defaults
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, KNOWN, NO_EFFECT, SPECIAL, model_keys, translate_keys
 from lightning_rl.rllib.models import MODEL_DEFAULTS
 from lightning_rl.rllib.policy_configs import defaults_of
+from lightning_rl.schedules import schedule_value
 from tests.rllib.classic import config, trainer, value_at
 
 PAIRS = (
@@ -126,3 +128,39 @@ def test_a_trainer_s_config_has_rllib_s_keys_with_the_values_of_the_run() -> Non
     assert found["clip_param"] == run["policy"]["clip"] and found["num_sgd_iter"] == run["policy"]["passes"]
     assert found["train_batch_size"] == 32 and found["num_workers"] == 0
     assert found["model"]["fcnet_hiddens"] == run["model"]["fcnet_hiddens"] and found["model"]["max_seq_len"] == 20
+
+
+FALLS = [[0, 0.001], [100_000, 0.0]]  # the learning rate of this package's PPO
+
+
+@pytest.mark.parametrize(
+    ("given", "copied", "expected"),
+    [
+        ({}, False, (0.001, FALLS)),
+        ({}, True, (0.001, FALLS)),
+        ({"lr": 0.5}, False, (0.5, None)),
+        ({"lr": 0.5}, True, (0.5, None)),
+        ({"lr_schedule": None}, True, (0.001, None)),
+        ({"lr": 0.5, "lr_schedule": None}, True, (0.5, None)),
+        ({"lr_schedule": [[0, 0.1], [9, 0.2]], "lr": 0.1}, False, (0.1, [[0, 0.1], [9, 0.2]])),
+        ({"lr_schedule": [[0, 0.1], [9, 0.2]]}, True, (0.1, [[0, 0.1], [9, 0.2]])),
+    ],
+)
+def test_a_schedule_is_under_its_own_key_and_gives_way_to_a_number(given: Any, copied: bool, expected: Any) -> None:
+    """Also in a changed copy of DEFAULT_CONFIG, in which the schedule of the default is still there."""
+    keys = {**(DEFAULT_CONFIG if copied else {}), "env": "CartPole-v1", "train_batch_size": 32, **given}
+    trainer: Any = PPOTrainer(config=keys)
+    for found in (trainer.config, trainer.get_policy().config):
+        assert (found["lr"], found["lr_schedule"]) == expected
+        assert (found["entropy_coeff"], found["entropy_coeff_schedule"]) == (0.0, None)
+    number, schedule = expected
+    result = trainer.train()
+    assert result["train/lr"] == pytest.approx(schedule_value(schedule or number, result["timesteps_total"]))
+    trainer.stop()
+
+
+def test_of_two_names_for_one_key_that_counts_which_was_changed_in_a_copy_of_the_defaults() -> None:
+    keys = {**DEFAULT_CONFIG, "env": "CartPole-v1", "grad_clip": 7.0, "train_batch_size": 32}
+    trainer: Any = PPOTrainer(config=keys)
+    assert trainer.run_config["policy"]["max_grad_norm"] == trainer.config["grad_norm_clipping"] == 7.0
+    trainer.stop()

@@ -27,6 +27,7 @@ from lightning_rl.rllib.replay_keys import (
     REPLAY_KEYS,
     REPLAY_NO_EFFECT,
     REPLAY_SPECIAL,
+    start_with_a_batch,
     without_replay_sections,
     write_replay_keys,
 )
@@ -232,6 +233,8 @@ def translate_keys(
             _check_without_counterpart(key, value)
     if "batch_size" in defaults["data"]:
         write_replay_keys(out, given, defaults)
+        if not has_buffers:
+            start_with_a_batch(out["data"], defaults)
     elif "requests_per_worker" in defaults["data"]:
         write_async_keys(out, given, defaults)
     else:

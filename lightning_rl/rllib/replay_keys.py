@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = [
     "REPLAY_NO_EFFECT",
     "REPLAY_SPECIAL",
     "ROW_COUNTS",
+    "start_with_a_batch",
     "without_replay_sections",
     "write_replay_keys",
 ]
@@ -164,6 +166,24 @@ def _counts(data: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[st
         data["priority_beta"] = first if first == last else [[0, first], [after, last]]
     elif first is not None:
         data["priority_beta"] = first
+
+
+def start_with_a_batch(data: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise `learning_starts` to the rows of a batch, with a warning, where it is below.
+
+    Args:
+        data: what goes over the defaults.
+        defaults: the composed config of the policy.
+    """
+    sizes = {**defaults["data"], **data}
+    batch = sizes["batch_size"] * (sizes["sequence_length"] if "rescale" in defaults["policy"] else 1)
+    if isinstance(starts := data.get("learning_starts"), int) and starts < batch:
+        warnings.warn(
+            f"config key 'learning_starts'={starts}: a batch has {batch} rows, which the buffer has after {batch} steps: "
+            "learning starts then",
+            stacklevel=4,
+        )
+        data["learning_starts"] = batch
 
 
 def _rates(policy: dict[str, Any], given: Mapping[str, Any]) -> None:

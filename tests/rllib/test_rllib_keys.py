@@ -164,3 +164,12 @@ def test_of_two_names_for_one_key_that_counts_which_was_changed_in_a_copy_of_the
     trainer: Any = PPOTrainer(config=keys)
     assert trainer.run_config["policy"]["max_grad_norm"] == trainer.config["grad_norm_clipping"] == 7.0
     trainer.stop()
+
+
+@pytest.mark.parametrize(("option", "sizes", "batch"), [("dqn", {"train_batch_size": 32}, 32), ("sac", {}, 256)])
+def test_learning_starts_with_a_whole_batch(option: str, sizes: dict[str, Any], batch: int) -> None:
+    with pytest.warns(UserWarning, match=f"'learning_starts'=10.*{batch} steps"):
+        changes = translate_keys({"learning_starts": 10, **sizes}, defaults_of(option), {})
+    assert changes["data"]["learning_starts"] == batch
+    planned = translate_keys({"learning_starts": 10, **sizes}, defaults_of(option), {}, has_buffers=True)
+    assert planned["data"]["learning_starts"] == 10  # the plan's buffer waits by itself

@@ -179,8 +179,8 @@ def start_with_a_batch(data: dict[str, Any], defaults: Mapping[str, Any]) -> Non
     batch = sizes["batch_size"] * (sizes["sequence_length"] if "rescale" in defaults["policy"] else 1)
     if isinstance(starts := data.get("learning_starts"), int) and starts < batch:
         warnings.warn(
-            f"config key 'learning_starts'={starts}: a batch has {batch} rows, which the buffer has after {batch} steps: "
-            "learning starts then",
+            f"config key 'learning_starts'={starts}: a batch has {batch} rows, and the buffer has them after {batch} "
+            "steps; learning starts then",
             stacklevel=4,
         )
         data["learning_starts"] = batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +21,7 @@ from lightning_rl.rllib.models.action_dist import TupleActions
 from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
 from lightning_rl.rllib.models.torch.misc import SlimFC, normc_initializer
 from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
+from lightning_rl.rllib.models.torch.torch_action_dist import TorchMultiCategorical
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
 from tests.envs.classic_control import CARTPOLE
@@ -196,6 +198,32 @@ def test_the_catalog_takes_rllib_s_arguments() -> None:
     assert ModelCatalog.get_preprocessor_for_space(Discrete(3)).shape == (3,) and len(MODEL_DEFAULTS) == 38
 
 
+def test_the_catalog_takes_environments_default_models_and_shapes_of_actions() -> None:
+    env = gym.make("CartPole-v1")
+    assert ModelCatalog.get_preprocessor(env, {"dim": 84}).shape == (4,)
+    arguments = (VECTOR, TWO, 2, {**MODEL_DEFAULTS, "custom_model": None})
+    made: Any = ModelCatalog.get_model_v2(*arguments, default_model=Seeing, scale=3)
+    assert type(made) is Seeing and made.options == {"scale": 3} and made.name == "default_model"
+    custom = {**MODEL_DEFAULTS, "custom_model": OtherNames}
+    assert type(ModelCatalog.get_model_v2(VECTOR, TWO, 2, custom, default_model=Seeing)) is OtherNames
+    shapes = [ModelCatalog.get_action_shape(space) for space in (TWO, VECTOR, Tuple([TWO, VECTOR]))]
+    assert shapes == [(torch.int64, (None,)), (torch.float32, (None, 4)), (torch.float32, (None, 5))]
+
+
+def test_a_network_without_outputs_has_values_of_its_features() -> None:
+    net = FullyConnectedNetwork(VECTOR, TWO, None, {**MODEL_DEFAULTS, "fcnet_hiddens": [7]}, "f")
+    features, _ = net({"obs": torch.ones(3, 4)})
+    assert features.shape == (3, 7) and net.value_function().shape == (3,) and net.value_function().requires_grad
+
+
+def test_a_preprocessor_writes_into_arrays_and_checks_observations() -> None:
+    half, array = Half(VECTOR, {"custom_model_config": {}}), np.zeros(4)
+    half.write(np.array([0.1, 0.2, 0.3, 0.4], np.float32), array, 1)
+    assert_close(array, np.array([0, 0.3, 0.4, 0]), rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="outside"):
+        half.check_shape(np.zeros(3, np.float32))
+
+
 # -- distributions ----------------------------------------------------------------------------------------------------
 class Three(ActionDistribution):
     """Only the three methods, over three choices."""
@@ -272,3 +300,10 @@ def test_a_distribution_of_three_methods_trains_and_acts_greedily() -> None:
     assert trainer.train()["train/entropy"] > 0 and trainer.evaluate()["evaluation"]["episode_len_mean"] > 0
     assert trainer.compute_single_action(np.zeros(4, np.float32)) in (0, 1)
     trainer.stop()
+
+
+def test_a_distribution_of_several_categoricals_takes_the_numbers_of_their_values() -> None:
+    """Inputs of [0, log 3 | 0, 0, 0]: the second value has 3/4, and each of the others 1/3."""
+    inputs = torch.tensor([[0.0, math.log(3), 0, 0, 0]])
+    dist = TorchMultiCategorical(inputs, None, input_lens=[2, 3])
+    assert_close(dist.logp(torch.tensor([[1, 2]])), torch.tensor([math.log(1 / 4)]))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from gymnasium import Space
+import numpy as np
+import torch
+from gymnasium import Space, spaces
 
 from lightning_rl.models import catalog
 from lightning_rl.models.model import Model
 from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
+from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog"]
 
@@ -71,6 +75,8 @@ class ModelCatalog(catalog.ModelCatalog):
         framework: str = "torch",
         name: str = "default_model",
         model_interface: type | None = None,
+        default_model: Callable[..., Model] | None = None,
+        **model_kwargs: Any,
     ) -> Model:
         """The model of a config; see `lightning_rl.models.ModelCatalog.get_model`.
 
@@ -81,13 +87,18 @@ class ModelCatalog(catalog.ModelCatalog):
             name: the name of a model with a `model_interface`.
             model_interface: a subclass of `TorchModelV2`; the model is of a class that derives from it and from
                 `FullyConnectedNetwork` (`VisionNetwork` for images), which its `super().__init__` builds.
+            default_model: called with the five arguments of a `TorchModelV2` where the config names no `custom_model`;
+                `None`: the built-in models.
+            model_kwargs: further keywords of `default_model` or of the class with `model_interface`.
         """
+        if default_model is not None and model_config.get("custom_model") is None:
+            return default_model(obs_space, action_space, num_outputs, model_config, name, **model_kwargs)
         if model_interface is not None:
             network = FullyConnectedNetwork if len(obs_space.shape or ()) < 3 else VisionNetwork
             base = type(network.__name__, (network, TorchModelV2), {})
             namespace = {"__module__": model_interface.__module__}
             made: Any = type(model_interface.__name__, (model_interface, base), namespace)
-            return made(obs_space, action_space, num_outputs, model_config, name)
+            return made(obs_space, action_space, num_outputs, model_config, name, **model_kwargs)
         known = {key: value for key, value in model_config.items() if key in catalog.MODEL_DEFAULTS}
         return cls.get_model(obs_space, action_space, num_outputs, known)
 
@@ -106,7 +117,23 @@ class ModelCatalog(catalog.ModelCatalog):
         return catalog.ModelCatalog.get_action_dist(action_space, known)
 
     @classmethod
-    def get_preprocessor_for_space(cls, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> Any:
-        """The preprocessor of an observation space."""
+    def get_preprocessor(cls, env: Any, options: Mapping[str, Any] | None = None) -> Any:  # type: ignore[override]
+        """The preprocessor of an environment, or of an observation space.
+
+        Args:
+            env: either.
+            options: RLlib's keys of the model.
+        """
         known = {key: value for key, value in (options or {}).items() if key in catalog.MODEL_DEFAULTS}
-        return cls.get_preprocessor(obs_space, known)
+        return super().get_preprocessor(getattr(env, "observation_space", env), known)
+
+    get_preprocessor_for_space = get_preprocessor
+
+    @staticmethod
+    def get_action_shape(
+        action_space: Space[Any], framework: str = "torch"
+    ) -> tuple[torch.dtype, tuple[int | None, ...]]:
+        """The dtype and shape, with `None` for the rows, of a batch of actions; those of Dict and Tuple are flat."""
+        if isinstance(action_space, spaces.Dict | spaces.Tuple):
+            return torch.float32, (None, sum(math.prod(leaf.shape or ()) for _, leaf in leaf_spaces(action_space)))
+        return torch.from_numpy(np.zeros(0, action_space.dtype)).dtype, (None, *(action_space.shape or ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from gymnasium import Space
 
 from lightning_rl.models import preprocessors
@@ -31,6 +32,19 @@ class Preprocessor(preprocessors.Preprocessor):
     def __init__(self, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> None:
         options = dict(options or {})
         super().__init__(obs_space, {**options, "custom_options": dict(options.get("custom_model_config") or {})})
+
+    def write(self, observation: Any, array: np.ndarray, offset: int) -> None:
+        """Write the vector of an observation into `array`, from `offset` on."""
+        array[offset : offset + self.size] = np.ravel(self.transform(observation))
+
+    def check_shape(self, observation: Any) -> None:
+        """Check that an observation is in the space.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not self.obs_space.contains(observation):
+            raise ValueError(f"observation {observation!r} is outside of {self.obs_space}")
 
 
 def get_preprocessor(space: Space[Any]) -> type[preprocessors.Preprocessor]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from gymnasium import Space
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.schema.signatures import keywords_of
@@ -19,7 +19,8 @@ class ByModelConfig(Model):
 
     Args:
         obs_space, action_space: the spaces of a single environment.
-        num_outputs: width of the outputs; `None`: the last hidden layer is the output.
+        num_outputs: width of the outputs; `None`: the last hidden layer is the output, and a layer of its own computes
+            values of it.
         model_config: RLlib's keys of the model.
         name: the name of the model; `None`: `default_name`.
     """
@@ -39,6 +40,7 @@ class ByModelConfig(Model):
         settings = {key: value for key, value in model_config.items() if key in taken}
         super().__init__(obs_space, action_space, num_outputs or 0, **settings)
         self.model_config, self.name = model_config, self.default_name if name is None else name
+        self.value_branch = nn.Linear(self.num_outputs, 1) if num_outputs is None else None
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
@@ -46,4 +48,10 @@ class ByModelConfig(Model):
         """Outputs `[N, num_outputs]` of "obs", of which "obs_flat" is computed where it is missing."""
         if not isinstance(input_dict, InputDict) and "obs_flat" not in input_dict:
             input_dict = InputDict(self.preprocessor.transform_batch, **input_dict)
-        return super().forward(input_dict, state, seq_lens)
+        outputs, state = super().forward(input_dict, state, seq_lens)
+        self._outputs = outputs
+        return outputs, state
+
+    def value_function(self) -> Tensor:
+        """V of the rows of the last forward, `[N]`."""
+        return super().value_function() if self.value_branch is None else self.value_branch(self._outputs).squeeze(1)

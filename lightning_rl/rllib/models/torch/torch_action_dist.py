@@ -1,5 +1,13 @@
 """RLlib's action distributions in PyTorch."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lightning_rl.models import distributions
 from lightning_rl.models.distributions import (
     Beta as TorchBeta,
 )
@@ -16,9 +24,6 @@ from lightning_rl.models.distributions import (
     Dirichlet as TorchDirichlet,
 )
 from lightning_rl.models.distributions import (
-    MultiCategorical as TorchMultiCategorical,
-)
-from lightning_rl.models.distributions import (
     SquashedGaussian as TorchSquashedGaussian,
 )
 from lightning_rl.rllib.models.action_dist import ActionDistribution as TorchDistributionWrapper
@@ -33,3 +38,26 @@ __all__ = [
     "TorchMultiCategorical",
     "TorchSquashedGaussian",
 ]
+
+
+class TorchMultiCategorical(distributions.MultiCategorical):
+    """Independent categoricals; see `lightning_rl.models.distributions.MultiCategorical`.
+
+    Args:
+        inputs, model: see there.
+        input_lens: number of values of each entry.
+        action_space: gives the shape of an action; `None`: an entry after the other.
+        keywords: others' of the base.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        model: Any = None,
+        input_lens: Sequence[int] | None = None,
+        action_space: Any = None,
+        **keywords: Any,
+    ) -> None:
+        if input_lens is not None:
+            keywords |= {"choices": input_lens, "shape": None if action_space is None else action_space.shape}
+        super().__init__(inputs, model, **keywords)

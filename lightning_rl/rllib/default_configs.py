@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_rl.models.memory import memory_kind
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, NO_EFFECT, classic_keys
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.models.catalog import MODEL_DEFAULTS
@@ -577,6 +578,8 @@ def classic_view(option: str | None, composed: Mapping[str, Any]) -> dict[str, A
     logical = workers["logical_workers"] or max(1, workers["num_workers"])
     together = workers["fragment_length"] * workers["envs_per_worker"] * logical * data.get("fragments_per_batch", 1)
     found["train_batch_size"] = data.get("batch_size", together)
+    if memory_kind(composed["model"]) is None:
+        found["replay_sequence_length"] = 1  # rows are drawn, whatever the length of sequences would be
     if minibatches := composed["policy"].get("minibatches"):
         found["sgd_minibatch_size"] = together // minibatches
     return found

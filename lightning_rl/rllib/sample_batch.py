@@ -207,6 +207,9 @@ class SampleBatch(sample_batch.SampleBatch):
                 self[name] = map_leaves(padded, self[name])
         return self
 
+    def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
+        """Nothing: columns are what a policy learns from, or arrays."""
+
     @property
     def policy_batches(self) -> dict[str, Self]:
         """As a `MultiAgentBatch` of the one policy."""

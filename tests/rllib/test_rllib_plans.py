@@ -319,3 +319,39 @@ def test_draws_are_batches_of_their_one_policy_too() -> None:
     buffer.add_batch({**columns, "rewards": torch.ones(8), "dones": torch.zeros(8).bool()})
     (batch,) = Replay(local_buffer=buffer).take(1)
     assert batch.policy_batches["default_policy"] is batch and torch.equal(batch["new_obs"], batch["obs"] + 1)
+
+
+def test_a_plan_of_rllib_updates_the_priorities_of_its_own_buffer() -> None:
+    """The lengths and rates are the config's: without a memory, rows are drawn one by one."""
+    drawn: list[int] = []
+
+    def plan(workers: Any, config: Any) -> Any:
+        buffer = LocalReplayBuffer(
+            num_shards=1,
+            learning_starts=config["learning_starts"],
+            capacity=config["buffer_size"],
+            replay_batch_size=config["train_batch_size"],
+            replay_mode=config["multiagent"]["replay_mode"],
+            replay_sequence_length=config.get("replay_sequence_length", 1),
+            replay_burn_in=config.get("burn_in", 0),
+            replay_zero_init_states=config.get("zero_init_states", True),
+        )
+
+        def update_priorities(item: Any) -> Any:
+            samples, infos = item
+            for name, info in infos.items():
+                batch = samples.policy_batches[name]
+                batch.set_get_interceptor(None)
+                buffer.update_priorities({name: (batch.get("batch_indexes"), info["td_error"])})
+                drawn.append(batch.count)
+            return infos
+
+        store = ParallelRollouts(workers).for_each(StoreToReplayBuffer(local_buffer=buffer))
+        learn = Replay(local_buffer=buffer).for_each(TrainOneStep(workers)).for_each(update_priorities)
+        return StandardMetricsReporting(Concurrently([store, learn], output_indexes=[1]), workers, config)
+
+    keys = {"learning_starts": 40, "train_batch_size": 32, "rollout_fragment_length": 4}
+    made = trainer("DQN", plan, model={"fcnet_hiddens": [8]}, **keys)
+    made.train()
+    made.stop()
+    assert drawn and set(drawn) == {32}

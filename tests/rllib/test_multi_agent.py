@@ -278,7 +278,7 @@ def test_an_environment_that_groups_its_agents_is_not_grouped_again() -> None:
     observed, acted = (gym.spaces.Tuple([*spaces.values()]) for spaces in (game.observation_spaces, game.action_spaces))
 
     def create(config: dict[str, Any]) -> rllib.MultiAgentEnv:
-        return TwoStepGame().with_agent_groups({"both": game.possible_agents}, obs_space=observed, act_space=acted)
+        return GroupAgentsWrapper(TwoStepGame(), {"both": game.possible_agents}, observed, acted)
 
     rllib.register_env("grouped_game", create)
     made = trainer("QMix", env="grouped_game", **SMALL)

@@ -1,0 +1,1 @@
+"""RLlib's wrappers of environments."""

@@ -14,6 +14,7 @@ from lightning_rl.envs.multi_agent import make_multi_agent
 from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.rllib.env.wrappers.group_agents_wrapper import GroupAgentsWrapper
 from tests.envs.classic_control import CARTPOLE
 from tests.refusals import not_refused
 from tests.rllib.classic import trainer
@@ -273,7 +274,7 @@ def test_what_has_no_meaning_is_refused() -> None:
 
 
 def test_an_environment_that_groups_its_agents_is_not_grouped_again() -> None:
-    """`with_agent_groups` with the spaces of the groups, as in RLlib's example; QMIX has `group_agents=all`."""
+    """`GroupAgentsWrapper` with the spaces of the groups, as in RLlib's example; QMIX has `group_agents=all`."""
     game = TwoStepGame()
     observed, acted = (gym.spaces.Tuple([*spaces.values()]) for spaces in (game.observation_spaces, game.action_spaces))
 

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lightning_rl import rllib
+from lightning_rl.callbacks.rendering.frames import check_picture, watched_workers
+from lightning_rl.callbacks.rendering.video_files import VideoFile, has_mp4
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.experiments import Experiment, as_json, read_experiments, results_until
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.trainable import find_checkpoint
+from lightning_rl.runs.watch import Recorder
 from lightning_rl.schema.trust import FileTrust, trust_names
 
 __all__ = ["main"]
 
 PARAMS = "params.json"  # of a run: its algorithm and config
 RESULTS = "result.json"  # its results, one on each line
+# Options of `train` that are warned of, with the reason.
+NO_EFFECT = {
+    "--eager": "there is no TensorFlow here",
+    "--trace": "there is no TensorFlow here",
+    "--ray-num-cpus": "a session of Ray has the cores of the machine, and its workers take what they need",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,20 +52,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     train.add_argument("--config", type=json.loads, help="RLlib's keys as JSON")
     train.add_argument("--stop", type=json.loads, help="names of a result and the numbers that end training, as JSON")
     train.add_argument("--checkpoint-freq", type=int, help="results between two checkpoints")
+    train.add_argument("--keep-checkpoints-num", type=int, help="newest checkpoints that are kept; otherwise all")
     train.add_argument("--checkpoint-at-end", action="store_true", default=None, help="write one after the last result")
     train.add_argument("--local-dir", help="directory of the runs")
     train.add_argument("--experiment-name", help="name of the experiment's directory there")
     train.add_argument("--num-samples", type=int, help="trainings of each variant, with different seeds")
     train.add_argument("--restore", help="a checkpoint to continue from")
+    train.add_argument("--framework", choices=("tf", "tf2", "tfe", "torch"), help="torch; others are warned of")
+    train.add_argument("--torch", dest="framework", action="store_const", const="torch", help="no other is there")
+    train.add_argument("-v", action="count", help="log what happens (INFO); -vv: more (DEBUG)")
+    for option, reason in NO_EFFECT.items():
+        value: dict[str, Any] = {"type": int} if option.endswith("cpus") else {"action": "store_true", "default": None}
+        train.add_argument(option, **value, help=f"no effect: {reason}")
     for verb in ("evaluate", "rollout"):
         evaluate = verbs.add_parser(verb, help="play episodes with the policy of a checkpoint")
         evaluate.add_argument("checkpoint", help="its file or directory")
         evaluate.add_argument("--run", help="the algorithm; otherwise that of the run")
         evaluate.add_argument("--env", help="otherwise that of the run")
         evaluate.add_argument("--config", type=json.loads, default={}, help="keys over those of the run, as JSON")
-        evaluate.add_argument("--steps", type=int, default=10_000, help="least number of steps")
+        evaluate.add_argument("--steps", type=int, default=10_000, help="ends after the episode that reaches them")
         evaluate.add_argument("--trust", action="append", default=[], help="import prefix that the run's file may name")
         evaluate.add_argument("--episodes", type=int, default=0, help="number of episodes, in place of steps")
+        evaluate.add_argument("--render", action=argparse.BooleanOptionalAction, help="show the episodes in a window")
+        evaluate.add_argument("--video-dir", type=Path, help="directory of a video of each episode")
     given = vars(parser.parse_args(arguments))
     if given.pop("verb") == "train":
         run_experiments(given)
@@ -70,6 +93,13 @@ def run_experiments(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     given = {name: value for name, value in options.items() if value is not None}
     file, name = given.pop("config_file", None), given.pop("experiment_name", None)
+    if verbosity := given.pop("v", 0):
+        logging.basicConfig()
+        logging.getLogger("lightning_rl").setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+    for option, reason in NO_EFFECT.items():
+        if given.pop(option.lstrip("-").replace("-", "_"), None) is not None:
+            warnings.warn(f"{option} has no effect: {reason}", stacklevel=2)
+    framework = given.pop("framework", None)
     if file is None and "run" not in given:
         raise ConfigError("train needs --run=PPO and --env, or -f FILE.yaml")
     experiments = [Experiment(name or "default", given["run"])] if file is None else read_experiments(file)
@@ -78,6 +108,9 @@ def run_experiments(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     for experiment in experiments:
         values = {key: getattr(experiment, key) for key in experiment.__slots__} | given
         values["config"] = merge_configs(experiment.config, over.get("config", {}))
+        if (asked := framework or values["config"].get("framework", "torch")) != "torch":
+            warnings.warn(f"{experiment.name}: framework {asked!r}: 'torch' is taken, there is no other", stacklevel=2)
+        values["config"].pop("framework", None)
         values["stop"] = values["stop"] or {"training_iteration": 100}
         chosen = Experiment(**values)
         last += [train_one(chosen, config, index) for index, config in enumerate(chosen.trainings())]
@@ -97,7 +130,7 @@ def train_one(experiment: Experiment, config: Mapping[str, Any], index: int) -> 
         place.mkdir(parents=True, exist_ok=True)
         (place / PARAMS).write_text(as_json({"run": experiment.run, "config": config}), encoding="utf-8")
         print(f"{experiment.name}: {experiment.run} in {place}", flush=True)
-        result, saved_at = {}, 0
+        result, checkpoints = {}, dict[int, Path]()  # by their iterations
         with (place / RESULTS).open("a", encoding="utf-8") as results:
             for result in results_until(trainer, experiment.stop):
                 results.write(f"{as_json({**result, 'config': None})}\n")
@@ -107,13 +140,20 @@ def train_one(experiment: Experiment, config: Mapping[str, Any], index: int) -> 
                     flush=True,
                 )
                 if experiment.checkpoint_freq and result["training_iteration"] % experiment.checkpoint_freq == 0:
-                    saved_at = result["training_iteration"]
-                    print(f"checkpoint: {trainer.save()}", flush=True)
-        if experiment.checkpoint_at_end and saved_at != result["training_iteration"]:
-            print(f"checkpoint: {trainer.save()}", flush=True)
+                    save(trainer, checkpoints, experiment.keep_checkpoints_num)
+        if experiment.checkpoint_at_end and result["training_iteration"] not in checkpoints:
+            save(trainer, checkpoints, experiment.keep_checkpoints_num)
         return result
     finally:
         trainer.stop()
+
+
+def save(trainer: Any, checkpoints: dict[int, Path], kept: int | None) -> None:
+    """Write a checkpoint, and delete the oldest ones of this training beyond the number that is kept."""
+    checkpoints[trainer.iteration] = Path(trainer.save())
+    print(f"checkpoint: {checkpoints[trainer.iteration]}", flush=True)
+    while kept and len(checkpoints) > kept:
+        shutil.rmtree(checkpoints.pop(min(checkpoints)).parent)
 
 
 def play(
@@ -124,17 +164,21 @@ def play(
     steps: int,
     episodes: int,
     trust: Sequence[str] = (),
+    render: bool | None = None,
+    video_dir: Path | None = None,
 ) -> list[float]:
     """Play whole episodes with the policy of a checkpoint, and print their rewards, which are returned.
 
     Args:
-        checkpoint, run, env, config, steps, episodes: the options.
+        checkpoint, run, env, config, steps, episodes, render, video_dir: the options.
         trust: import prefixes of code that the run's file may name.
 
     Raises:
         CheckpointError: there is no checkpoint.
-        ConfigError: neither the run nor the options say which algorithm it is.
+        ConfigError: neither the run nor the options say which algorithm it is; or there are a window and videos.
     """
+    if render and video_dir is not None:
+        raise ConfigError("--render and --video-dir: an environment has one render mode; give one of the two")
     file = find_checkpoint(checkpoint)
     params = next((folder / PARAMS for folder in file.absolute().parents[:3] if (folder / PARAMS).is_file()), None)
     saved = {} if params is None else json.loads(params.read_text(encoding="utf-8"))
@@ -143,7 +187,7 @@ def play(
         raise ConfigError(f"{file} is in no run of lightning-rllib: give --run, --env and --config")
     of_run = saved.get("config", {})
     keys = merge_configs(of_run, config)
-    keys = {**keys, "num_workers": 0, "evaluation_num_episodes": episodes or 10, "evaluation_interval": None}
+    keys = {**keys, "num_workers": 0, "evaluation_num_episodes": episodes or 1, "evaluation_interval": None}
     keys = keys if env is None else {**keys, "env": env}
     trust_names(config)
     trust_names(env or "")
@@ -157,15 +201,57 @@ def play(
     played = 0
     try:
         trainer.restore(file)
-        while len(rewards) < episodes if episodes else played < steps:
-            found = trainer.evaluate()["evaluation"]["hist_stats"]
-            for reward, length in zip(found["episode_reward"], found["episode_lengths"], strict=True):
-                rewards.append(reward)
-                played += length
-                print(f"Episode #{len(rewards)}: reward: {reward}, steps: {length}", flush=True)
+        for reward, length in episodes_of(trainer, bool(render), video_dir):
+            rewards.append(reward)
+            played += length
+            print(f"Episode #{len(rewards)}: reward: {reward}, steps: {length}", flush=True)
+            if len(rewards) == episodes or (not episodes and played >= steps):
+                break
     finally:
         trainer.stop()
     return rewards
+
+
+def episodes_of(trainer: Any, render: bool, video_dir: Path | None) -> Iterator[tuple[float, int]]:
+    """(reward, steps) of one episode after the other, without end.
+
+    Args:
+        trainer: whose evaluation it is.
+        render: show them in a window.
+        video_dir: write a video of each.
+
+    Raises:
+        ConfigError: the environment has no pictures for a video.
+    """
+    data = trainer.datamodule
+    explore = bool(trainer.run_config["evaluation"]["explore"])
+    if video_dir is not None:
+        frames_per_second = check_picture(data.evaluation_env, "--video-dir")
+    for number in count(1):
+        if not render and video_dir is None:
+            found = trainer.evaluate()["evaluation"]["hist_stats"]
+            yield from zip(found["episode_reward"], found["episode_lengths"], strict=True)
+            continue
+        watched: dict[str, Any] = {"seed": number, "explore": explore}
+        policy = data.acting_policy(trainer.policy)
+        if video_dir is None:
+            workers = watched_workers(data.evaluation_env, policy, lambda _: None, render_mode="human", **watched)
+            yield from _play_one(workers)
+        else:
+            file = video_dir / f"episode_{number:06d}{'.mp4' if has_mp4() else '.gif'}"
+            with VideoFile(file, frames_per_second) as video:
+                show = Recorder(video, 1, sys.maxsize).show
+                played = _play_one(
+                    watched_workers(data.evaluation_env, policy, show, render_mode="rgb_array", **watched)
+                )
+            yield from played
+
+
+def _play_one(workers: Any) -> list[tuple[float, int]]:
+    try:
+        return workers.run_episodes(1)
+    finally:
+        workers.stop()
 
 
 class Folder:

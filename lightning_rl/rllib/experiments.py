@@ -30,6 +30,7 @@ class Experiment:
         stop: names of a result, "a/b" for a nested one → the number at which training ends.
         config: RLlib's keys.
         checkpoint_freq: results between two checkpoints; 0: none.
+        keep_checkpoints_num: newest checkpoints that are kept; `None` or 0: all.
         checkpoint_at_end: whether the last result has one.
         local_dir: directory of the runs; `None`: this package's own, `runs`.
         num_samples: trainings of each variant, which differ by their seeds.
@@ -42,6 +43,7 @@ class Experiment:
     stop: Mapping[str, float] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_freq: int = 0
+    keep_checkpoints_num: int | None = None
     checkpoint_at_end: bool = False
     local_dir: str | None = None
     num_samples: int = 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,11 @@ def test_training_writes_results_and_checkpoints_that_evaluate_plays(
             "Episode #3",
         ]
     main(["evaluate", str(run), "--run=PPO", "--steps=60", '--config={"horizon": 5}'])
-    assert capsys.readouterr().out.count("steps: 5") == 20  # two evaluations of ten episodes
+    assert capsys.readouterr().out.count("steps: 5") == 12
+    main(["evaluate", str(run), "--steps=12", '--config={"horizon": 5}', "--no-render", f"--video-dir={tmp_path}"])
+    assert capsys.readouterr().out.count("steps: 5") == 3 == len([*tmp_path.glob("episode_00000*")])
+    with pytest.raises(ConfigError, match="one of the two"):
+        main(["evaluate", str(run), "--render", f"--video-dir={tmp_path}"])
     params = run / "params.json"
     content = params.read_text()
     for harmful in ({"env": "evil_pkg:Env"}, {"model": {"custom_model": "evil_pkg:Net"}}):
@@ -60,6 +66,34 @@ def test_a_file_holds_experiments_and_options_go_over_it(tmp_path: Path) -> None
     assert sorted(grid) == [(0.1, [4]), (0.1, [8]), (0.2, [4]), (0.2, [8])]
     assert len(last) == 6 and last[5]["config"]["seed"] == 1
     assert all(each["config"]["gamma"] == 0.5 and each["training_iteration"] == 1 for each in last)
+
+
+def test_only_the_newest_checkpoints_are_kept_and_words_of_tensorflow_are_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "tensorflow.yaml"
+    entry = {"run": "PG", "env": "CartPole-v1", "stop": {"training_iteration": 3}, "checkpoint_freq": 1}
+    file.write_text(yaml.safe_dump({"old": {**entry, "config": {**QUICK, "framework": "tf"}}}))
+    given = ["train", f"-f={file}", f"--local-dir={tmp_path}", "--keep-checkpoints-num=2", "--eager", "-vv"]
+    level = logging.getLogger("lightning_rl").level
+    with pytest.warns(UserWarning, match="'torch' is taken") as warned:
+        main(given)
+    assert any("--eager has no effect" in str(each.message) for each in warned)
+    assert logging.getLogger("lightning_rl").level == logging.DEBUG
+    logging.getLogger("lightning_rl").setLevel(level)
+    run = tmp_path / "old" / "PG_CartPole-v1_0"
+    assert sorted(folder.name for folder in run.glob("checkpoint_*")) == ["checkpoint_000002", "checkpoint_000003"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*(no counterpart|retired|torch.jit)")
+        main(
+            [
+                "train",
+                "--run=PG",
+                "--env=CartPole-v1",
+                "--torch",
+                '--stop={"training_iteration": 1}',
+                f"--local-dir={tmp_path}",
+            ]
+        )
 
 
 def test_mistakes_in_files_and_options_are_named(tmp_path: Path) -> None:

@@ -225,8 +225,7 @@ def episodes_of(trainer: Any, render: bool, video_dir: Path | None) -> Iterator[
     """
     data = trainer.datamodule
     explore = bool(trainer.run_config["evaluation"]["explore"])
-    if video_dir is not None:
-        frames_per_second = check_picture(data.evaluation_env, "--video-dir")
+    frames_per_second = 0.0 if video_dir is None else check_picture(data.evaluation_env, "--video-dir")
     for number in count(1):
         if not render and video_dir is None:
             found = trainer.evaluate()["evaluation"]["hist_stats"]
@@ -241,9 +240,8 @@ def episodes_of(trainer: Any, render: bool, video_dir: Path | None) -> Iterator[
             file = video_dir / f"episode_{number:06d}{'.mp4' if has_mp4() else '.gif'}"
             with VideoFile(file, frames_per_second) as video:
                 show = Recorder(video, 1, sys.maxsize).show
-                played = _play_one(
-                    watched_workers(data.evaluation_env, policy, show, render_mode="rgb_array", **watched)
-                )
+                workers = watched_workers(data.evaluation_env, policy, show, render_mode="rgb_array", **watched)
+                played = _play_one(workers)
             yield from played
 
 

@@ -66,6 +66,25 @@ def test_every_key_of_the_common_config_is_taken_with_its_default() -> None:
         translated("ppo", **{key: value})
 
 
+def test_keys_of_rllib_1_10_to_1_13_are_taken_with_their_defaults() -> None:
+    later: dict[str, Any] = {
+        "evaluation_duration_unit": "episodes",
+        "min_train_timesteps_per_reporting": 0,
+        "keep_per_episode_custom_metrics": False,
+        "always_attach_evaluation_results": False,
+        "num_consecutive_worker_failures_tolerance": 100,
+        "_disable_execution_plan_api": True,
+        "_disable_action_flattening": False,
+        "enable_tf1_exec_eagerly": False,
+        "sampler_perf_stats_ema_coef": None,
+    }
+    of_maddpg = {"good_policy": "maddpg", "adv_policy": "maddpg", "use_local_critic": False, "agent_id": None}
+    for key, value in {**later, **of_maddpg}.items():
+        assert translated("ppo", **{key: value}).keys() <= {"workers"}, key
+    with pytest.raises(ConfigError, match="'evaluation_duration_unit'='timesteps'"):
+        translated("ppo", evaluation_duration_unit="timesteps")
+
+
 def test_every_key_of_the_model_is_taken_with_its_default() -> None:
     known = defaults_of("ppo")["model"]
     assert set(model_keys(MODEL_DEFAULTS, {}, "CartPole-v1")) <= {*known, "custom_model_config", "custom_action_dist"}

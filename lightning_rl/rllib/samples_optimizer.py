@@ -53,14 +53,24 @@ class SyncSamplesOptimizer(PolicyOptimizer):
     Args:
         local_worker, remote_workers: see `PolicyOptimizer`.
         train_batch_size: least number of rows per step.
+        num_sgd_iter: passes over the rows; `None`: the policy's.
+        sgd_minibatch_size: rows of a gradient step; 0: the policy's number of minibatches.
     """
 
     mode = "bulk_sync"
 
     def __init__(
-        self, local_worker: RolloutWorker, remote_workers: Sequence[Any] = (), train_batch_size: int = 200
+        self,
+        local_worker: RolloutWorker,
+        remote_workers: Sequence[Any] = (),
+        train_batch_size: int = 200,
+        num_sgd_iter: int | None = None,
+        sgd_minibatch_size: int = 0,
     ) -> None:
         super().__init__(local_worker, remote_workers)
+        if num_sgd_iter:
+            local_worker.policy.passes = num_sgd_iter
+        self.sgd_minibatch_size = sgd_minibatch_size
         fragments = rollouts(self.workers, local_worker.policy, self.mode)
         self._batches = concat_batches(fragments, train_batch_size)
 
@@ -69,6 +79,8 @@ class SyncSamplesOptimizer(PolicyOptimizer):
         started = time.perf_counter()
         batch = next(self._batches)
         collected = time.perf_counter()
+        if self.sgd_minibatch_size:
+            self.local_worker.policy.minibatches = max(1, round(env_steps(batch) / self.sgd_minibatch_size))
         result = self.local_worker.learn_on_batch(batch)
         self.sample_seconds, self.learn_seconds = collected - started, time.perf_counter() - collected
         self.num_steps_sampled += env_steps(batch)

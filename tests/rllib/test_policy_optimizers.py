@@ -60,6 +60,15 @@ def test_policy_optimizers_learn_with_remote_workers() -> None:
         take_three_steps(getattr(rllib, name)(worker(policy), actors[policy], **keywords))
 
 
+def test_a_batch_is_learned_from_in_minibatches_several_times() -> None:
+    """24 or more rows in parts of 8, three times: 9 gradient steps; the policy stops early only by its `target_kl`."""
+    made = RolloutWorker("CartPole-v1", PPO, fragment_length=12, policy_config={**SMALL, "target_kl": None})
+    optimizer = SyncSamplesOptimizer(made, (), 24, num_sgd_iter=3, sgd_minibatch_size=8)
+    optimizer.step()
+    policy: Any = made.policy
+    assert policy.gradient_steps == 3 * round(optimizer.num_steps_trained / 8) >= 9
+
+
 def test_asynchronous_gradients_of_one_worker_are_synchronous_learning() -> None:
     """Two loops with the same seeds: one learns on samples, the other by their gradients."""
     samples = SyncSamplesOptimizer(worker(A2C), train_batch_size=1)

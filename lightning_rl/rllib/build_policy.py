@@ -14,6 +14,7 @@ from typing import Any, cast
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.policies.policy import Policy
 from lightning_rl.rllib.function_policy import VERBS_BY_HOOKS, FunctionPolicy, settings_of
+from lightning_rl.rllib.keys import policy_keywords
 from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["HOOKS", "build_policy"]
@@ -40,9 +41,6 @@ HOOKS: dict[str, str] = {
     "extra_learn_fetches_fn": "(policy) -> metrics, once an iteration",
 }
 RENAMED_HOOKS = {"_after_loss_init": "after_init", "gradients_fn": "compute_gradients_fn"}
-UNSUPPORTED_HOOKS = {
-    "get_batch_divisibility_req": "minibatches of any size are learned from, so there is nothing to divide"
-}
 
 
 def build_policy(
@@ -64,8 +62,6 @@ def build_policy(
     """
     given = {RENAMED_HOOKS.get(hook, hook): function for hook, function in hooks.items() if function is not None}
     for hook, function in given.items():
-        if hook in UNSUPPORTED_HOOKS:
-            raise ConfigError(f"build_policy({name!r}): {hook} has no meaning here: {UNSUPPORTED_HOOKS[hook]}")
         if hook not in HOOKS:
             raise ConfigError(
                 f"build_policy({name!r}): no hook {hook!r}.{did_you_mean(hook, HOOKS)} Hooks: {', '.join(HOOKS)}"
@@ -77,44 +73,62 @@ def build_policy(
     root = base.base if derived else base
     if not root.has_loss and not {"loss_fn", "compute_gradients_fn"} & set(merged):
         raise ConfigError(f"build_policy({name!r}) has no loss: give loss_fn{HOOKS['loss_fn']}, or a base that has one")
+    settings = _settings(root, merged)
     namespace = {
         "__module__": module or sys._getframe(1).f_globals["__name__"],
         "__qualname__": name,
         "__doc__": f"{root.__name__} with {', '.join(merged)} given as functions.",
-        "__init__": _constructor(root, merged),
+        "__init__": _constructor(root, merged, settings),
         "base": root,
+        "settings": settings,
         "hooks": merged,
         "supports_recurrent": not root.has_loss or root.supports_recurrent,
     }
     if "loss_fn" in merged:
         namespace["has_classic_loss"] = True
     # RLlib's own `compute_actions` calls `act`, and so the functions.
-    if not hasattr(root, "compute_actions_from_input_dict") and not set(merged).isdisjoint(
-        VERBS_BY_HOOKS["compute_actions"]
-    ):
+    if not _is_classic(root) and not set(merged).isdisjoint(VERBS_BY_HOOKS["compute_actions"]):
         namespace["compute_actions"] = FunctionPolicy.act_by_functions
     bases = (*mixins, base) if derived else (FunctionPolicy, *mixins, base)
     return cast("type[Policy]", type(name, bases, namespace))
 
 
-def _constructor(base: type[Policy], hooks: Mapping[str, Any]) -> Callable[..., None]:
-    """An `__init__` whose signature has the base's keywords, with the defaults of `get_default_config`."""
+def _settings(base: type[Policy], hooks: Mapping[str, Any]) -> dict[str, Any]:
+    """The base's keywords with the values of `get_default_config`, which are RLlib's if the base is."""
+    known = settings_of(base)
+    changed = {name: value for name, value in _default_config(hooks).items() if name in known}
+    if _is_classic(base):
+        optimizer = {name: value for name, value in changed.items() if name == "optimizer" and isinstance(value, str)}
+        changed = {**policy_keywords(base, changed), **optimizer}
+    return {**known, **changed}
+
+
+def _default_config(hooks: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(hooks["get_default_config"]()) if "get_default_config" in hooks else {}
+
+
+def _is_classic(base: type[Policy]) -> bool:
+    """Whether a class has RLlib's methods."""
+    return hasattr(base, "compute_actions_from_input_dict")
+
+
+def _constructor(base: type[Policy], hooks: Mapping[str, Any], settings: Mapping[str, Any]) -> Callable[..., None]:
+    """An `__init__` whose signature has the base's keywords, with the defaults of `settings`."""
 
     def __init__(  # noqa: N807
         self: FunctionPolicy, observation_space: Any, action_space: Any, config: Any = None, **keywords: Any
     ) -> None:
         FunctionPolicy.__init__(self, observation_space, action_space, config, **keywords)
 
-    changed = dict(hooks["get_default_config"]()) if "get_default_config" in hooks else {}
-    of_base = {name: p for name, p in keywords_of(base).items() if name in settings_of(base)}
-    own = {name: value for name, value in changed.items() if name not in of_base}
+    of_base = {name: p for name, p in keywords_of(base).items() if name in settings}
+    own = {name: value for name, value in _default_config(hooks).items() if name not in of_base}
     kind = inspect.Parameter.KEYWORD_ONLY
     places = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         for name in ("self", "observation_space", "action_space")
     ]
     config = inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=own or None)
-    rest = [p.replace(kind=kind, default=changed.get(name, p.default)) for name, p in of_base.items()]
+    rest = [p.replace(kind=kind, default=settings[name]) for name, p in of_base.items()]
     __init__.__signature__ = inspect.Signature([*places, config, *rest])  # type: ignore[attr-defined]
     __init__.__annotations__ = {name: p.annotation for name, p in of_base.items()} | {
         "config": Mapping[str, Any] | None

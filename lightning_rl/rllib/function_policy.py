@@ -91,10 +91,12 @@ class FunctionPolicy(Policy):
     Attributes:
         config: all settings by name, for the functions to read: the constructor's keywords, and the further keys of
             `get_default_config` and `config`.
+        settings: the base's keywords with the defaults that the class gives them.
     """
 
     base: ClassVar[type[Policy]] = Policy
     hooks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    settings: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Set `overridden`: the verbs that the base overrides, and those that hooks replace."""
@@ -110,16 +112,16 @@ class FunctionPolicy(Policy):
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        known = settings_of(self.base)
-        self.config = {**known, **self._call_hook("get_default_config", {}), **(config or {}), **keywords}
-        arguments = (observation_space, action_space, self.config)
+        known = self.settings
+        self.config = {**self._call_hook("get_default_config", {}), **known, **(config or {}), **keywords}
+        spaces = (observation_space, action_space)
         for hook in ("validate_spaces", "before_init"):
-            self._call_hook(hook, None, self, *arguments)
+            self._call_hook(hook, None, self, *spaces, self.config)
         self.base.__init__(self, observation_space, action_space, **{name: self.config[name] for name in known})
         if {"optimizer_fn", "extra_grad_process_fn"} & set(self.hooks):
             self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, self.hooks)
         for hook in ("before_loss_init", "after_init"):
-            self._call_hook(hook, None, self, *arguments)
+            self._call_hook(hook, None, self, *spaces, self.config)
 
     def _call_hook(self, hook: str, otherwise: Any, *arguments: Any) -> Any:
         """Call the function of that name with as many arguments as it takes; `otherwise` if there is none."""

@@ -329,9 +329,10 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         own = vars(self).get("config", {})  # a policy made of functions has its settings before it is built
         base = type(self).__mro__[type(self).__mro__.index(RLlibMethods) + 1]
         keywords = {**policy_keywords(base, config or {}, keywords), **keywords}
-        built = classic_policy_config({**settings_of(base), **keywords}, model_config(keywords.get("model")))
-        whole = {"framework": "torch", "explore": True, **(config or {}), **built, **own}
-        self.config = {**whole, "model": built["model"]}  # which `make_model` reads
+        settings = {**settings_of(base), **keywords}
+        built = classic_policy_config(settings, model_config(settings.get("model")))
+        same = {key: built[key] for key in built if key in settings}  # keywords with the names of RLlib's keys
+        self.config = {"framework": "torch", "explore": True, **(config or {}), **built, **own, **same}
         super().__init__(observation_space, action_space, **keywords)
         steps = {"optimizer_fn": "optimizer", "extra_grad_process_fn": "extra_grad_process"}
         if given := {hook: getattr(type(self), name) for hook, name in steps.items() if self._defines(name)}:
@@ -558,9 +559,9 @@ TorchPolicy.overridden, TorchPolicy.has_loss = frozenset(), False  # its own met
 def build_torch_policy(name: str, *, base: type[policies.Policy] = TorchPolicy, **hooks: Any) -> type[Any]:
     """A policy class made of functions, with RLlib's methods; see `build_policy` for the arguments.
 
-    RLlib's arguments `framework` and `view_requirements_fn` are taken and have no effect.
+    RLlib's arguments `framework`, `view_requirements_fn` and `get_batch_divisibility_req` are taken and have no effect.
     """
-    for without_effect in ("framework", "view_requirements_fn"):
+    for without_effect in ("framework", "view_requirements_fn", "get_batch_divisibility_req"):
         hooks.pop(without_effect, None)
     return build_policy(name, base=base, module=sys._getframe(1).f_globals["__name__"], **hooks)
 

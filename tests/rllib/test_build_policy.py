@@ -458,7 +458,6 @@ def test_build_policy_names_unknown_and_wrong_hooks() -> None:
         ({"los_fn": len}, r"'los_fn'.*'loss_fn'"),
         ({"loss_fn": 3}, r"loss_fn=3; expected a function \(policy, model, dist_class, train_batch\)"),
         ({"stats_fn": loss_stats}, "give loss_fn"),
-        ({"get_batch_divisibility_req": len}, "minibatches"),
     ]
     assert not_refused(lambda hooks: build_policy("Wrong", **hooks), cases) == []
 

@@ -9,7 +9,10 @@ import pytest
 from lightning_rl.rllib.agents.dqn import DQNTorchPolicy, DQNTrainer
 from lightning_rl.rllib.agents.pg import PGTorchPolicy, PGTrainer
 from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
+from lightning_rl.rllib.agents.trainer import Trainer, with_common_config
 from lightning_rl.rllib.env.multi_agent_env import make_multi_agent
+from lightning_rl.rllib.policy.torch_policy_template import build_torch_policy
+from tests.envs.classic_control import CARTPOLE
 
 
 class OwnPPO(PPOTorchPolicy):
@@ -67,3 +70,25 @@ def test_such_a_subclass_may_be_one_of_several_policies() -> None:
     trainer.stop()
     assert isinstance(own, OwnPPO) and (own.gamma, base.gamma) == (0.5, 0.99)
     assert set(result["info"]["learner"]) == {"own", "base"}
+
+
+def own_loss(policy, model, dist_class, train_batch):
+    logits, _ = model(train_batch)
+    return -dist_class(logits, model).logp(train_batch["actions"]).mean()
+
+
+WithCommonConfig: Any = build_torch_policy(
+    name="WithCommonConfig",
+    loss_fn=own_loss,
+    get_default_config=lambda: with_common_config({"lr": 0.25, "observation_filter": "MeanStdFilter", "mine": 7}),
+    get_batch_divisibility_req=lambda policy: 4,
+)
+
+
+def test_a_policy_of_functions_may_have_rllib_s_whole_common_config_as_its_defaults() -> None:
+    alone = WithCommonConfig(*CARTPOLE.spaces())
+    made = trained(Trainer, WithCommonConfig, train_batch_size=32)
+    for policy in (alone, made.policy):
+        assert policy.learner.optimizer.name == "adam" and policy.learner.optimizer.lr == 0.25
+        assert type(policy.observation_filter).__name__ == "MeanStdFilter"
+        assert policy.config["mine"] == 7 and policy.config["observation_filter"] == "MeanStdFilter"

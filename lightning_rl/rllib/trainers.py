@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
+from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks, EpisodeStatistics, call_method
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
@@ -85,7 +86,6 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     _policy_class: ClassVar[Any] = None
     _default_config: ClassVar[Mapping[str, Any]] = {}
     execution_plan: ClassVar[Any] = None
-    validate_config: ClassVar[Any] = None
     validate_env: ClassVar[Any] = None
     before_init: ClassVar[Any] = None
     after_init: ClassVar[Any] = None
@@ -113,7 +113,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             ConfigError: a key or value that means nothing here.
         """
         self.raw_user_config = config
-        given = self.merge_trainer_configs(self._default_config, config)
+        given = self.merge_trainer_configs(self._own_defaults(), config)
         env, limit = current_env(given.get("env"))
         env, several, numbered = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
         if several:
@@ -124,7 +124,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             policy = Untrained
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
-        policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
+        policy = class_of_option(policy)
         if self.before_init is not None:
             type(self).before_init(self)
         defaults = defaults_of(policy)
@@ -264,7 +264,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> Any:
         """As `Trainable`, with the defaults of this class."""
-        return super().default_resource_request(cls.merge_trainer_configs(cls._default_config, config))
+        return super().default_resource_request(cls.merge_trainer_configs(cls._own_defaults(), config))
 
     # -- of a Trainer -------------------------------------------------------------------------------------------------
     @property
@@ -320,8 +320,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return found.callbacks if isinstance(found, EpisodeCallbacks) else found or DefaultCallbacks()
 
     def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
-        """The policy, a name or a class, that such a config trains."""
-        return type(self)._policy_class
+        """The policy class that such a config trains; a class may give the name of one."""
+        return class_of_option(type(self)._policy_class)
 
     def evaluate(self) -> dict[str, Any]:  # type: ignore[override]
         """Play `evaluation_num_episodes` episodes: {"evaluation": {"episode_reward_mean": …}}."""
@@ -559,6 +559,18 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return over_defaults(defaults, cls._default_config)
 
     @classmethod
+    @cache
+    def _own_defaults(cls) -> Mapping[str, Any]:
+        """What `default_config`, or a `get_default_config` of the class, changes of its policy's defaults."""
+        if cls.get_default_config.__func__ is Trainer.get_default_config.__func__:
+            return cls._default_config
+        defaults = cls.get_default_config()
+        defaults = defaults.to_dict() if isinstance(defaults, AlgorithmConfig) else defaults
+        shipped = {} if cls._policy_class is None else classic_keys(defaults_of(cls._policy_class))
+        changed = {key: value for key, value in defaults.items() if key not in shipped or shipped[key] != value}
+        return merge_configs(changed, cls._default_config)
+
+    @classmethod
     def merge_trainer_configs(cls, config1: Mapping[str, Any], config2: Mapping[str, Any]) -> dict[str, Any]:
         """The keys of `config2` over those of `config1`; see `merge_configs`."""
         return merge_configs(config1, config2)
@@ -574,15 +586,24 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         Raises:
             ConfigError: a key or value that means nothing here.
         """
-        if cls.validate_config is not None:
-            call_with_accepted_args(cls.validate_config, config)
         if trainer_obj_or_none is not None:
+            trainer_obj_or_none.validate_config(config)
             return
-        given = cls.merge_trainer_configs(cls._default_config, config)
-        policy = cls._policy_class
-        policy = torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
+        if isinstance(inspect.getattr_static(cls, "validate_config"), staticmethod):  # not a method, needs no trainer
+            cls.validate_config(config)  # type: ignore[call-arg]
+        given = cls.merge_trainer_configs(cls._own_defaults(), config)
+        policy = class_of_option(cls._policy_class)
         defaults = defaults_of(policy)
         translate_section(given, defaults, translate_keys(given, defaults, {}), policy)
+
+    def validate_config(self, config: dict[str, Any]) -> None:
+        """Check, and perhaps change, the keys of a new trainer; called before anything is built.
+
+        A class or `with_updates` may define it. Keys and values that mean nothing here are refused without it.
+
+        Args:
+            config: RLlib's keys, those of the constructor over the class's own.
+        """
 
     def _make_workers(
         self,
@@ -605,7 +626,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return WorkerSet(
             env_creator=env_creator or self.datamodule.env,
             validate_env=validate_env,
-            policy_class=policy_class or self.policy,
+            policy_class=class_of_option(policy_class) or self.policy,
             trainer_config={"seed": self.run_config["seed"], **(config or {})},
             num_workers=num_workers,
             logdir=self.logdir,
@@ -626,7 +647,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         whole_config = isinstance(policy, type) and takes_whole_config(policy)
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
-        asked = set(self.raw_user_config) - set(self._default_config)
+        asked = set(self.raw_user_config) - set(self._own_defaults())
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan or its step.
         takes_more = self._planned or self._trains_itself
         kept = {
@@ -723,6 +744,9 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         bases = (*(namespace.pop("mixins", None) or ()), cls)
         if namespace.get("_default_config", {}) is None:
             namespace["_default_config"] = {}
+        if "validate_config" in namespace:
+            validate = namespace["validate_config"]
+            namespace["validate_config"] = Trainer.validate_config if validate is None else staticmethod(validate)
         if "get_policy_class" in namespace:
             choose, fallback = namespace.pop("get_policy_class"), changes.get("default_policy", cls._policy_class)
             namespace["get_default_policy_class"] = (
@@ -751,6 +775,11 @@ UPDATES += ("before_init", "after_init", "before_evaluate_fn", "mixins")
 def build_trainer(name: str, **changes: Any) -> type[Trainer]:
     """A trainer class; keywords as `Trainer.with_updates`."""
     return Trainer.with_updates(name, **changes)
+
+
+def class_of_option(policy: Any) -> Any:
+    """The class of an option of conf/policy; a class or an import path as it is."""
+    return torch_policy(policy) if isinstance(policy, str) and not is_path(policy) else policy
 
 
 def episode_callbacks(callbacks: Iterable[Any]) -> list[EpisodeCallbacks]:

@@ -11,6 +11,7 @@ import pytest
 
 from lightning_rl import rllib
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.rllib.agents.ppo import PPOTrainer
 from lightning_rl.rllib.merge import merge_configs
 from tests.rllib.classic import trainer
 from tests.training.probes import Probe
@@ -289,3 +290,46 @@ def test_a_policy_with_rllib_s_constructor_gets_the_trainer_s_config() -> None:
     made.stop()
     assert {"gamma": 0.9, "mine": [1], "lr": 0.1, "train_batch_size": 40}.items() <= made.policy.seen.items()
     assert result["info"]["learner"]["default_policy"]["learned"] == 1 and result["timesteps_total"] >= 40
+
+
+class Configured(PPOTrainer):
+    """Its defaults and checks are methods."""
+
+    @classmethod
+    def get_default_config(cls):
+        return {**PPOTrainer.get_default_config(), "lr": 0.5, "sgd_minibatch_size": 20}
+
+    def validate_config(self, config):
+        super().validate_config(config)
+        if config["gamma"] > 1:
+            raise ValueError("gamma")
+        config["lambda"] = config["gamma"]
+
+
+def test_a_trainer_s_own_get_default_config_and_validate_config_count() -> None:
+    made: Any = Configured(env="CartPole-v1", config={"train_batch_size": 60, "gamma": 0.25})
+    policy = made.get_policy()
+    made.stop()
+    found = [made.config[key] for key in ("lr", "lr_schedule", "sgd_minibatch_size", "lambda", "vf_loss_coeff")]
+    assert found == [0.5, None, 20, 0.25, 0.5] and made.run_config["policy"]["lr"] == 0.5
+    assert (policy.minibatches, policy.gae_lambda) == (3, 0.25)
+    made.validate_config(checked := {"gamma": 0.75})
+    assert checked["lambda"] == 0.75
+    with pytest.raises(ValueError, match="gamma"):
+        Configured(env="CartPole-v1", config={"gamma": 2.0})
+    derived: Any = Configured.with_updates("Derived", default_config={"lr": 0.125}, validate_config=None)
+    made = derived(env="CartPole-v1", config={"train_batch_size": 60})
+    made.validate_config({"gamma": 2.0})
+    made.stop()
+    assert (made.config["lr"], made.config["sgd_minibatch_size"]) == (0.125, 20)
+
+
+def test_workers_are_made_of_the_trainer_s_default_policy_class() -> None:
+    made: Any = PPOTrainer(env="CartPole-v1", config={"train_batch_size": 32})
+    cls = made.get_default_policy_class(made.config)
+    assert issubclass(cls, rllib.__getattr__("PPOTorchPolicy")) and isinstance(made.get_policy(), cls)
+    workers = made._make_workers(
+        env_creator=made.env_creator, validate_env=None, policy_class=cls, config=made.config, num_workers=0
+    )
+    assert workers.local_worker().sample().count > 0
+    made.stop()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
 from lightning_rl.config.groups import group_options
@@ -15,7 +14,7 @@ from lightning_rl.envs import EnvContext, register_env
 from lightning_rl.rllib import plan_operators, plans
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.build_policy import build_policy
-from lightning_rl.rllib.by_name import policy_class, trainer_class
+from lightning_rl.rllib.by_name import config_class, policy_class, trainer_class
 from lightning_rl.rllib.callbacks import DefaultCallbacks, Episode, MultiCallbacks
 from lightning_rl.rllib.env.multi_agent_env import MultiAgentEnv, make_multi_agent
 from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker
@@ -118,8 +117,7 @@ def __getattr__(name: str) -> Any:
     if found := re.fullmatch(r"(\w+?)(Trainer|Config|TorchPolicy|PolicyGraph)", name):
         if found[2] in ("TorchPolicy", "PolicyGraph"):
             return policy_class(found[1])
-        trainer = trainer_class(found[1])
-        return partial(AlgorithmConfig, trainer) if found[2] == "Config" else trainer
+        return config_class(found[1]) if found[2] == "Config" else trainer_class(found[1])
     if twin := re.fullmatch(r"(\w*?)TF(Policy|ModelV2)|(build)_tf_(policy)", name):
         torch_name = f"{twin[1]}Torch{twin[2]}" if twin[2] else "build_torch_policy"
         raise AttributeError(f"{name}: there is no TensorFlow here; {torch_name} does the same in PyTorch")

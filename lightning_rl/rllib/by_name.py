@@ -7,12 +7,13 @@ from typing import Any
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.keys import classic_keys
 from lightning_rl.rllib.policy_configs import defaults_of, torch_policy
 from lightning_rl.rllib.torch_policy import TorchPolicy
 from lightning_rl.rllib.trainers import Trainer
 
-__all__ = ["default_config", "policy_class", "trainer_class"]
+__all__ = ["config_class", "default_config", "policy_class", "trainer_class"]
 
 
 def option_of(name: str) -> str:
@@ -38,6 +39,21 @@ def trainer_class(name: str) -> type[Trainer]:
     trainer = Trainer.with_updates(f"{name}Trainer", default_policy=option_of(name))
     trainer.__module__ = "lightning_rl.rllib"
     return trainer
+
+
+@cache
+def config_class(name: str) -> type[AlgorithmConfig]:
+    """`PPOConfig` of "PPO".
+
+    Raises:
+        ConfigError: there is no such policy.
+    """
+    namespace = {
+        "__module__": "lightning_rl.rllib",
+        "__doc__": f"The config of {name}.",
+        "algo_class": trainer_class(name),
+    }
+    return type(f"{name}Config", (AlgorithmConfig,), namespace)
 
 
 def policy_class(name: str) -> type[TorchPolicy]:

@@ -98,6 +98,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         cls._name = vars(cls).get("_name", cls.__name__)
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, storage: Any = None) -> None:
+        config, env = (each.to_dict() if isinstance(each, AlgorithmConfig) else each for each in (config, env))
         if not isinstance(config, Mapping | None) or isinstance(env, Mapping):
             config, env = env, config
         given = dict(config or {}) if env is None else {**(config or {}), "env": env}

@@ -266,8 +266,51 @@ def test_a_config_is_built_by_methods() -> None:
     for wrong in (lambda: config.training(gama=1), lambda: config.multi_agent(polices={})):
         with pytest.raises(ConfigError, match=r"Did you mean '(gamma|policies)'"):
             wrong()
-    with pytest.raises(AttributeError, match="'kl_coeff' was not set"):
-        _ = config.kl_coeff
+
+
+class QuickConfig(rllib.__getattr__("PPOConfig")):
+    """A config with defaults of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_batch_size, self.num_epochs = 32, 1
+
+
+def test_keys_of_a_config_are_attributes_with_defaults() -> None:
+    base, config = rllib.__getattr__("PPOConfig"), QuickConfig()
+    assert isinstance(config, base) and issubclass(base, rllib.AlgorithmConfig)
+    assert [*config.keys()] == ["train_batch_size", "num_sgd_iter"] and config.num_sgd_iter == 1
+    assert (config.lr, config.lr_schedule, config.kl_coeff) == (0.001, [[0, 0.001], [100_000, 0]], 0.0)
+    assert config.get("gamma") == 0.99 and config.get("gama", 7) == 7
+    config.lr, config.gamma, config.model = 0.5, 0.25, {"fcnet_hiddens": [8]}
+    config.multi_agent(policies={"a": None})
+    config.policies, config.count_steps_by = {"b": None}, "agent_steps"
+    assert config.is_multi_agent() and not base().is_multi_agent()
+    assert config.multiagent == {"policies": {"b": None}, "count_steps_by": "agent_steps"}
+    config.multiagent = {}
+    config.experimental(_disable_preprocessor_api=False).api_stack(enable_rl_module_and_learner=False)
+    config.environment("CartPole-v1").validate()
+    config.freeze()
+    made: Any = PPOTrainer(config=config)
+    policy = made.get_policy()
+    made.stop()
+    assert (policy.gamma, policy.passes, policy.learner.optimizer.lr) == (0.25, 1, 0.5)
+    for frozen in (config, config.copy(copy_frozen=True)):
+        with pytest.raises(AttributeError, match="frozen"):
+            frozen.lr = 1.0
+    again = base.from_dict({**config.copy()})
+    again.lr = 1.0
+    assert (again.lr, config.lr, again.gamma) == (1.0, 0.5, 0.25)
+    for wrong in (lambda: setattr(again, "gama", 1), lambda: again.api_stack(enable_rl_module_and_learner=True)):
+        with pytest.raises(ConfigError, match=r"gamma|classic"):
+            wrong()
+    with pytest.raises(AttributeError, match="Did you mean 'gamma'"):
+        _ = again.gama
+    again.clip_param = -1.0
+    with pytest.raises(ConfigError):
+        again.build()
+    with pytest.raises(ConfigError, match="has no algorithm"):
+        rllib.AlgorithmConfig().build()
 
 
 def test_a_policy_with_rllib_s_constructor_gets_the_trainer_s_config() -> None:

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from torch import nn
 from torch.testing import assert_close
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.models.distributions import Categorical
 from lightning_rl.rllib.agents.dqn import DQNTorchPolicy
 from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
@@ -21,7 +22,7 @@ from lightning_rl.rllib.models.action_dist import TupleActions
 from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
 from lightning_rl.rllib.models.torch.misc import SlimFC, normc_initializer
 from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
-from lightning_rl.rllib.models.torch.torch_action_dist import TorchMultiCategorical
+from lightning_rl.rllib.models.torch.torch_action_dist import TorchDeterministic, TorchMultiCategorical
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
 from tests.envs.classic_control import CARTPOLE
@@ -222,6 +223,17 @@ def test_a_preprocessor_writes_into_arrays_and_checks_observations() -> None:
     assert_close(array, np.array([0, 0.3, 0.4, 0]), rtol=1e-6, atol=1e-6)
     with pytest.raises(ValueError, match="outside"):
         half.check_shape(np.zeros(3, np.float32))
+
+
+def test_the_catalog_s_dist_type_chooses_the_distribution() -> None:
+    box, two = Box(-1, 1, (3,)), torch.ones(2, 3)
+    for given in ("deterministic", TorchDeterministic):
+        dist_class, size = ModelCatalog.get_action_dist(box, MODEL_DEFAULTS, given, framework="torch")
+        assert size == 3 and torch.equal(dist_class(two, None).sample(), two)
+    assert ModelCatalog.get_action_dist(box, MODEL_DEFAULTS)[1] == 6
+    assert ModelCatalog.get_action_dist(TWO, MODEL_DEFAULTS, dist_type="deterministic")[0] is Categorical
+    with pytest.raises(ConfigError, match="dist_type='gumbel'"):
+        ModelCatalog.get_action_dist(box, MODEL_DEFAULTS, dist_type="gumbel")
 
 
 # -- distributions ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium import Space, spaces
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.models import catalog
 from lightning_rl.models.model import Model
 from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
@@ -104,16 +105,32 @@ class ModelCatalog(catalog.ModelCatalog):
 
     @classmethod
     def get_action_dist(  # type: ignore[override]
-        cls, action_space: Space[Any], config: Mapping[str, Any] | None = None, *further: Any, **ignored: Any
+        cls,
+        action_space: Space[Any],
+        config: Mapping[str, Any] | None = None,
+        dist_type: Any = None,
+        framework: str = "torch",
+        **ignored: Any,
     ) -> tuple[Any, int]:
         """A factory of the action distribution, and the number of its inputs per row.
 
         Args:
             action_space: the action space of one environment.
             config: RLlib's keys of the model.
-            further, ignored: RLlib's `dist_type` and `framework`, without effect.
+            dist_type: a class of distributions, or "deterministic" for Box actions that are the inputs themselves;
+                `None`: that of the config or of the space.
+            framework, ignored: without effect, as `torch` of older versions.
+
+        Raises:
+            ConfigError: `dist_type` is another text.
         """
         known = {key: value for key, value in (config or {}).items() if key in catalog.MODEL_DEFAULTS}
+        if isinstance(dist_type, type):
+            known["custom_action_dist"] = dist_type
+        elif dist_type == "deterministic" and isinstance(action_space, spaces.Box):
+            known["custom_action_dist"] = known.get("custom_action_dist") or "Deterministic"
+        elif dist_type not in (None, "deterministic"):
+            raise ConfigError(f"dist_type={dist_type!r}; expected None, 'deterministic' or a class of distributions")
         return catalog.ModelCatalog.get_action_dist(action_space, known)
 
     @classmethod

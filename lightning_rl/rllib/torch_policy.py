@@ -25,6 +25,7 @@ from lightning_rl import policies, sample_batch
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration, make_exploration
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.policy_optimizer import PolicyOptimizer
 from lightning_rl.models.catalog import model_config
@@ -47,12 +48,25 @@ from lightning_rl.sample_batch import (
     map_leaves,
     to_tensors,
 )
+from lightning_rl.schedules import schedule_value
 
 __all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
 
+COEFFICIENTS = {"kl_coeff": "kl_coef", "entropy_coeff": "entropy_coef"}
+
+
+class Flag(int):
+    """A truth value that is one when it is called as well: `policy.is_recurrent`, and RLlib's `is_recurrent()`."""
+
+    def __call__(self) -> bool:
+        return bool(self)
+
+
 class RLlibMethods:
     """Put before a policy class, it adds RLlib's methods to it."""
+
+    framework = "torch"
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a method of postprocessing in RLlib's form see one trajectory at a time."""
@@ -273,6 +287,7 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
         self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(observation_space, action_space, config, seed=(config or {}).get("seed") or 0)
+        self.is_recurrent: Any = Flag(self.is_recurrent)
 
     def _create_exploration(self) -> Exploration:
         """The strategy that it has: what a policy without a model explores by is its own `compute_actions`."""
@@ -334,6 +349,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         same = {key: built[key] for key in built if key in settings}  # keywords with the names of RLlib's keys
         self.config = {"framework": "torch", "explore": True, **(config or {}), **built, **own, **same}
         super().__init__(observation_space, action_space, **keywords)
+        self.is_recurrent: Any = Flag(self.is_recurrent)
         steps = {"optimizer_fn": "optimizer", "extra_grad_process_fn": "extra_grad_process"}
         if given := {hook: getattr(type(self), name) for hook, name in steps.items() if self._defines(name)}:
             self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, given)
@@ -523,7 +539,41 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             trajectory[name] = map_leaves(_array, column)
         return trajectory
 
+    def compute_td_error(
+        self, obs_t: Any, act_t: Any, rew_t: Any, obs_tp1: Any, done_mask: Any, importance_weights: Any
+    ) -> Tensor:
+        """The TD errors `[N]` of transitions, without a gradient step.
+
+        Args:
+            obs_t, act_t, rew_t, obs_tp1: observations `[N, *]`, actions `[N, …]` of the policy's space, the sums of
+                `config["n_step"]` discounted rewards `[N]`, and the observations after them.
+            done_mask: `[N]`, where nothing follows.
+            importance_weights: of the rows' losses, `[N]`.
+
+        Raises:
+            ConfigError: this algorithm has no TD errors.
+        """
+        if not self.off_policy:
+            raise ConfigError(f"{type(self).__name__} has no TD errors: only algorithms that replay have, such as dqn")
+        columns = {"obs": obs_t, "actions": act_t, "rewards": rew_t, "next_obs": obs_tp1, "weights": importance_weights}
+        rows = SampleBatch({name: to_tensors(column, self.device) for name, column in columns.items()})
+        rows["terminated"] = to_tensors(done_mask, self.device).bool()
+        rows["discounts"] = torch.full_like(rows.rewards, self.gamma ** self.config.get("n_step", 1))
+        with torch.no_grad(), in_eval_mode(self):
+            return self.loss(rows)[1]["td_errors"]
+
     # -- what RLlib calls things --------------------------------------------------------------------------------------
+    def __getattr__(self, name: str) -> Any:
+        """What RLlib's policies have under these names, unless a class sets them; coefficients have their value now."""
+        if name in COEFFICIENTS:
+            value = getattr(self, COEFFICIENTS[name])
+            return value.item() if isinstance(value, Tensor) else schedule_value(value, self.env_steps)
+        if name == "cur_lr":
+            return schedule_value(self.learner.optimizer.lr, self.env_steps)
+        if name == "_optimizers":
+            return [self.learner.optimizer.torch_optimizer]
+        return self.model if name == "q_model" else super().__getattr__(name)
+
     def _create_exploration(self) -> Exploration:
         """A new exploration strategy by `config["exploration_config"]`."""
         return make_exploration(

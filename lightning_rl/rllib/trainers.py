@@ -157,6 +157,9 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
         check_policy_spaces(several, self.policy.policies)
         self.config = merge_configs(classic_view(option, self.run_config), self.config)
+        for each in self.policy.policies.values():
+            if isinstance(each, Policy | TorchPolicy):
+                each.config = {**self.config, "worker_index": 0, **each.config}
         if self._logdir is None:
             self._logdir = self.run_config["run_dir"]
         places = [each for each in self.trainer.callbacks if isinstance(each, Output)]  # type: ignore[attr-defined]

@@ -119,6 +119,37 @@ def test_the_config_has_rllib_s_keys_of_policy_and_trainer_and_goes_with_a_check
     assert again.config["train_batch_size"] == 64 and again.clip == 0.25
 
 
+def test_losses_and_hooks_read_coefficients_optimizers_and_the_trainer_s_keys() -> None:
+    """β of the KL penalty, and the entropy's weight and the learning rate at half of their schedules of 100 steps."""
+    keys = {"kl_coeff": 0.25, "entropy_coeff_schedule": [[0, 0.5], [100, 0.0]], "lr_schedule": [[0, 0.2], [100, 0.0]]}
+    trainer: Any = PPOTrainer(env="CartPole-v1", config={"train_batch_size": 64, "sgd_minibatch_size": 16, **keys})
+    policy = trainer.get_policy()
+    policy.global_timestep = 50
+    assert (policy.kl_coeff, policy.entropy_coeff, policy.cur_lr) == (0.25, 0.25, pytest.approx(0.1))
+    assert policy._optimizers == [policy.learner.optimizer.torch_optimizer] and policy.framework == "torch"
+    names = ("sgd_minibatch_size", "num_gpus", "worker_index", "use_gae", "simple_optimizer")
+    assert [policy.config[name] for name in names] == [16, 0, 0, True, True]
+    assert policy.config["multiagent"]["policies"] == {} and policy.config["kl_coeff"] == 0.25
+    trainer.stop()
+    assert policy.is_recurrent() is False and not policy.is_recurrent and built(model=LSTM).is_recurrent() is True
+    with pytest.raises(AttributeError, match="entropy_coef"):
+        _ = DQNTorchPolicy(*CARTPOLE.spaces()).entropy_coeff
+
+
+def test_td_errors_of_transitions_are_those_of_the_loss() -> None:
+    """Linear by hand: Q(s, a) − (r + γ² maxₐ Q_target(s')), and without what follows where an episode ended."""
+    policy: Any = DQNTorchPolicy(*CARTPOLE.spaces(), {"gamma": 0.5, "n_step": 2})
+    actions, rewards, done = np.array([0, 1, 1]), np.array([1.0, 2.0, 3.0], np.float32), np.array([0.0, 0.0, 1.0])
+    errors = policy.compute_td_error(OBS, actions, rewards, -OBS, done, np.ones(3, np.float32))
+    with torch.no_grad():
+        taken = policy.q_model({"obs": torch.from_numpy(OBS), "obs_flat": torch.from_numpy(OBS)}, [], None)[0]
+        best = policy.target_model({"obs": torch.from_numpy(-OBS), "obs_flat": torch.from_numpy(-OBS)}, [], None)[0]
+    following = 0.25 * best.amax(1) * torch.tensor([1.0, 1.0, 0.0])
+    assert_close(errors, taken[range(3), actions] - torch.from_numpy(rewards) - following)
+    with pytest.raises(ConfigError, match="no TD errors"):
+        built().compute_td_error(OBS, actions, rewards, -OBS, done, np.ones(3, np.float32))
+
+
 # -- from scratch -----------------------------------------------------------------------------------------------------
 class FromScratch(Policy):
     """Acts at random, and keeps what it was given."""

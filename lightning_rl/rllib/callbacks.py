@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.infos import info_of
+from lightning_rl.envs.registry import EnvContext
 from lightning_rl.rllib.env_api import agent_number
 from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
@@ -40,6 +42,22 @@ class DefaultCallbacks:
 
     def on_algorithm_init(self, *, algorithm: Any, **keywords: Any) -> None:
         """As `on_trainer_init`, by RLlib's later name."""
+
+    def on_sub_environment_created(
+        self, *, worker: Any, sub_environment: Any, env_context: Any, env_index: int | None = None, **keywords: Any
+    ) -> None:
+        """An environment of a worker is new: called after its first reset, before its first episode starts."""
+
+    def on_evaluate_start(self, *, trainer: Any, **keywords: Any) -> None:
+        """An evaluation starts; the later name of `trainer` is `algorithm`."""
+
+    def on_evaluate_end(self, *, trainer: Any, evaluation_metrics: dict[str, Any], **keywords: Any) -> None:
+        """An evaluation ended: `evaluation_metrics["evaluation"]` is its result, and may be changed."""
+
+    def on_episode_created(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
+    ) -> None:
+        """An episode exists that has no observation yet."""
 
     def on_episode_start(
         self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
@@ -182,10 +200,10 @@ class Episode:
         """The id of an agent's policy."""
         return next((policy for agent, policy in self.agent_rewards if agent == agent_id), DEFAULT_POLICY)
 
-    def observe(self, observations: Mapping[Any, Any], info: dict[str, Any]) -> None:
-        """Take in the observation of each agent."""
+    def observe(self, observations: Mapping[Any, Any], infos: Mapping[Any, dict[str, Any]]) -> None:
+        """Take in the observation and the info of each agent."""
         self._observations |= observations
-        self._infos |= dict.fromkeys(observations, info)
+        self._infos |= {agent: infos.get(agent, {}) for agent in observations}
 
     def add(self, rewards: Mapping[tuple[Any, str], float]) -> None:
         """Take in a step's rewards by (agent, policy)."""
@@ -229,8 +247,11 @@ class EpisodeCallbacks(RLCallback):
     def on_reset(self, *, worker: Any, obs: Any, info: dict[str, Any]) -> None:
         """Every environment starts an episode."""
         key = worker.stream, worker.worker_index
-        started = self._workers[key].started if key in self._workers else 0
+        before = self._workers.get(key)
+        started = 0 if before is None else before.started
         episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started, self.numbered)
+        if before is None or before.base_env.vector_env is not worker.env:
+            episodes.announce_environments()
         for env in range(worker.num_envs):
             episodes.start(env, obs, info)
 
@@ -331,39 +352,49 @@ class WorkerEpisodes:
         self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
         self.steps = 0
 
+    def announce_environments(self) -> None:
+        """The environments are new."""
+        kwargs = self.worker.env_creator.kwargs
+        for index, env in enumerate(self.base_env.get_sub_environments()):
+            arguments = {"worker": self.worker, "sub_environment": env, "env_index": index}
+            arguments["env_context"] = EnvContext(kwargs, self.worker.worker_index, index)
+            call_method(self.callbacks, "on_sub_environment_created", arguments)
+
     def start(self, env: int, obs: Any, info: Mapping[str, Any]) -> None:
         """An episode starts in an environment."""
         episode = self.running[env] = Episode(self.worker, env, self.started, self.policies)
         self.started += 1
-        episode.observe(self._observations(obs, env), info_of(info, env))
+        self._call("on_episode_created", episode)
+        episode.observe(self._observations(obs, env), self._infos(info, env))
         self._call("on_episode_start", episode)
 
     def step(self, obs: Any, rewards: Any, ended: np.ndarray, info: Mapping[str, Any]) -> None:
         """A step of all environments; the row after an end is the reset."""
         self.steps += 1
         over = episode_ends(ended, info)
+        left, limit = self.worker.episodes_left, self.worker.max_episode_steps  # of an evaluation
         for env, episode in enumerate(self.running):
-            if self.waits[env]:
+            if self.waits[env] or (left is not None and not left[env]):
                 continue
             if self.resets[env]:
                 self.resets[env] = False
                 if episode is None:
                     self.start(env, obs, info)
                 else:  # a life was lost, and the game continues
-                    episode.observe(self._observations(obs, env), info_of(info, env))
+                    episode.observe(self._observations(obs, env), self._infos(info, env))
                 continue
             assert episode is not None
             final = self.worker.same_step and ended[env]
-            seen, own = (
-                (info["final_obs"][env], info_of(info["final_info"], env)) if final else (None, info_of(info, env))
-            )
-            episode.observe({AGENT: seen} if final else self._observations(obs, env), own)
+            if final:
+                episode.observe({AGENT: info["final_obs"][env]}, {AGENT: info_of(info["final_info"], env)})
+            else:
+                episode.observe(self._observations(obs, env), self._infos(info, env))
             episode.add(self._rewards(obs, rewards, env))
             self._call("on_episode_step", episode)
             self.resets[env] = ended[env] and not self.worker.same_step
-            if over[env]:
+            if over[env] or (left is not None and limit is not None and episode.length >= limit):
                 self._end(episode)
-                whole = self.worker.batch_mode == "complete_episodes"
+                whole = left is None and self.worker.batch_mode == "complete_episodes"
                 self.waits[env] = whole and self.steps >= self.worker.fragment_length
                 if self.worker.same_step:
                     self.start(env, obs, info)
@@ -391,12 +422,34 @@ class WorkerEpisodes:
             found[self.agents[slot]] = seen
         return found
 
+    def _infos(self, info: Mapping[str, Any], env: int) -> dict[Any, dict[str, Any]]:
+        """The info of each agent; of several agents none, if the environments are in processes of their own."""
+        if self.layout is None:
+            return {AGENT: info_of(info, env)}
+        packed = getattr(self.base_env.vector_env.unwrapped, "envs", None)
+        infos = {} if packed is None else packed[env].unwrapped.infos
+        names = zip(self.agents, self.layout.agents, strict=True)
+        return {agent: infos.get(name, infos.get(agent, {})) for agent, name in names}
+
     def _rewards(self, obs: Any, rewards: Any, env: int) -> dict[tuple[Any, str], float]:
         if self.layout is None:
             return {(AGENT, DEFAULT_POLICY): float(rewards[env])}
         owners = self.worker.agents.policy_ids(env)
         by_agent = zip(self.agents, owners, obs["rewards"][env].tolist(), strict=True)
         return {(agent, policy): reward for agent, policy, reward in by_agent}
+
+
+def watch_evaluation(worker: Any, hooks: Sequence[SimpleNamespace]) -> None:
+    """Let a worker that plays evaluations call hooks of callbacks, from its next episodes on; once only."""
+    if not worker.hooks["on_reset"]:
+        for each in hooks:
+            for name, hook in vars(each).items():
+                worker.hooks[name].append(hook)
+
+
+def pop_numbers(worker: Any) -> dict[str, list[float]]:
+    """The numbers that callbacks recorded of a worker's episodes since the last call."""
+    return worker.get_metrics().get("numbers", {})
 
 
 class EpisodeStatistics:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
+from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.plans import metrics_by_policy
 
 __all__ = ["ClassicState", "evaluation_result", "training_result"]
@@ -118,11 +119,19 @@ def episode_statistics(returns: Sequence[float], lengths: Sequence[int]) -> dict
     }
 
 
-def evaluation_result(state: ClassicState, metrics: Mapping[str, float]) -> dict[str, Any]:
-    """The result of an evaluation, under the key "evaluation" as there, with this package's names beside RLlib's."""
+def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers: EpisodeStatistics) -> dict[str, Any]:
+    """The result of an evaluation, under the key "evaluation" as there, with this package's names beside RLlib's.
+
+    Args:
+        state: has the episodes.
+        metrics: the values by this package's names.
+        numbers: what callbacks recorded of the episodes.
+    """
     returns, lengths = state.evaluated
     found = episode_statistics(returns, lengths)
-    return {"evaluation": {**metrics, **found, "episodes_this_iter": len(returns), "custom_metrics": {}}}
+    found["hist_stats"] |= numbers.hist_stats()
+    counted = {"episodes_this_iter": len(returns), "custom_metrics": numbers.custom_metrics()}
+    return {"evaluation": {**metrics, **found, **counted}}
 
 
 def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

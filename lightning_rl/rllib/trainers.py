@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from lightning_rl.callbacks.hooks import RLCallback
+from lightning_rl.callbacks.hooks import RLCallback, worker_hooks
 from lightning_rl.config.groups import is_path
 from lightning_rl.config.policies import complete_policies
 from lightning_rl.config.run_fractions import fractions_to_env_steps
@@ -24,7 +24,14 @@ from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
-from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks, EpisodeStatistics, call_method
+from lightning_rl.rllib.callbacks import (
+    DefaultCallbacks,
+    EpisodeCallbacks,
+    EpisodeStatistics,
+    call_method,
+    pop_numbers,
+    watch_evaluation,
+)
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
@@ -175,9 +182,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._init(self.config, self.env_creator)
         if self.after_init is not None:
             type(self).after_init(self)
-        if isinstance(self.callbacks, DefaultCallbacks):
-            for name in ("on_trainer_init", "on_algorithm_init"):
-                call_method(self.callbacks, name, {"trainer": self, "algorithm": self})
+        for name in ("on_trainer_init", "on_algorithm_init"):
+            self._call_callbacks(name, trainer=self, algorithm=self)
 
     @property
     def _trains_itself(self) -> bool:
@@ -230,8 +236,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Let callbacks add to the result before it is logged."""
-        if isinstance(self.callbacks, DefaultCallbacks):
-            call_method(self.callbacks, "on_train_result", {"trainer": self, "algorithm": self, "result": result})
+        self._call_callbacks("on_train_result", trainer=self, algorithm=self, result=result)
         super().log_result(result)
 
     def save_checkpoint(self, checkpoint_dir: str | Path) -> Any:
@@ -331,15 +336,34 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """Play `evaluation_num_episodes` episodes: {"evaluation": {"episode_reward_mean": …}}."""
         if self.before_evaluate_fn is not None:
             type(self).before_evaluate_fn(self)
+        both = {"trainer": self, "algorithm": self}
+        self._call_callbacks("on_evaluate_start", **both)
+        result = self._evaluate()
+        self._call_callbacks("on_evaluate_end", **both, evaluation_metrics=result)
+        return result
+
+    def _evaluate(self) -> dict[str, Any]:
+        hooks = worker_hooks(episode_callbacks(self.trainer.callbacks))
+        if hooks and self.run_config["evaluation"]["episodes"]:
+            self.evaluation_workers.foreach_worker(partial(watch_evaluation, hooks=hooks))
         if (evaluate := self.config.get("custom_eval_function")) is not None:
             workers = PlanWorkers(self.evaluation_workers, self.policy, self.datamodule)
             workers.sync_weights(self.policy)
             return {"evaluation": evaluate(self, workers)}
         metrics = algorithm.Algorithm.evaluate(self)
-        result = evaluation_result(self._state, metrics)
+        statistics = EpisodeStatistics()
+        if hooks and self.run_config["evaluation"]["episodes"]:
+            for numbers in self.evaluation_workers.foreach_worker(pop_numbers):
+                statistics.add(numbers)
+        result = evaluation_result(self._state, metrics, statistics)
         if self._estimators:
             result["evaluation"]["off_policy_estimator"] = classic_estimates(self._estimators, metrics)
         return result
+
+    def _call_callbacks(self, name: str, **arguments: Any) -> None:
+        """Call that method of the config's callbacks, if these are in RLlib's form."""
+        if isinstance(self.callbacks, DefaultCallbacks):
+            call_method(self.callbacks, name, arguments)
 
     def compute_single_action(  # type: ignore[override]
         self,

@@ -88,6 +88,8 @@ class RolloutWorker:
         agents: the lanes, and how they are in the environments' arrays.
         obs, info: the observation and info of the latest reset or step.
         just_ended: bool `[B]`, whether the latest step ended an episode, and the next one is the reset.
+        episodes_left: int `[B]`, how many episodes `run_episodes` still has to play in each environment; otherwise
+            `None`.
 
     Raises:
         ValueError: a number is below 1, or a mode is unknown.
@@ -153,6 +155,7 @@ class RolloutWorker:
         self._numbers: dict[str, list[float]] = {}  # of callbacks, since the last `get_metrics`
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
+        self.episodes_left: np.ndarray | None = None
         self._needs_reset = True
         self.agents = SeveralAgents(self) if policy.agents else SingleAgent(self)
         self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self, self.agents.names)
@@ -258,11 +261,11 @@ class RolloutWorker:
 
     def _play_episodes(self, quota: Sequence[int]) -> list[Episode]:
         played: list[list[Episode]] = [[] for _ in quota]
-        left = np.array(quota)  # episodes of each environment
+        left = self.episodes_left = np.array(quota)
         while np.count_nonzero(left):
             if self.stopping is not None and self.stopping():
                 raise KeyboardInterrupt("stopped while episodes were played")
-            self._play_step()
+            self._call_step_hooks(*self._play_step())
             for env, episode in self.episodes.pop_finished():
                 if left[env]:
                     played[env].append(self._with_finite_return(env, episode))
@@ -287,13 +290,14 @@ class RolloutWorker:
             )
         return episode
 
-    def _play_step(self) -> None:
-        """Step all environments once, recording nothing but their episodes' returns and lengths."""
+    def _play_step(self) -> tuple[Any, Any, Any]:
+        """Step all environments once, recording nothing but their episodes' returns and lengths; as `_step`."""
         rewards, terminated, truncated = self._step(self.agents.act(None))
         ended = terminated | truncated
         self.agents.end_step(rewards)
         self._begin_episodes(ended)
         self.agents.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, self.info)[None])
+        return rewards, terminated, truncated
 
     def force_reset(self) -> None:
         """Let the next sample start with a seeded reset; the running episodes are dropped."""
@@ -452,6 +456,7 @@ class RolloutWorker:
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
+        self.episodes_left = None
         for policy in (self.policy, *self.policies.values()):  # each enters train mode by itself when it learns
             if getattr(policy, "training", True):
                 policy.eval()
@@ -560,7 +565,7 @@ class RolloutWorker:
 
     def _collect(self) -> AnyBatch:
         """Step the environments until the fragment is complete."""
-        agents, hooks = self.agents, self.hooks["on_episode_step"]
+        agents = self.agents
         recorded: tuple[list[np.ndarray], ...] = ([], [], [], [], [])  # rewards, terminated, truncated, over, active
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
@@ -574,9 +579,7 @@ class RolloutWorker:
                 column.append(np.array(value))
             agents.end_step(rewards)
             self._begin_episodes(ended)
-            for hook in hooks:
-                given = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
-                hook(worker=self, obs=self.obs, info=self.info, **given)
+            self._call_step_hooks(rewards, terminated, truncated)
             if missing <= 0:
                 if not whole:
                     break
@@ -588,6 +591,11 @@ class RolloutWorker:
         rewards, terminated, truncated, over, active = map(concat_steps, recorded)
         experience, t = agents.count(rewards, (terminated | truncated) & active, over & active)
         return agents.build(EnvSteps(rewards, terminated, truncated, active, experience, t))
+
+    def _call_step_hooks(self, rewards: Any, terminated: Any, truncated: Any) -> None:
+        for hook in self.hooks["on_episode_step"]:
+            given = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
+            hook(worker=self, obs=self.obs, info=self.info, **given)
 
     def _count_rows(self) -> int:
         """How many rows of the next step count towards the length of the fragment."""

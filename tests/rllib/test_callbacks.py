@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -117,6 +117,16 @@ def test_custom_metrics_come_from_workers_in_other_processes() -> None:
     assert result["custom_metrics"]["count_max"] >= 1
 
 
+@pytest.mark.process
+@pytest.mark.ray
+def test_custom_metrics_of_evaluations_come_from_other_processes() -> None:
+    keys = {**SMALL, "evaluation_num_workers": 1, "evaluation_num_episodes": 3, "callbacks": Watching}
+    trainer: Any = Trainer(env=Counting, config=keys)
+    counts = [trainer.evaluate()["evaluation"]["hist_stats"]["counts"] for _ in range(2)]
+    trainer.stop()
+    assert counts == [[1.0, 2.0, 3.0] * 3] * 2
+
+
 def test_callbacks_are_a_dict_of_functions_too() -> None:
     seen: list[Any] = []
 
@@ -190,3 +200,71 @@ def test_episodes_of_several_agents_know_what_each_of_them_got() -> None:
     result = trainer.train()
     trainer.stop()
     assert result["custom_metrics"]["last_mean"] == -2 and result["episode_reward_mean"] == 6
+
+
+class Evaluated(DefaultCallbacks):
+    """Counts what it is called with, by name."""
+
+    calls: ClassVar[list[Any]] = []
+
+    def on_sub_environment_created(self, *, worker, sub_environment, env_context, env_index, **kwargs):
+        self.calls.append((worker.stream, sub_environment.name, env_context["k"], env_context.vector_index, env_index))
+
+    def on_episode_created(self, *, episode, **kwargs):
+        assert episode.last_observation_for() is None
+
+    def on_evaluate_start(self, *, trainer, **kwargs):
+        self.calls.append("start")
+
+    def on_evaluate_end(self, *, algorithm, evaluation_metrics, **kwargs):
+        evaluation_metrics["evaluation"]["mine"] = algorithm.iteration
+
+    def on_episode_end(self, *, worker, episode, **kwargs):
+        episode.custom_metrics["length"] = episode.length
+        episode.hist_data["lengths"] = [episode.length]
+        self.calls.append(f"end {worker.stream}")
+
+
+@pytest.mark.parametrize(("more", "length"), [({}, 3), ({"evaluation_config": {"horizon": 2}}, 2)])
+def test_callbacks_see_the_episodes_of_evaluations(more: dict[str, Any], length: int) -> None:
+    """Each of those that count is seen once, where a horizon cuts it as well."""
+    keys = {**SMALL, "callbacks": Evaluated, "env_config": {"k": 7}, "evaluation_interval": 1, **more}
+    for episodes in (3, 17):  # more than are played together
+        Evaluated.calls.clear()
+        trainer: Any = PPOTrainer(env=Counting, config={**keys, "evaluation_num_episodes": episodes})
+        first, second = trainer.train()["evaluation"], trainer.train()["evaluation"]
+        trainer.stop()
+        for played in (first, second):
+            assert played["custom_metrics"] == {f"length_{kind}": length for kind in ("mean", "min", "max")}
+            assert played["hist_stats"]["lengths"] == [length] * episodes == played["hist_stats"]["episode_lengths"]
+        calls = Evaluated.calls
+        assert calls.count("start") == 2 and calls.count("end evaluation") == 2 * episodes and second["mine"] == 1
+        assert calls[0] == ("rollout", "counting", 7, 0, 0)
+        created = [each[3:] for each in calls if isinstance(each, tuple) and each[0] == "evaluation"]
+        assert created == [(index, index) for index in range(min(episodes, len(created)))]
+
+
+class Telling(Two):
+    """An info of each agent."""
+
+    def step(self, actions):
+        return *super().step(actions)[:4], {agent: {"agent": agent, "steps": self.steps} for agent in actions}
+
+
+class WatchingInfos(DefaultCallbacks):
+    seen: ClassVar[list[Any]] = []
+
+    def on_episode_start(self, *, episode, **kwargs):
+        assert episode.last_info_for("a") == {}
+
+    def on_episode_step(self, *, episode, **kwargs):
+        for agent in ("a", "b"):
+            assert episode.last_info_for(agent) == {"agent": agent, "steps": episode.length}
+        self.seen.append(episode.length)
+
+
+def test_each_of_several_agents_has_its_own_info() -> None:
+    trainer: Any = PPOTrainer(env=Telling, config={**SMALL, "callbacks": WatchingInfos})
+    trainer.train()
+    trainer.stop()
+    assert set(WatchingInfos.seen) == {1, 2}

@@ -22,6 +22,7 @@ Ray 1.x, and a tutorial on custom policies (Ray 2.0). Paths are relative to `ray
 Of {total} items, {same} work as named, {other} have another name, and {none} belong to TensorFlow or Ray and have no
 meaning here. `tests/rllib/test_document_names.py` checks every row: names are imported, functions take the parameters,
 methods of a user's class are called with them, configs take the keys with these values, and each program is a test.
+The last section lists what other programs import and is not here.
 """
 SAME, OTHER, NONE = "same", "other", "none"
 
@@ -485,6 +486,60 @@ MEMBERS = [
     ),
 ]  # fmt: skip
 
+# Modules and names that programs import from RLlib 1.x and that are not here, with what does their work.
+ABSENT: dict[str, tuple[str, ...]] = {
+    "there is no TensorFlow": (
+        "models.tf", "policy.tf_policy", "policy.tf_policy_template", "policy.dynamic_tf_policy",
+        "policy.eager_tf_policy", "utils.tf_utils", "utils.tf_run_builder", "execution.train_ops.TrainTFMultiGPU",
+    ),
+    "a program that has the loop of its environment calls `policy.compute_single_action` itself": (
+        "env.external_env", "env.external_multi_agent_env", "env.policy_client", "env.policy_server_input",
+    ),
+    "`num_envs_per_worker` and `remote_worker_envs` step several environments together": (
+        "env.vector_env", "env.remote_vector_env", "env.remote_base_env",
+    ),
+    "a game's `env_config` has the settings of DeepMind's preprocessing": ("env.wrappers.atari_wrappers",),
+    "every column is recorded, without a requirement": ("policy.view_requirement",),
+    "sequences are padded for the model alone": (
+        "policy.rnn_sequencing.chop_into_sequences", "policy.rnn_sequencing.pad_batch_to_sequences_of_same_size",
+    ),
+    "the key `n_step`: a replay buffer sums rewards itself": (
+        "evaluation.postprocessing.adjust_nstep", "agents.dqn.dqn_torch_policy.postprocess_nstep_and_prio",
+    ),
+    "`DQNTorchPolicy` has its networks and TD errors": (
+        "agents.dqn.dqn_torch_policy.build_q_model_and_distribution", "agents.dqn.dqn_torch_policy.compute_q_values",
+        "agents.dqn.dqn_torch_policy.ComputeTDErrorMixin", "agents.dqn.simple_q_torch_policy.TargetNetworkMixin",
+    ),
+    "workers sample by themselves": ("evaluation.sampler", "evaluation.collectors"),
+    "`worker.policy_map` is a dict": ("policy.policy_map",),
+    "the key `observation_filter`: a filter is part of the policy": ("utils.filter", "utils.filter_manager"),
+    "an exploration strategy derives from `lightning_rl.exploration.Exploration`": ("utils.exploration.exploration",),
+    "the key `use_attention`": ("models.torch.attention_net", "models.torch.modules"),
+    "there are no such spaces": (
+        "models.extra_spaces", "models.repeated_values", "utils.spaces.repeated", "utils.spaces.simplex",
+    ),
+    "the keys of replay, or `execution.LocalReplayBuffer`": (
+        "execution.segment_tree", "execution.replay_buffer.ReplayBuffer",
+        "execution.replay_buffer.PrioritizedReplayBuffer", "execution.replay_ops.SimpleReplayBuffer",
+        "utils.replay_buffers",
+    ),
+    "an execution plan of operators": (
+        "execution.train_ops.train_one_step", "execution.train_ops.multi_gpu_train_one_step",
+        "execution.rollout_ops.synchronous_parallel_sample", "execution.replay_ops.WaitUntilTimestepsElapsed",
+        "execution.metric_ops.CollectMetrics", "execution.tree_agg", "execution.parallel_requests",
+        "execution.multi_gpu_learner_thread",
+    ),
+    "`SyncSamplesOptimizer` and `SyncReplayOptimizer` on the device of the policy": (
+        "optimizers.LocalMultiGPUOptimizer", "optimizers.SyncBatchReplayOptimizer", "optimizers.AsyncReplayOptimizer",
+        "optimizers.MicrobatchOptimizer",
+    ),
+    "`lightning_rl.rllib.MADDPGTrainer`, for a group of agents": ("agents.maddpg",),
+    "there are no such algorithms": (
+        "agents.alpha_star", "agents.bandit", "agents.ddpg.apex", "agents.dreamer", "agents.maml", "agents.mbmpo",
+        "agents.slateq", "contrib",
+    ),
+}  # fmt: skip
+
 SECTIONS: dict[str, list[Row]] = {
     "RLlib Concepts": CONCEPTS,
     "Models, preprocessors and action distributions": MODELS,
@@ -516,4 +571,6 @@ def page() -> str:
             text = f"`tests/rllib/listings/{row.subject}.py`" if row.kind == "program" else here[row.status]
             lines.append(f"| {name} | {row.kind} | {text} |")
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## What is not here\n", "| there | what does its work |", "|---|---|"]
+    lines += [f"| {', '.join(f'`{name}`' for name in names)} | {reason} |" for reason, names in ABSENT.items()]
+    return "\n".join([*lines, ""])

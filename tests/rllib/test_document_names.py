@@ -31,7 +31,7 @@ from lightning_rl.rllib.policy.policy import Policy
 from lightning_rl.rllib.policy.sample_batch import SampleBatch
 from lightning_rl.rllib.policy.torch_policy import TorchPolicy
 from lightning_rl.rllib.policy_configs import defaults_of
-from tests.rllib.document_names import NONE, SAME, Row, rows
+from tests.rllib.document_names import ABSENT, NONE, SAME, Row, rows
 
 SMALL: dict[str, Any] = {"train_batch_size": 64, "num_envs_per_worker": 2, "num_sgd_iter": 1}
 got: dict[str, set[str]] = defaultdict(set)  # method of a user's class → parameters that it was called with
@@ -367,3 +367,9 @@ def test_almost_every_name_is_the_same() -> None:
 def test_every_listing_is_in_the_table() -> None:
     files = {file.stem for file in (Path(__file__).parent / "listings").glob("test_*.py")}
     assert files == {row.subject for row in rows() if row.kind == "program"}
+
+
+@pytest.mark.parametrize("name", [name for names in ABSENT.values() for name in names])
+def test_what_is_said_not_to_be_here_is_not(name: str) -> None:
+    with pytest.raises((ImportError, AttributeError)):
+        find(name)

@@ -13,6 +13,7 @@ import numpy as np
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.infos import info_of
 from lightning_rl.envs.registry import EnvContext
+from lightning_rl.exploration import make_exploration
 from lightning_rl.rllib.env_api import agent_number
 from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
@@ -439,12 +440,26 @@ class WorkerEpisodes:
         return {(agent, policy): reward for agent, policy, reward in by_agent}
 
 
-def watch_evaluation(worker: Any, hooks: Sequence[SimpleNamespace]) -> None:
-    """Let a worker that plays evaluations call hooks of callbacks, from its next episodes on; once only."""
-    if not worker.hooks["on_reset"]:
+def prepare_evaluation(worker: Any, hooks: Sequence[SimpleNamespace], seed: int | None) -> None:
+    """Let a worker that plays evaluations call hooks of callbacks, and derive its seeds from another one."""
+    if not worker.hooks["on_reset"]:  # not prepared yet
         for each in hooks:
             for name, hook in vars(each).items():
                 worker.hooks[name].append(hook)
+    if seed is not None:
+        worker.seed = seed
+
+
+def set_exploration(worker: Any, exploration: Mapping[str, Any] | None) -> None:
+    """Let the policies of a worker explore by another strategy; `None` brings back their own."""
+    for policy in worker.policies.values():
+        own = vars(policy).setdefault("_own_exploration", policy.exploration)
+        space = policy.action_transform.policy_space
+        if exploration is None:
+            policy.exploration = own
+            del policy._own_exploration
+        else:
+            policy.exploration = make_exploration(exploration, space, policy.observation_space)
 
 
 def pop_numbers(worker: Any) -> dict[str, list[float]]:

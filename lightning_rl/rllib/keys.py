@@ -40,6 +40,7 @@ __all__ = [
     "classic_keys",
     "classic_policy_config",
     "current_env",
+    "evaluation_exploration",
     "model_keys",
     "over_defaults",
     "policy_keywords",
@@ -168,7 +169,7 @@ NO_EFFECT: dict[str, str] = {
     **dict.fromkeys(ASYNC_NO_EFFECT, "the learner has no thread of its own"),
 }
 EVALUATION_KEYS = {"explore": "evaluation.explore", "horizon": "evaluation.max_episode_steps"}
-EVALUATION_NO_EFFECT = ("num_envs_per_worker", "observation_filter")  # filters stand still in evaluations
+EVALUATION_FIXED: dict[str, tuple[Any, ...]] = {"input": ("sampler",), "multiagent": (), "env_task_fn": ()}
 # Keys that are counted or put together in another way, with the place that they reach.
 SPECIAL: dict[str, str] = {
     "env": "`env.id`: an id, a class or a function; a retired id becomes its successor",
@@ -181,7 +182,8 @@ SPECIAL: dict[str, str] = {
     "callbacks": "`callbacks`",
     "evaluation_interval": "results of `train` between two evaluations",
     "evaluation_config": "its keys explore, horizon, env and env_config: `evaluation.explore`, "
-    "`evaluation.max_episode_steps`, `evaluation.env`",
+    "`evaluation.max_episode_steps`, `evaluation.env`; exploration_config, seed and callbacks are the evaluations' "
+    "own; other keys have no effect there",
     "custom_eval_function": "called with the trainer and its evaluation workers in place of an evaluation",
     "env_task_fn": "called with a result and each environment, which gets the task that it returns",
     "logger_config": "`type` is called with the other keys and a `logdir`, and gets each result",
@@ -296,18 +298,34 @@ def _check_without_counterpart(key: str, value: Any) -> None:
 
 
 def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """`evaluation_config`: how evaluations differ from training."""
+    """`evaluation_config`: how evaluations differ from training; what is learned and collected by has no effect there.
+
+    Raises:
+        ConfigError: a key is none of the run's, or evaluations cannot differ in it.
+    """
     section = dict(given.get("evaluation_config") or {})
     env = {"id": section.pop("env", given.get("env"))} if {"env", "env_config"} & section.keys() else None
     if env is not None:
         own = section.pop("env_config", {})
         put(out, "evaluation.env", {**env, "kwargs": merge_configs(given.get("env_config") or {}, own)})
+    if section.get("exploration_config"):
+        section.setdefault("explore", True)
     for key, value in section.items():
         if key in EVALUATION_KEYS:
             put(out, EVALUATION_KEYS[key], value)
-        elif key not in EVALUATION_NO_EFFECT and (key, value) != ("input", "sampler"):
-            known = [*EVALUATION_KEYS, "env", "env_config", "input (only 'sampler')"]
-            raise ConfigError(f"evaluation_config key {key!r}: here it can only be one of {', '.join(known)}")
+        elif key not in KNOWN and key not in given:
+            raise ConfigError(f"evaluation_config has no key {key!r}.{did_you_mean(key, [*KNOWN, *given])}")
+        elif key in EVALUATION_FIXED and value and value not in (given.get(key), *EVALUATION_FIXED[key]):
+            raise ConfigError(f"evaluation_config key {key!r}={value!r}: evaluations cannot differ in it from training")
+        elif key in FIXED and value != given.get(key):
+            _check_without_counterpart(key, value)
+
+
+def evaluation_exploration(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The strategy that `evaluation_config` explores by, in place of the run's; {} if it is the same."""
+    section = config.get("evaluation_config") or {}
+    own, run = section.get("exploration_config") or {}, config.get("exploration_config") or {}
+    return _value("exploration_config", {**({} if "type" in own else run), **own}) if own else {}
 
 
 def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any], joins_fragments: bool) -> None:
@@ -367,7 +385,11 @@ def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[
 
 def _value(key: str, value: Any) -> Any:
     if key == "exploration_config":
-        return {EXPLORATION_NAMES.get(name, name): each for name, each in (value or {}).items()}
+        found = {EXPLORATION_NAMES.get(name, name): each for name, each in (value or {}).items()}
+        if found.get("type") == "Curiosity" and "lr" in found:
+            warnings.warn("exploration_config key 'lr' has no effect: the policy's optimizer trains it", stacklevel=4)
+            del found["lr"]
+        return found
     if key == "clip_rewards" and value == 1 and value is not True:
         return "clip"
     if key == "target_entropy" and value is None:

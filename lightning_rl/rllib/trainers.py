@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,12 +31,22 @@ from lightning_rl.rllib.callbacks import (
     EpisodeStatistics,
     call_method,
     pop_numbers,
-    watch_evaluation,
+    prepare_evaluation,
+    set_exploration,
 )
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
-from lightning_rl.rllib.keys import KNOWN, NO_EFFECT, classic_keys, current_env, over_defaults, put, translate_keys
+from lightning_rl.rllib.keys import (
+    KNOWN,
+    NO_EFFECT,
+    classic_keys,
+    current_env,
+    evaluation_exploration,
+    over_defaults,
+    put,
+    translate_keys,
+)
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces
 from lightning_rl.rllib.offline_keys import (
@@ -147,7 +158,9 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         classic = self._translated({**given, "env": env}, policy, defaults)
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
-        for each in episode_callbacks(classic.get("callbacks", ())):
+        own = (given.get("evaluation_config") or {}).get("callbacks")
+        self._evaluation_callbacks = None if own is None else EpisodeCallbacks.adapt(own)
+        for each in episode_callbacks([*classic.get("callbacks", ()), self._evaluation_callbacks]):
             each.numbered = numbered
         if self._logger is not None:
             classic["run_dir"] = str(self.logdir)
@@ -158,7 +171,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         choices = ["experiment=none", *self._plan_choices(classic, given, defaults, policy_class)]
         classic["exploration"] = dict(classic.get("exploration") or {})
         if strategy := classic["exploration"].pop("type", None):
-            choices.append(f"exploration.type={strategy}")
+            of_class = f"{strategy.__module__}:{strategy.__qualname__}" if isinstance(strategy, type) else strategy
+            choices.append(f"exploration.type={of_class}")
         self._statistics = EpisodeStatistics()
         self._estimators = estimators(given) if "estimators" in classic.get("evaluation", {}) else []
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
@@ -343,22 +357,39 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return result
 
     def _evaluate(self) -> dict[str, Any]:
-        hooks = worker_hooks(episode_callbacks(self.trainer.callbacks))
-        if hooks and self.run_config["evaluation"]["episodes"]:
-            self.evaluation_workers.foreach_worker(partial(watch_evaluation, hooks=hooks))
+        own = self._evaluation_callbacks
+        hooks = worker_hooks(episode_callbacks(self.trainer.callbacks) if own is None else [own])
+        seed = (self.config.get("evaluation_config") or {}).get("seed")
+        if self.run_config["evaluation"]["episodes"]:
+            prepare = partial(prepare_evaluation, hooks=hooks, seed=seed)
+            self.evaluation_workers.workers.foreach_worker(prepare)
         if (evaluate := self.config.get("custom_eval_function")) is not None:
             workers = PlanWorkers(self.evaluation_workers, self.policy, self.datamodule)
             workers.sync_weights(self.policy)
             return {"evaluation": evaluate(self, workers)}
-        metrics = algorithm.Algorithm.evaluate(self)
+        with self._exploring_by(evaluation_exploration(self.config)):
+            metrics = algorithm.Algorithm.evaluate(self)
         statistics = EpisodeStatistics()
         if hooks and self.run_config["evaluation"]["episodes"]:
-            for numbers in self.evaluation_workers.foreach_worker(pop_numbers):
+            for numbers in self.evaluation_workers.workers.foreach_worker(pop_numbers):
                 statistics.add(numbers)
         result = evaluation_result(self._state, metrics, statistics)
         if self._estimators:
             result["evaluation"]["off_policy_estimator"] = classic_estimates(self._estimators, metrics)
         return result
+
+    @contextmanager
+    def _exploring_by(self, exploration: Mapping[str, Any]) -> Iterator[None]:
+        """Inside the block, evaluations explore by another strategy, if there is one."""
+        if not exploration:
+            yield
+            return
+        workers = self.evaluation_workers.workers
+        workers.foreach_worker(partial(set_exploration, exploration=exploration))
+        try:
+            yield
+        finally:
+            workers.foreach_worker(partial(set_exploration, exploration=None))
 
     def _call_callbacks(self, name: str, **arguments: Any) -> None:
         """Call that method of the config's callbacks, if these are in RLlib's form."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError
+from lightning_rl.exploration import EpsilonGreedy
 from lightning_rl.rllib.agents.ppo import DEFAULT_CONFIG, PPOTrainer
 from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, own_defaults
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, KNOWN, NO_EFFECT, SPECIAL, model_keys, translate_keys
@@ -123,6 +125,43 @@ def test_keys_of_evaluations_environments_and_workers_reach_their_places() -> No
     expected |= {"evaluation.explore": True, "evaluation.max_episode_steps": 30, "model.vf_share_layers": True}
     expected |= {"evaluation.env": {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 50}}}
     assert {path: value_at(found, path) for path in expected} == expected
+
+
+def evaluated(**section: Any) -> tuple[Any, list[list[float]]]:
+    """The exploration strategy of a DQN policy, and the returns of two evaluations that it plays untrained."""
+    made = trainer("DQN", evaluation_num_episodes=3, evaluation_config=section)
+    played = [made.evaluate()["evaluation"]["hist_stats"]["episode_reward"] for _ in range(2)]
+    made.stop()
+    return made.get_policy().exploration, played
+
+
+def test_evaluations_have_their_own_seed_and_exploration() -> None:
+    _, greedy = evaluated()
+    never = {"type": "EpsilonGreedy", "initial_epsilon": 0.0, "final_epsilon": 0.0}
+    strategy, played = evaluated(exploration_config=never)
+    assert played == greedy and strategy.epsilon(0) == 1  # the policy has its own again
+    assert evaluated(exploration_config={"type": "Random"})[1] != greedy != evaluated(seed=5)[1]
+    unused = {"gamma": 0.5, "lr": 1, "model": {}, "batch_mode": "complete_episodes", "num_gpus": 0, "render_env": False}
+    assert evaluated(**unused, rollout_fragment_length=10, multiagent={}, num_envs_per_worker=2)[1] == greedy
+
+
+class OwnStrategy(EpsilonGreedy):
+    """As a user's, at the top level of a module."""
+
+
+def test_a_strategy_may_be_given_as_a_class_and_is_saved(tmp_path: Path) -> None:
+    made = trainer("DQN", exploration_config={"type": OwnStrategy, "final_epsilon": 0.3}, learning_starts=10**6)
+    made.restore(made.save(tmp_path))
+    strategy = made.get_policy().exploration
+    made.stop()
+    assert isinstance(strategy, OwnStrategy) and strategy.epsilon(10**9) == 0.3
+
+
+def test_the_lr_of_curiosity_has_no_effect() -> None:
+    strategy = {"type": "Curiosity", "lr": 0.1, "eta": 0.5, "sub_exploration": {"type": "StochasticSampling"}}
+    with pytest.warns(UserWarning, match="'lr' has no effect"):
+        found = config("PPO", exploration_config=strategy)
+    assert found["exploration"]["eta"] == 0.5 and "lr" not in found["exploration"]
 
 
 def test_training_without_exploration_takes_the_best_actions() -> None:

@@ -513,7 +513,9 @@ ABSENT: dict[str, tuple[str, ...]] = {
     "workers sample by themselves": ("evaluation.sampler", "evaluation.collectors"),
     "`worker.policy_map` is a dict": ("policy.policy_map",),
     "the key `observation_filter`: a filter is part of the policy": ("utils.filter", "utils.filter_manager"),
-    "an exploration strategy derives from `lightning_rl.exploration.Exploration`": ("utils.exploration.exploration",),
+    "strategies are in `utils.exploration`; one's own derives from `lightning_rl.exploration.Exploration`": (
+        "utils.exploration.exploration", "utils.exploration.epsilon_greedy", "utils.exploration.curiosity",
+    ),
     "the key `use_attention`": ("models.torch.attention_net", "models.torch.modules"),
     "there are no such spaces": (
         "models.extra_spaces", "models.repeated_values", "utils.spaces.repeated", "utils.spaces.simplex",
@@ -532,6 +534,10 @@ ABSENT: dict[str, tuple[str, ...]] = {
     "`SyncSamplesOptimizer` and `SyncReplayOptimizer` on the device of the policy": (
         "optimizers.LocalMultiGPUOptimizer", "optimizers.SyncBatchReplayOptimizer", "optimizers.AsyncReplayOptimizer",
         "optimizers.MicrobatchOptimizer",
+    ),
+    "`SACTorchPolicy` has its networks": ("agents.sac.sac_torch_model",),
+    "helpers of RLlib's own code": (
+        "env.utils", "utils.actors", "utils.from_config", "utils.memory", "utils.sgd", "utils.window_stat",
     ),
     "`lightning_rl.rllib.MADDPGTrainer`, for a group of agents": ("agents.maddpg",),
     "there are no such algorithms": (

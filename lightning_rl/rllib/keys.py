@@ -244,7 +244,10 @@ def translate_keys(
             section, _, name = KEYS[key].partition(".")
             says_nothing = key in OF_MARWIL and name not in defaults[section] and (not value or key not in MUST_BE_0)
             if not _is_unset(key, value) and not says_nothing:
-                put(out, KEYS[key], _value(key, value))
+                own_value, default = _value(key, value), value_at(defaults, KEYS[key])
+                # A schedule as `classic_keys` gave it has env steps in place of shares of the run.
+                same = isinstance(value, list) and value == to_env_steps(default, defaults["total_env_steps"])
+                put(out, KEYS[key], default if same else own_value)
         elif key not in SPECIAL:
             _check_without_counterpart(key, value)
     if "batch_size" in defaults["data"]:
@@ -438,10 +441,11 @@ def over_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict
         alone = not any(other != key and KEYS[other] == KEYS.get(key) for other in given if other in KEYS)
         if key in KEYS and (alone or value != defaults.get(key)):
             unset = value is None and key.endswith("_schedule")
-            changed[KEYS[key]] = merged.get(key.removesuffix("_schedule")) if unset else value
+            changed[KEYS[key]] = key, merged.get(key.removesuffix("_schedule")) if unset else value
     for key, default in defaults.items():
-        if KEYS.get(key) in changed and merged[key] == default:
-            merged[key] = _classic_value(key, changed[KEYS[key]])
+        source, value = changed.get(KEYS.get(key, ""), (key, None))
+        if source != key and merged[key] == default:
+            merged[key] = _classic_value(key, value)
     return merged
 
 

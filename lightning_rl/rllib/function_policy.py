@@ -164,9 +164,15 @@ class FunctionPolicy(Policy):
         if "action_sampler_fn" in self.hooks:
             actions, logp, state_out = self.hooks["action_sampler_fn"](self, self.model, inputs, state, **how)
             return actions, list(state_out), {"action_logp": logp}
-        outputs, dist_class, state_out = self.hooks["action_distribution_fn"](
-            self, self.model, inputs, state_batches=state, seq_lens=None, is_training=False, **how
-        )
+        function = self.hooks["action_distribution_fn"]
+        of_obs = any(name.startswith("obs") for name in [*inspect.signature(function).parameters][2:3])
+        if of_obs:  # RLlib's older form, which gets the observations as its models do
+            obs = inputs["obs" if isinstance(self.observation_space, gym.spaces.Box) else "obs_flat"]
+            outputs, dist_class, state_out = function(self, self.model, obs, is_training=False, **how)
+        else:
+            outputs, dist_class, state_out = function(
+                self, self.model, inputs, state_batches=state, seq_lens=None, is_training=False, **how
+            )
         dist = dist_class(outputs, self.model)
         generator = self.generators[outputs.device]
         actions, logp = self.exploration.get_exploration_action(dist, generator=generator, **how)

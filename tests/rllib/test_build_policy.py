@@ -278,6 +278,14 @@ def test_action_distribution_fn_replaces_the_distribution() -> None:
         assert policy.training is mode
 
 
+def test_action_distribution_fn_of_observations_gets_them() -> None:
+    def distribution(policy: Any, model: Any, obs_batch: Any, *, explore: bool, is_training: bool, **given: Any) -> Any:
+        assert obs_batch.shape[1:] == (4,) and not is_training and not given.get("state_batches")
+        return torch.stack([obs_batch[:, 0] * 0, obs_batch[:, 0] * 0 + 20], dim=1), policy.dist_class, []
+
+    assert bool((sampled(built(PPO, action_distribution_fn=distribution)).actions == 1).all())
+
+
 def test_postprocess_fn_may_change_its_batch_and_the_fragment_stays_as_it_was() -> None:
     def postprocess(policy: Any, sample_batch: SampleBatch, *others: Any) -> SampleBatch:
         sample_batch["rewards"] = sample_batch.rewards + 1.0

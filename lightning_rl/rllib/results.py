@@ -28,6 +28,10 @@ LEARNER_STATS = {
     "mean_q": ("mean_q",),
 }
 
+POLICY_RETURNS = "policy_returns."  # of the columns of an evaluation
+PARTS = ("env_wait", "raw_obs_processing", "inference", "action_processing", "env_render")
+NOT_MEASURED = {f"mean_{part}_ms": math.nan for part in PARTS}  # apart from the rest of sampling
+
 
 class ClassicState(Callback):
     """What the results of a Trainer need of Lightning's: the evaluated episodes, and the count of results in files.
@@ -37,17 +41,23 @@ class ClassicState(Callback):
 
     Attributes:
         evaluated: returns and lengths of the last evaluation's episodes.
+        evaluated_by_policy: with several agents, policy id → mean returns of its agents in those in which it acted.
     """
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         self.evaluated: tuple[list[float], list[int]] = ([], [])
+        self.evaluated_by_policy: dict[str, list[float]] = {}
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Keep the episodes."""
         self.evaluated = batch["episode_returns"].tolist(), batch["episode_lengths"].long().tolist()
+        by_policy = {name: batch[name] for name in batch if name.startswith(POLICY_RETURNS)}
+        self.evaluated_by_policy = {
+            name.removeprefix(POLICY_RETURNS): values[~values.isnan()].tolist() for name, values in by_policy.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """The number of results so far."""
@@ -77,17 +87,12 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
     if not trainer.policy.agents:  # the steps of several agents are not counted
         counts |= {"num_agent_steps_sampled": steps, "num_agent_steps_trained": trained}
         counts["agent_timesteps_total"] = steps
-    histograms = {f"policy_{name}_reward": own for name, own in by_policy.items()}
-    played = episode_statistics(window.returns, window.lengths)
+    played = episode_statistics(window.returns, window.lengths, by_policy)
     return {
         **metrics,
         **played,
-        "hist_stats": {**played["hist_stats"], **histograms},
         "episodes_this_iter": episodes - since["episodes"],
         "episodes_total": episodes,
-        "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
-        "policy_reward_min": {name: min(own) for name, own in by_policy.items()},
-        "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
         "custom_metrics": {},
         "episode_media": {},
         "off_policy_estimator": {},
@@ -100,7 +105,7 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
             "sample_throughput": 1000 * new_steps / collected if collected else math.nan,
             "learn_throughput": 1000 * new_steps / learned if learned else math.nan,
         },
-        "sampler_perf": {"mean_sample_ms": collected / max(1, new_steps)},
+        "sampler_perf": {**NOT_MEASURED, "mean_sample_ms": collected / max(1, new_steps)},
         "perf": {"ram_mb": metrics.get("sys/rss_mb", math.nan)},
         "time_total_s": metrics["time/total_s"],
         "info": {"learner": learner_info(trainer.policy, metrics), **counts},
@@ -108,14 +113,23 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
     }
 
 
-def episode_statistics(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, Any]:
-    """The greatest, least and mean return of episodes, and their mean length, with the lists under "hist_stats"."""
+def episode_statistics(
+    returns: Sequence[float], lengths: Sequence[int], by_policy: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
+    """The greatest, least and mean return of episodes and of each policy, and their mean length.
+
+    The lists are under "hist_stats".
+    """
+    histograms = {f"policy_{name}_reward": [*own] for name, own in by_policy.items()}
     return {
+        "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
+        "policy_reward_min": {name: min(own) for name, own in by_policy.items()},
+        "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
         "episode_reward_max": max(returns, default=math.nan),
         "episode_reward_min": min(returns, default=math.nan),
         "episode_reward_mean": fmean(returns) if returns else math.nan,
         "episode_len_mean": fmean(lengths) if lengths else math.nan,
-        "hist_stats": {"episode_reward": [*returns], "episode_lengths": [*lengths]},
+        "hist_stats": {"episode_reward": [*returns], "episode_lengths": [*lengths], **histograms},
     }
 
 
@@ -128,9 +142,10 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers
         numbers: what callbacks recorded of the episodes.
     """
     returns, lengths = state.evaluated
-    found = episode_statistics(returns, lengths)
+    found = episode_statistics(returns, lengths, state.evaluated_by_policy)
     found["hist_stats"] |= numbers.hist_stats()
     counted = {"episodes_this_iter": len(returns), "custom_metrics": numbers.custom_metrics()}
+    counted |= {"episode_media": {}, "off_policy_estimator": {}}
     return {"evaluation": {**metrics, **found, **counted}}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +57,7 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
             return
         self.config, self._storage = dict(config or {}), None
         self._iteration, self._iterations_since_restore = 0, 0
+        self._timesteps_since_restore, self._experiment_id = 0, uuid.uuid4().hex
         self._logdir: str | None = getattr(self._logger, "logdir", None)
         self._seconds = self._seconds_since_restore = 0.0
         self.setup(dict(self.config))
@@ -100,6 +102,7 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
         self._iterations_since_restore += 1
         self._seconds += seconds
         self._seconds_since_restore += seconds
+        self._timesteps_since_restore += result.get("timesteps_this_iter", 0)
         now = datetime.now()
         filled = {
             "done": False,
@@ -108,10 +111,13 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
             "time_total_s": self._seconds,
             "time_since_restore": self._seconds_since_restore,
             "iterations_since_restore": self._iterations_since_restore,
+            "timesteps_since_restore": self._timesteps_since_restore,
             "date": f"{now:%Y-%m-%d_%H-%M-%S}",
             "timestamp": int(now.timestamp()),
             "pid": os.getpid(),
             "hostname": socket.gethostname(),
+            "node_ip": node_ip(),
+            "experiment_id": self._experiment_id,
             "trial_id": "default",
             "config": self.config,
         }
@@ -154,7 +160,7 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
             super().restore(checkpoint_path)
             return
         self.load_checkpoint(checkpoint_path)
-        self._iterations_since_restore, self._seconds_since_restore = 0, 0.0
+        self._iterations_since_restore, self._seconds_since_restore, self._timesteps_since_restore = 0, 0.0, 0
 
     def stop(self) -> None:
         """End this trainable."""
@@ -198,6 +204,16 @@ class Trainable(TuneTrainable):  # type: ignore[misc, valid-type]
     def logdir(self) -> str:
         """The directory that this writes to."""
         return str(self._logdir)
+
+
+def node_ip() -> str:
+    """The address that this machine has in its network; "127.0.0.1" without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 1))  # of documentation's range; UDP sends nothing here
+        except OSError:  # no route: no network
+            return "127.0.0.1"
+        return probe.getsockname()[0]
 
 
 def register_by_name(trainables: Iterable[tuple[str, type]]) -> None:

@@ -6,7 +6,7 @@ import inspect
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -74,11 +74,14 @@ from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
 from lightning_rl.rllib.workers import PlanWorkers, Workers
 from lightning_rl.runs import algorithm
+from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer"]
 
+TRANSFORMS = {"unsquash_action": "normalize_actions", "unsquash_actions": "normalize_actions"}
+TRANSFORMS |= {"clip_action": "clip_actions", "clip_actions": "clip_actions"}
 LEAST_SECONDS = ("min_time_s_per_reporting", "min_time_s_per_iteration", "min_iter_time_s")
 LEAST_STEPS = ("min_sample_timesteps_per_reporting", "min_sample_timesteps_per_iteration", "timesteps_per_iteration")
 
@@ -400,18 +403,19 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self,
         observation: Any = None,
         state: Any = None,
-        *,
         prev_action: Any = None,
         prev_reward: float | None = None,
         info: Any = None,
-        input_dict: Mapping[str, Any] | None = None,
         policy_id: str | None = None,
         full_fetch: bool = False,
         explore: bool | None = None,
+        *,
+        input_dict: Mapping[str, Any] | None = None,
         timestep: int | None = None,
         episode: Any = None,
         action_mask: Any = None,
         obs: Any = None,
+        **transforms: Any,
     ) -> Any:
         """The action for one observation, ready for `env.step`.
 
@@ -426,10 +430,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             explore: sample the action; `None`: the config's `explore`.
             timestep, episode: not read; exploration follows the policy's env steps.
             action_mask: the allowed actions.
+            transforms: `unsquash_action` and `clip_action`, which can be `None` or True for actions of a Box: the
+                config's `normalize_actions` and `clip_actions` decide.
 
         Returns:
             The action; with `full_fetch` or a `state` the tuple (action, next state, extra columns).
+
+        Raises:
+            ConfigError: a transform is False, or unknown.
         """
+        self._check_transforms(policy_id, transforms)
         row = dict(input_dict or {})
         observation = row.get("obs", obs if observation is None else observation)
         state = [row[key] for key in sorted(row) if key.startswith("state_in_")] or state
@@ -451,19 +461,20 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self,
         observations: Mapping[Any, Any],
         state: Mapping[Any, Any] | None = None,
-        *,
         prev_action: Mapping[Any, Any] | None = None,
         prev_reward: Mapping[Any, Any] | None = None,
         info: Mapping[Any, Any] | None = None,
         policy_id: str | None = None,
         full_fetch: bool = False,
         explore: bool | None = None,
+        **transforms: Any,
     ) -> Any:
         """The actions for the observations of several agents or environments of one policy.
 
         Args:
             observations, state, prev_action, prev_reward, info: by agent, each as `compute_single_action`.
-            policy_id, full_fetch, explore: see `compute_single_action`.
+            policy_id, full_fetch, explore, transforms: see `compute_single_action`; also `unsquash_actions` and
+                `clip_actions`.
 
         Returns:
             Actions by agent; with `full_fetch` or a `state` the tuple of actions, next states and extra columns.
@@ -479,12 +490,26 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
                 policy_id=policy_id,
                 full_fetch=whole,
                 explore=explore,
+                **transforms,
             )
             for agent, value in observations.items()
         }
         if not whole:
             return found
         return tuple({agent: parts[index] for agent, parts in found.items()} for index in range(3))
+
+    def _check_transforms(self, policy_id: str | None, transforms: Mapping[str, Any]) -> None:
+        policy = self.policy.get_policy(policy_id)
+        changes_actions = policy.has_model and policy.action_transform.policy_space != policy.action_space
+        for name, value in transforms.items():
+            key = TRANSFORMS.get(name)
+            if key is None:
+                raise TypeError(f"compute_single_action() got an unexpected keyword argument {name!r}")
+            if value is False and changes_actions:
+                raise ConfigError(
+                    f"{name}=False: actions are always transformed as config[{key!r}] says; "
+                    "get_policy().compute_actions(observations) returns them as the policy chose them"
+                )
 
     def add_policy(
         self,
@@ -600,6 +625,41 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         torch.save(checkpoint, path)
         return str(path)
 
+    def export_model(  # type: ignore[override]
+        self, export_formats: str | Sequence[str], export_dir: str | Path | None = None
+    ) -> dict[str, str]:
+        """Write the only policy in several formats.
+
+        Args:
+            export_formats: "checkpoint" (`export_policy_checkpoint`), "model" (TorchScript) and "onnx".
+            export_dir: gets a directory of that name for each; `None`: `logdir`.
+
+        Returns:
+            Format → the path of its file or directory.
+
+        Raises:
+            ConfigError: a format is none of these.
+        """
+        found: dict[str, str] = {}
+        for each in [export_formats] if isinstance(export_formats, str) else export_formats:
+            if each not in ("checkpoint", "model", "onnx"):
+                raise ConfigError(f"export_formats={each!r}; expected checkpoint, model or onnx")
+            place = Path(export_dir or self.logdir) / each
+            if each == "checkpoint":
+                found[each] = self.export_policy_checkpoint(place)
+            else:
+                self.export_policy_model(place, onnx=1 if each == "onnx" else None)
+                found[each] = str(place)
+        return found
+
+    def import_model(self, import_file: str | Path) -> None:
+        """Act and learn with the weights and filters of a file that `save` or `export_policy_checkpoint` wrote.
+
+        Raises:
+            CheckpointError: it cannot be read, or does not fit.
+        """
+        load_initial_weights(self.policy, str(import_file), strict=True)
+
     def import_policy_model_from_h5(self, import_file: str, policy_id: str | None = None) -> None:
         """Refused: there is no Keras model whose weights such a file could hold.
 
@@ -630,9 +690,18 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         return merge_configs(changed, cls._default_config)
 
     @classmethod
-    def merge_trainer_configs(cls, config1: Mapping[str, Any], config2: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys of `config2` over those of `config1`; see `merge_configs`."""
+    def merge_trainer_configs(
+        cls, config1: Mapping[str, Any], config2: Mapping[str, Any], _allow_unknown_configs: bool | None = None
+    ) -> dict[str, Any]:
+        """The keys of `config2` over those of `config1`; see `merge_configs`. Keys are checked by the constructor."""
         return merge_configs(config1, config2)
+
+    @classmethod
+    def merge_algorithm_configs(
+        cls, config1: Mapping[str, Any], config2: Mapping[str, Any], _allow_unknown_configs: bool | None = None
+    ) -> dict[str, Any]:
+        """`merge_trainer_configs` by RLlib's later name."""
+        return cls.merge_trainer_configs(config1, config2)
 
     @classmethod
     def _validate_config(cls, config: Mapping[str, Any], trainer_obj_or_none: Any = None) -> None:

@@ -197,8 +197,10 @@ def test_episodes_of_several_agents_know_what_each_of_them_got() -> None:
         "policy_mapping_fn": lambda agent, *_, **__: {"a": "first", "b": "second"}[agent],
     }
     trainer: Any = PPOTrainer(env=Two, config={**SMALL, "multiagent": multiagent, "callbacks": WatchingTwo})
-    result = trainer.train()
+    result, played = trainer.train(), trainer.evaluate()["evaluation"]
     trainer.stop()
+    assert played["policy_reward_mean"] == played["policy_reward_max"] == {"first": 2, "second": 4}
+    assert played["hist_stats"]["policy_second_reward"] == [4] * played["episodes_this_iter"]
     assert result["custom_metrics"]["last_mean"] == -2 and result["episode_reward_mean"] == 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ def test_results_have_the_names_of_rllib() -> None:
     assert played["episode_reward_mean"] == np.mean(played["hist_stats"]["episode_reward"]) > 5
     assert played["episodes_this_iter"] == 3 and played["episode_reward_min"] <= played["episode_reward_max"]
     assert result["timers"]["sample_time_ms"] > 0 and result["time_this_iter_s"] > 0
+    assert result["sampler_perf"]["mean_sample_ms"] > 0 and math.isnan(result["sampler_perf"]["mean_inference_ms"])
+    assert result["timesteps_since_restore"] == result["timesteps_total"] and ip_address(result["node_ip"])
+    assert len(result["experiment_id"]) == 32 and played["episode_media"] == played["policy_reward_mean"] == {}
     assert result["config"]["rollout_fragment_length"] == 16 and result["config"]["env"] == "CartPole-v1"
 
 
@@ -69,12 +73,50 @@ def test_a_checkpoint_is_a_directory_and_counts_go_on_from_it(tmp_path: Path) ->
         result = other.train()
         other.stop()
         assert result["training_iteration"] == 2 and result["iterations_since_restore"] == 1
+        assert result["timesteps_since_restore"] == result["timesteps_this_iter"] < result["timesteps_total"]
         assert result["timesteps_total"] > 40
     inside = Path(made.save())
     assert inside == Path(made.logdir) / "checkpoint_000001" / "checkpoint-1" and inside.is_file()
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         made.restore(tmp_path / "elsewhere")
     made.stop()
+
+
+def log_likelihood(made: Any) -> float:
+    """log π(0|s) of a state with other logits for other weights."""
+    return float(made.get_policy().compute_log_likelihoods(np.zeros(1, int), OBS[None] + 1))
+
+
+def test_weights_are_imported_from_what_was_exported(tmp_path: Path) -> None:
+    made, other = trainer(**SMALL), trainer(**SMALL, seed=3)
+    found = made.export_model(["checkpoint", "model"], tmp_path)
+    assert set(found) == {"checkpoint", "model"} and any(Path(found["model"]).iterdir())
+    exported, before = (log_likelihood(each) for each in (made, other))
+    other.import_model(found["checkpoint"])
+    assert log_likelihood(other) == exported != before
+    with pytest.raises(ConfigError, match="'h5'; expected checkpoint, model or onnx"):
+        made.export_model("h5", tmp_path)
+    made.stop(), other.stop()
+
+
+def test_actions_are_computed_by_positional_arguments_too() -> None:
+    made = trainer("TD3")
+    obs = np.zeros(3, np.float32)
+    action, state, _ = made.compute_action(obs, [], np.zeros(1, np.float32), 0.0, {}, "default_policy", True, False)
+    assert state == [] and action == made.compute_action(obs, explore=False, unsquash_action=True, clip_action=None)
+    by_agent = made.compute_actions({"a": obs}, None, None, None, None, None, False, False, unsquash_actions=True)
+    assert by_agent == {"a": action}
+    assert (
+        made.get_policy().compute_single_action(obs, [], np.zeros(1, np.float32), 0.0, {}, explore=False)[0] == action
+    )
+    with pytest.raises(ConfigError, match="unsquash_action=False"):
+        made.compute_action(obs, unsquash_action=False)
+    with pytest.raises(TypeError, match="squash"):
+        made.compute_action(obs, squash=False)
+    made.stop()
+    discrete = trainer(**SMALL)
+    assert discrete.compute_action(OBS, unsquash_action=False, clip_action=False) in (0, 1)
+    discrete.stop()
 
 
 class Paying(Probe):

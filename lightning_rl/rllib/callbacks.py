@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.infos import info_of
@@ -178,6 +179,8 @@ class Episode:
         self._observations: dict[Any, Any] = {}
         self._infos: dict[Any, dict[str, Any]] = {}
         self._rewards: dict[Any, float] = {}
+        self._prev_rewards: dict[Any, float] = {}
+        self._acted: dict[Any, deque[tuple[Any, int]]] = {}  # agent → the results of its policy, and its lane in them
 
     def get_agents(self) -> list[Any]:
         """Agents that have an observation."""
@@ -197,6 +200,31 @@ class Episode:
         """The newest reward of an agent; 0 before the first step."""
         return self._rewards.get(agent_id, 0.0)
 
+    def prev_reward_for(self, agent_id: Any = AGENT) -> float:
+        """The reward of an agent before its newest; 0 before the second step."""
+        return self._prev_rewards.get(agent_id, 0.0)
+
+    def last_action_for(self, agent_id: Any = AGENT) -> Any:
+        """The newest action of an agent, in the policy's space; `None` before the first."""
+        return self._result(agent_id, 0, 1)
+
+    def prev_action_for(self, agent_id: Any = AGENT) -> Any:
+        """The action of an agent before its newest; `None` before the second."""
+        return self._result(agent_id, 0, 2)
+
+    def last_extra_action_outs_for(self, agent_id: Any = AGENT) -> dict[str, Any]:
+        """The columns, such as "action_logp", that an agent's policy recorded with its newest action."""
+        return self._result(agent_id, 2, 1) or {}
+
+    last_pi_info_for = last_extra_action_outs_for
+
+    def _result(self, agent_id: Any, part: int, before: int) -> Any:
+        acted = self._acted.get(agent_id, ())
+        if len(acted) < before:
+            return None
+        chosen, lane = acted[-before]
+        return map_leaves(lambda leaf: torch.as_tensor(leaf[lane]).numpy(force=True), chosen[part])
+
     def policy_for(self, agent_id: Any = AGENT) -> str:
         """The id of an agent's policy."""
         return next((policy for agent, policy in self.agent_rewards if agent == agent_id), DEFAULT_POLICY)
@@ -206,9 +234,12 @@ class Episode:
         self._observations |= observations
         self._infos |= {agent: infos.get(agent, {}) for agent in observations}
 
-    def add(self, rewards: Mapping[tuple[Any, str], float]) -> None:
-        """Take in a step's rewards by (agent, policy)."""
+    def add(self, rewards: Mapping[tuple[Any, str], float], acted: Mapping[Any, tuple[Any, int]]) -> None:
+        """Take in a step's rewards by (agent, policy), and what policies chose for the agents that acted."""
         self.length += 1
+        self._prev_rewards = dict(self._rewards)
+        for agent, chosen in acted.items():
+            self._acted.setdefault(agent, deque(maxlen=2)).append(chosen)
         for key, reward in rewards.items():
             self.agent_rewards[key] = self.agent_rewards.get(key, 0.0) + reward
             self._rewards[key[0]] = reward
@@ -255,6 +286,7 @@ class EpisodeCallbacks(RLCallback):
             episodes.announce_environments()
         for env in range(worker.num_envs):
             episodes.start(env, obs, info)
+        episodes.note_turns(obs)
 
     def on_episode_step(
         self, *, worker: Any, obs: Any, rewards: Any, terminated: Any, truncated: Any, info: dict[str, Any]
@@ -351,6 +383,7 @@ class WorkerEpisodes:
         self.running: list[Episode | None] = [None] * worker.num_envs
         self.resets = np.zeros(worker.num_envs, dtype=bool)  # environments whose next row is a reset
         self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
+        self.turns: np.ndarray | None = None  # bool `[B, A]`, with several agents
         self.steps = 0
 
     def announce_environments(self) -> None:
@@ -390,7 +423,7 @@ class WorkerEpisodes:
                 episode.observe({AGENT: info["final_obs"][env]}, {AGENT: info_of(info["final_info"], env)})
             else:
                 episode.observe(self._observations(obs, env), self._infos(info, env))
-            episode.add(self._rewards(obs, rewards, env))
+            episode.add(self._rewards(obs, rewards, env), self._chosen(env))
             self._call("on_episode_step", episode)
             self.resets[env] = ended[env] and not self.worker.same_step
             if over[env] or (left is not None and limit is not None and episode.length >= limit):
@@ -399,6 +432,7 @@ class WorkerEpisodes:
                 self.waits[env] = whole and self.steps >= self.worker.fragment_length
                 if self.worker.same_step:
                     self.start(env, obs, info)
+        self.note_turns(obs)
 
     def _end(self, episode: Episode) -> None:
         self._call("on_episode_end", episode)
@@ -431,6 +465,22 @@ class WorkerEpisodes:
         infos = {} if packed is None else packed[env].unwrapped.infos
         names = zip(self.agents, self.layout.agents, strict=True)
         return {agent: infos.get(name, infos.get(agent, {})) for agent, name in names}
+
+    def note_turns(self, obs: Any) -> None:
+        """Keep whose actions the next step takes."""
+        self.turns = None if self.layout is None else np.array(obs["acts"])
+
+    def _chosen(self, env: int) -> dict[Any, tuple[Any, int]]:
+        """What policies chose for the agents that acted, and their lane in it."""
+        if self.turns is None:
+            return {AGENT: (self.worker.agents.own.chosen, env)}
+        owners = self.worker.agents.policy_ids(env)
+        return {
+            self.agents[slot]: (lanes.chosen, env * lanes.per_env + place)
+            for lanes in self.worker.agents.lanes
+            for place, slot in enumerate(lanes.slots)
+            if self.turns[env, slot] and owners[slot] == lanes.policy_id
+        }
 
     def _rewards(self, obs: Any, rewards: Any, env: int) -> dict[tuple[Any, str], float]:
         if self.layout is None:

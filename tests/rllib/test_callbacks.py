@@ -26,11 +26,12 @@ class Counting(gym.Env[Any, Any]):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.steps = 0
+        self.steps, self.actions = 0, []
         return self._obs(), {"count": 0}
 
     def step(self, action):
         self.steps += 1
+        self.actions.append(action)
         return self._obs(), 1.0, self.steps == 3, False, {"count": self.steps}
 
     def _obs(self):
@@ -49,6 +50,10 @@ class Watching(DefaultCallbacks):
 
     def on_episode_step(self, *, worker, base_env, policies, episode, env_index, **kwargs):
         assert episode.length > 0 and episode.last_info_for()["count"] == episode.length
+        env = base_env.get_sub_environments()[env_index]
+        assert episode.last_action_for() == env.actions[-1] and episode.prev_reward_for() == float(episode.length > 1)
+        assert episode.prev_action_for() == (env.actions[-2] if episode.length > 1 else None)
+        assert episode.last_pi_info_for()["action_logp"] < 0
         episode.user_data["counts"].append(float(episode.last_observation_for()[0]))
 
     def on_episode_end(self, *, worker, base_env, policies, episode, env_index, **kwargs):
@@ -250,7 +255,8 @@ class Telling(Two):
     """An info of each agent."""
 
     def step(self, actions):
-        return *super().step(actions)[:4], {agent: {"agent": agent, "steps": self.steps} for agent in actions}
+        found = super().step(actions)[:4]
+        return *found, {agent: {"agent": agent, "steps": self.steps, "action": actions[agent]} for agent in actions}
 
 
 class WatchingInfos(DefaultCallbacks):
@@ -261,7 +267,8 @@ class WatchingInfos(DefaultCallbacks):
 
     def on_episode_step(self, *, episode, **kwargs):
         for agent in ("a", "b"):
-            assert episode.last_info_for(agent) == {"agent": agent, "steps": episode.length}
+            action = episode.last_action_for(agent)
+            assert episode.last_info_for(agent) == {"agent": agent, "steps": episode.length, "action": action}
         self.seen.append(episode.length)
 
 

@@ -169,7 +169,13 @@ class SampleBatch(sample_batch.SampleBatch):
 
         Raises:
             KeyError: there is no such column, or neither "eps_id" nor "dones".
+            ValueError: it is a fragment.
         """
+        if is_fragment(self):
+            raise ValueError(
+                "split_by_episode got a fragment [T, lanes, …]; expected rows: policy.postprocess_trajectory(fragment) "
+                "gives them, as does a RolloutWorker that is made of a policy's class"
+            )
         by_id = key == "eps_id" or (key is None and "eps_id" in self)
         edges = {0, self.count}
         if by_id:

@@ -230,6 +230,8 @@ def test_episodes_are_split_by_their_id_or_by_their_ends() -> None:
     assert [part.count for part in SampleBatch({"eps_id": [7, 7, 8]}).split_by_episode()] == [2, 1]
     with pytest.raises(KeyError, match="terminated"):
         SampleBatch({"rewards": [1, 2]}).split_by_episode()
+    with pytest.raises(ValueError, match="fragment"):
+        SampleBatch.of(sampled(PPO(*CARTPOLE.spaces()))).split_by_episode()
     assert SampleBatch({"dones": [False, True]}).is_single_trajectory()
     assert not SampleBatch(rows).is_single_trajectory()
 

@@ -106,3 +106,11 @@ def test_a_worker_set_calls_functions_of_indexes_and_of_trained_policies() -> No
     assert workers.foreach_worker_with_index(lambda worker, index: (worker.rollout_fragment_length, index)) == [(20, 0)]
     assert workers.foreach_trainable_policy(lambda policy, policy_id: policy_id) == ["default_policy"]
     assert workers.is_policy_to_train("default_policy") and not workers.is_policy_to_train("other")
+
+
+def test_a_worker_set_has_the_policies_of_its_config() -> None:
+    section = {"policies": {"a": (None, None, None, {"gamma": 0.5})}, "policy_mapping_fn": lambda agent: "a"}
+    config = {"rollout_fragment_length": 8, "multiagent": section}
+    workers = WorkerSet(lambda context: make_multi_agent("CartPole-v1")({"num_agents": 2}), None, PGTorchPolicy, config)
+    batch = workers.local_worker().sample()
+    assert set(batch.policy_batches) == {"a"} and workers.local_worker().get_policy("a").config["gamma"] == 0.5

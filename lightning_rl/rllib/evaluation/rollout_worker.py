@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import EnvContext
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.policies.policy_set import PolicySet
 from lightning_rl.rllib.callbacks import EpisodeCallbacks
 from lightning_rl.rllib.env_api import current_api
@@ -142,15 +142,17 @@ def build_policies(env: EnvCreator, policy: Any, config: Mapping[str, Any], sect
     """
     if policy is None:
         raise ConfigError("policy=None: give the class of the policy, or the policy")
-    if isinstance(policy, type):
-        return policy(*env.spaces(), **constructor_keywords(policy, config))
-    if not isinstance(policy, Mapping):
+    if not isinstance(policy, type | Mapping):
         return policy
+    section = {**section, "policies": policy} if isinstance(policy, Mapping) else section
+    if isinstance(policy, type) and not section.get("policies"):
+        return policy(*env.spaces(), **constructor_keywords(policy, config))
 
     def entry_of(policy_class: Any, own: Mapping[str, Any]) -> dict[str, Any]:
-        if policy_class is None:
-            raise ConfigError(f"policy={dict(policy)!r}: each needs a class here, because there is no trainer's")
-        return {"_target_": policy_class, **constructor_keywords(policy_class, {**config, **own})}
+        chosen = policy if policy_class is None else policy_class
+        if not isinstance(chosen, type):
+            raise ConfigError(f"policy={short_repr(chosen)}: expected a class, because there is no trainer's")
+        return {"_target_": chosen, **constructor_keywords(chosen, {**config, **own})}
 
     keys = multi_agent_keys(section, entry_of)
     entries = {name: {k: entry[k] for k in entry if k != "policy"} for name, entry in keys.pop("policies").items()}

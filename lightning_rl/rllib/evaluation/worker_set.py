@@ -28,8 +28,8 @@ class WorkerSet(Workers):
         validate_env: called with an environment and its context.
         policy_class: built of the environment's spaces and the config; or a policy, which is used as it is.
         policy: another name of `policy_class`.
-        trainer_config: env_config, num_envs_per_worker, rollout_fragment_length, batch_mode, explore and seed; and the
-            keys of the policy.
+        trainer_config: env_config, num_envs_per_worker, rollout_fragment_length, batch_mode, explore, seed
+            and multiagent; and the keys of the policy.
         num_workers: Ray processes; 0: one worker in this one.
         logdir: without effect: workers write nothing.
 

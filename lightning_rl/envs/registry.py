@@ -78,8 +78,8 @@ def call_creator(creator: Callable[..., Any], context: EnvContext, extra: Mappin
     """Create an environment from its class or function.
 
     The whole context is passed to an argument called `config` (or `env_config`, …), to the one argument that a function
-    needs, or that a class needs where the keywords name none of its arguments, to an only argument if there are
-    keywords and they do not name it, and to `*args` alone; all others receive the keywords.
+    needs, or that a class needs where there are keywords that name none of its arguments, to an only argument if there
+    are keywords and they do not name it, and to `*args` alone; all others receive the keywords.
     """
     kinds = _parameters(creator)
     if [p.kind for p in kinds] == [inspect.Parameter.VAR_POSITIONAL]:
@@ -87,7 +87,8 @@ def call_creator(creator: Callable[..., Any], context: EnvContext, extra: Mappin
     parameters = {p.name: p.default for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD}
     needed = [name for name, default in parameters.items() if default is inspect.Parameter.empty]
     named = [name for name in parameters if name in CONTEXT_NAMES]
-    needs_context = len(needed) == 1 and not (isinstance(creator, type) and set(parameters) & set(context))
+    # A class whose one argument lacks its keyword gets no context in its place, but the error that it is missing.
+    needs_context = len(needed) == 1 and not (isinstance(creator, type) and (not context or {*parameters} & {*context}))
     only = [*parameters] if context and len(kinds) == 1 else []
     wanted = (needed if needs_context else []) or named or only
     if len(wanted) == 1 and wanted[0] not in context and set(needed) <= set(wanted):

@@ -240,7 +240,7 @@ def checked_model(made: Any) -> Any:
     """The result of a `make_model`.
 
     Raises:
-        ConfigError: it is no model.
+        ConfigError: it is not a model.
     """
     if not is_model(type(made)):
         raise ConfigError(f"make_model returned {made!r}; expected a lightning_rl.models.Model")

@@ -89,12 +89,12 @@ def test_describing_a_policy_shows_the_documentation_of_its_constructor(command:
 
 
 def test_a_class_of_the_user_s_is_described_by_its_import_path(command: Command, tmp_path: Path):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "described.py").write_text(
         "from lightning_rl import PPO\n\nclass Mine(PPO):\n    def __init__(self, *spaces, bonus: float = 0.5, **kw):\n"
         "        super().__init__(*spaces, **kw)\n"
     )
-    shown = command("describe", "policy=mine:Mine").out
-    assert shown.startswith("mine.Mine\n") and "bonus = 0.5 (number)" in shown and "clip = 0.2" in shown
+    shown = command("describe", "policy=described:Mine").out
+    assert shown.startswith("described.Mine\n") and "bonus = 0.5 (number)" in shown and "clip = 0.2" in shown
 
 
 def test_cfg_prints_the_composed_config_of_each_job_and_trains_nothing(command: Command, tmp_path: Path):

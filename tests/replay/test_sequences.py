@@ -120,7 +120,11 @@ def test_every_row_of_whole_episodes_is_trained_once_and_more_often_where_sequen
 class Silent:
     """Always the same action; a state that counts steps."""
 
-    env_steps, prev_actions, prev_rewards = 0, 1, 1
+    env_steps, prev_actions, prev_rewards, agents = 0, 1, 1, ()
+
+    @property
+    def policies(self) -> dict[str, Silent]:
+        return {"default_policy": self}
 
     def eval(self) -> None: ...
 

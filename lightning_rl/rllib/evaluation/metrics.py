@@ -48,7 +48,7 @@ def collect_episodes(
 def summarize_episodes(episodes: Sequence[RolloutMetrics], *_: Any) -> dict[str, Any]:
     """Mean, least and greatest return, mean length and number of these episodes, by RLlib's names."""
     returns, lengths = [each.episode_reward for each in episodes], [each.episode_length for each in episodes]
-    return {**episode_statistics(returns, lengths), "episodes_this_iter": len(episodes), "custom_metrics": {}}
+    return {**episode_statistics(returns, lengths, {}), "episodes_this_iter": len(episodes), "custom_metrics": {}}
 
 
 def collect_metrics(

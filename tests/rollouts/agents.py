@@ -134,6 +134,7 @@ class Policies(torch.nn.Module):
 
     has_model = True
     gradient_steps = 0
+    additions = None  # no policies were added since it was made
 
     def __init__(self, policies: Mapping[str, Any], mapping: Any) -> None:
         super().__init__()

@@ -24,7 +24,29 @@ OWN_NAMES = {
 """RLlib's names of columns that have another one here."""
 
 
-class SampleBatch(sample_batch.SampleBatch):
+class BatchMethods:
+    """RLlib's methods that batches of one policy and of several have alike."""
+
+    __slots__ = ()
+
+    def to_device(self: Any, device: torch.device | str, framework: str = "torch") -> Any:
+        """As `to`."""
+        return self.to(device)
+
+    def compress(self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")) -> Self:
+        """The batch itself: nothing is compressed here."""
+        return self
+
+    def decompress_if_needed(self, columns: Iterable[str] = ("obs", "new_obs")) -> Self:
+        """The batch itself: nothing is compressed here."""
+        return self
+
+    def size_bytes(self: Any) -> int:
+        """Bytes of all columns."""
+        return self.nbytes
+
+
+class SampleBatch(BatchMethods, sample_batch.SampleBatch):
     """A batch whose columns are found by RLlib's names and by this package's; the constants are RLlib's names.
 
     "dones" is `terminated`: an episode that a time limit cuts is not done, so its last value is bootstrapped.
@@ -136,18 +158,6 @@ class SampleBatch(sample_batch.SampleBatch):
         """A new batch, of copies of the arrays unless it is `shallow`."""
         return type(self)(self._columns) if shallow else self.map(_copy)
 
-    def to_device(self, device: torch.device | str, framework: str = "torch") -> Self:
-        """As `to`."""
-        return self.to(device)
-
-    def compress(self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")) -> Self:
-        """The batch itself: nothing is compressed here."""
-        return self
-
-    def decompress_if_needed(self, columns: Iterable[str] = ("obs", "new_obs")) -> Self:
-        """The batch itself: nothing is compressed here."""
-        return self
-
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each row as a dict of its entries, by this package's names."""
         for index in range(self.count):
@@ -227,10 +237,6 @@ class SampleBatch(sample_batch.SampleBatch):
 
     agent_steps = env_steps
 
-    def size_bytes(self) -> int:
-        """Bytes of all columns."""
-        return self.nbytes
-
 
 class Steps(int):
     """A number of steps, which this package reads as an attribute and RLlib as a method."""
@@ -240,7 +246,7 @@ class Steps(int):
         return int(self)
 
 
-class MultiAgentBatch(sample_batch.MultiAgentBatch):
+class MultiAgentBatch(BatchMethods, sample_batch.MultiAgentBatch):
     """Batches of several policies by RLlib's names; `env_steps` and `agent_steps` are numbers and methods.
 
     Args: as `lightning_rl.sample_batch.MultiAgentBatch`.
@@ -265,22 +271,6 @@ class MultiAgentBatch(sample_batch.MultiAgentBatch):
     def timeslices(self, k: int) -> list[MultiAgentBatch]:  # type: ignore[override]
         """Parts of `k` environment steps, in order; see `lightning_rl.sample_batch.MultiAgentBatch.timeslices`."""
         return [*map(classic_batch, super().timeslices(k))]
-
-    def to_device(self, device: torch.device | str, framework: str = "torch") -> Any:
-        """As `to`."""
-        return self.to(device)
-
-    def compress(self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")) -> Self:
-        """The batch itself: nothing is compressed here."""
-        return self
-
-    def decompress_if_needed(self, columns: Iterable[str] = ("obs", "new_obs")) -> Self:
-        """The batch itself: nothing is compressed here."""
-        return self
-
-    def size_bytes(self) -> int:
-        """Bytes of all columns of all policies."""
-        return self.nbytes
 
 
 def classic_batch(batch: Any) -> Any:

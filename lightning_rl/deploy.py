@@ -34,7 +34,7 @@ def load(export_dir: str | os.PathLike[str], *, threads: int = 1) -> DeployedPol
     """The policy that `lightning-rl export --format onnx` wrote into a directory.
 
     Args:
-        export_dir: with `policy.json` and `policy.onnx`.
+        export_dir: the directory that holds `policy.json` and `policy.onnx`.
         threads: the number of threads of onnxruntime, ≥ 1; one is the fastest for small networks.
 
     Raises:
@@ -103,7 +103,7 @@ class DeployedPolicy:
         threads: see `load`.
 
     Attributes:
-        description: as given: the spaces, inputs and outputs, algorithm, versions, and the result of the check.
+        description: spaces, inputs and outputs, algorithm, versions, and the result of the check, as given.
     """
 
     def __init__(self, description: Mapping[str, Any], model: bytes, *, threads: int = 1) -> None:

@@ -224,7 +224,7 @@ def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
     """Message for a dotted key that a whole config does not have, with a suggestion.
 
     Args:
-        key: as the user wrote it; never suggested.
+        key: the key that the user wrote; never suggested.
         known: all dotted keys of the config.
         otherwise: text for a key without a similar one.
     """

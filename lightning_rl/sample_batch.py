@@ -439,7 +439,7 @@ def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
     the order in which they first appear, and environment steps are summed.
 
     Args:
-        batches: with the same columns (of each policy); "action_mask" allows everything where only others have it.
+        batches: batches with equal columns (of each policy); "action_mask" allows everything where only others have it.
         dim: dimension to join along; `None` joins rows one after the other, and rollout fragments along `B`
             (shorter ones are padded with `valid=False` rows).
 
@@ -675,7 +675,7 @@ def to_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
     state recorded before its first row.
 
     Args:
-        fragment: for models with state it has `state_in [T+1, B, …]`, the state before each row.
+        fragment: a fragment; models with state need `state_in [T+1, B, …]`, the state before each row.
         max_seq_len: ≥ 1, the number of steps that a gradient flows back.
     """
     valid, ended = fragment.valid.t(), (fragment.terminated | fragment.truncated).t()  # [B, T]

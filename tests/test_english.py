@@ -48,6 +48,15 @@ def code_texts() -> Iterator[tuple[str, str]]:
                 yield f"{file}:{node.lineno}", node.value
 
 
+def code_arguments() -> Iterator[tuple[str, str]]:
+    """Descriptions of the arguments of the package's functions and classes."""
+    for file in (ROOT / "lightning_rl").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and "Args:" in (text := ast.get_docstring(node) or ""):
+                described = re.findall(r"^ +\*{0,2}\w+(?:, \*{0,2}\w+)*: (.+)$", text.partition("Args:")[2], re.M)
+                yield from ((f"{file}:{node.name}", each) for each in described)
+
+
 def sentences(page: str) -> Iterator[tuple[str, str]]:
     """Sentences of paragraphs and list items, without code, tables, and headings."""
     prose = re.sub(r"```.*?```|<!--.*?-->|^[|#>!].*?$", "\n\n", (ROOT / page).read_text("utf-8"), flags=re.S | re.M)
@@ -67,6 +76,12 @@ def test_texts_of_the_code_avoid_archaic_phrases() -> None:
     phrases = {why: phrase for why, phrase in PHRASES.items() if "custom" not in why}  # "of its own" has its uses here
     assert len(texts) > 20_000
     assert [(why, *text) for text in texts for why, phrase in phrases.items() if re.search(phrase, text[1])] == []
+
+
+def test_descriptions_of_arguments_begin_with_a_noun() -> None:
+    texts = list(code_arguments())
+    assert len(texts) > 2000
+    assert [text for text in texts if re.match("(of|as|over|by|beside|than|those|with|in|for|from|to) ", text[1])] == []
 
 
 def test_sentences_of_pages_have_at_most_forty_words() -> None:

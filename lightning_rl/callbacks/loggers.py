@@ -276,7 +276,7 @@ def log_summary(trainer: Trainer, summary: Any, step: int) -> None:
     """Write a `Summary` of TensorBoard to the TensorBoard loggers of a Trainer, on the first rank.
 
     Args:
-        trainer: with loggers, ours or Lightning's.
+        trainer: the trainer whose loggers get the summary, ours or Lightning's.
         summary: text, pictures, histograms.
         step: env steps.
     """

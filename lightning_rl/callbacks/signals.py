@@ -66,7 +66,7 @@ class StopSignals:
     the main thread, where Python allows no handlers.
 
     Args:
-        signals: those that are caught.
+        signals: the signals to catch.
         answer: what the first one prints while `deferring`.
 
     Attributes:

@@ -36,7 +36,7 @@ class Setting:
 
     Args:
         key: dotted; that of a section which holds the key, if the place sets the section.
-        value: as it is written there.
+        value: the text of the value in that file.
         place: "FILE:LINE", of a config or of a constructor, or "command line".
         reason: what chose the file, such as "env=cartpole"; empty for the primary config.
     """

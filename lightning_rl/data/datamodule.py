@@ -125,7 +125,7 @@ class RolloutDataModule(LightningDataModule):
             `GradientSource`, `PopulationSource` or `ReplayFeed`; `None`: a `SyncSource` of the `keywords`.
         seed: the seeds of all workers are derived from it.
         callbacks: objects whose episode and sample hooks the workers call.
-        keywords: of `SyncSource`: dataset, fragments_per_batch, plan.
+        keywords: arguments of `SyncSource`: dataset, fragments_per_batch, plan.
 
     Attributes:
         feeds: the feeds of several agents: policy id → `ReplayFeed`, for each policy that learns from replay.

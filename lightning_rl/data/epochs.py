@@ -36,7 +36,7 @@ class Epochs(Callback):
 
     Args:
         every_env_steps: at least 1.
-        max_share: in (0, 1]; share of the wall time so far, the evaluation in question included. `None`: no bound.
+        max_share: share of the wall time so far, this evaluation included, in (0, 1]. `None`: no bound.
         expected_seconds: gives the expected duration of the first evaluation, which waits while it is `None`. Later
             ones are expected to take as long as the one before.
 

@@ -241,8 +241,8 @@ def evaluation_workers(
         env: the `EnvCreator` of their environments.
         actor: the policy that acts if the workers are in this process.
         options: the options of evaluation: episodes, num_workers, explore, max_episode_steps.
-        workers: those of the training workers; vectorization, ray and limits are taken from them.
-        seed, rank, ranks: those of this process.
+        workers: options of the training workers; vectorization, ray and limits are taken from them.
+        seed, rank, ranks: this process's seed and place among the ranks.
 
     Raises:
         ConfigError: `parallel` without processes.

@@ -25,7 +25,7 @@ def evaluate_perturbations(worker: RolloutWorker, seeds: Sequence[int], own: Seq
     Args:
         worker: samples one episode of each environment at a time.
         seeds: the seeds of the perturbations.
-        own: for each entry, episodes of the policy without a perturbation follow; the entries are their `seeds`.
+        own: seeds of the episodes that follow, which the policy plays without a perturbation.
 
     Returns:
         Rows `[N, …]` of `policy.population_row`, one for each seed, as arrays.

@@ -74,7 +74,7 @@ class ReplayFeed(Source):
         prioritized: sample rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
         priority_alpha, priority_beta, priority_eps: parameters of prioritized replay.
         priority_ranked: use the rank of the error instead of its size.
-        sequence_length: for recurrent models, whose `batch_size` counts sequences: trained rows per sequence.
+        sequence_length: trained rows per sequence of a recurrent model, whose `batch_size` counts sequences.
         burn_in: rows before each sequence that only warm up the recurrent state.
         sequence_stride: steps between the starts of consecutive sequences; `None`: half of `sequence_length`, so that
             neighbors overlap (Kapturowski et al. 2019).

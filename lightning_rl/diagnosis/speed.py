@@ -41,7 +41,7 @@ def judge_rate(band: dict[str, Any], rate: float) -> Finding:
 
     Args:
         band: an entry of `reference_speeds`.
-        rate: in the band's unit.
+        rate: measured rate, in the band's unit.
     """
     low, high = band["low"], band["high"]
     text = f"{rate:,.0f} {band['unit']} (reference band: {low:,.0f} … {high:,.0f})"

@@ -87,7 +87,7 @@ class ActionMasks:
 
         Args:
             obs: `[B, *]`.
-            info: as vector environments join it: a mask for each environment, and "_action_mask", which of them count.
+            info: a vector environment's joined infos: a mask per environment, and "_action_mask", which of them count.
             num_envs: `B`.
             always: give masks although no info holds one.
 
@@ -147,7 +147,7 @@ def sample_allowed(space: Space[Any], allowed: np.ndarray, rng: np.random.Genera
     Args:
         space: the space of the actions.
         allowed: bool `[width]`; a choice without any alternative may take all.
-        rng: to draw from; parts that are not discrete are drawn by the space itself.
+        rng: the generator for discrete parts; the space itself draws the others.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)

@@ -238,7 +238,7 @@ class EnvCreator:
                 `vector_entry_point`), or "auto": native if the environment has one, needs no wrappers, and there are
                 enough environments for it to be faster; else sync.
             mode: autoreset mode of sync and async environments; native ones have their own.
-            worker_index, num_workers: for the `EnvContext` of creators that take one.
+            worker_index, num_workers: values of the `EnvContext` of creators that take one.
             replayable: seed each reset of an environment, so that episodes can be replayed; a native one has a way of
                 its own.
 

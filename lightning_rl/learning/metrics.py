@@ -48,7 +48,7 @@ def means(steps: Sequence[Metrics], rare: int | None = None) -> dict[str, float]
 
     Args:
         steps: the metrics of each step, scalars.
-        rare: for metrics that not every step reports, the number of last reports to average; `None`: all.
+        rare: number of last reports to average of metrics that not every step reports; `None`: all.
 
     Raises:
         ValueError: a metric is not a scalar; names it.

@@ -40,7 +40,7 @@ def compatible_state(
 
     Args:
         optimizer: the built optimizer.
-        state: in the file.
+        state: the optimizer's state in the file.
         parameters: the parameters of the state's entries, in their order; `None`: those of the optimizer's groups.
 
     Raises:

@@ -41,7 +41,7 @@ class PolicyOptimizer:
     Args:
         policy: the owner of the parameters.
         name: "adam", "adamw", "rmsprop", "sgd", or the import path of a `torch.optim.Optimizer`.
-        keywords: for its constructor, without `lr`.
+        keywords: arguments of its constructor, without `lr`.
         lr: learning rate, a schedule over env steps.
         max_grad_norm: clip the gradients' global 2-norm to this; `None` measures the norm only.
 

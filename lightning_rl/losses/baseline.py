@@ -34,12 +34,12 @@ def batch_baseline(
     """What rows at the same step, with such an observation, returned.
 
     Args:
-        returns: from each row on, `[N]`.
+        returns: returns from each row on, `[N]`.
         steps: integers ≥ 0 `[N]`, the step of the row within its episode.
         observations: `[N, D]`, preprocessed; they and their squares are features if the batch has ten rows for each.
             `None`: only the step counts.
         total: the total of several ranks; each calls this function with its own rows.
-        longest: with `total`, above the highest step of any rank.
+        longest: a number above the highest step of any rank; only with `total`.
 
     Returns:
         `[N]`, without a gradient.

@@ -186,7 +186,7 @@ class CriticEnsemble(FastAttributes):
         """Q-values `[K, N]`, or `[K, N, outputs]` with several `outputs`.
 
         Args:
-            input_dict: as a model's; with memory only "features" `[N, F]`, what the encoder returns for sequences.
+            input_dict: a model's input; with memory only "features" `[N, F]`, what the encoder returns for sequences.
             actions: `[N, A]`, in the policy's space; or `[K, N, A]`, those that each critic judges.
         """
         features = self.features(input_dict)

@@ -47,7 +47,7 @@ def custom_model(
 
     Args:
         model_class: that `config` names.
-        config: with "custom_model" and "custom_model_config".
+        config: a dict with "custom_model" and "custom_model_config".
         arguments: (obs_space, action_space, num_outputs).
         preprocessor: the custom one, if there is one.
 

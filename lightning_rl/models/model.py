@@ -95,7 +95,7 @@ class Model(FastAttributes):
         """The observation space and the model config that the constructor of a custom model gets.
 
         Args:
-            obs_space: as the environment has it.
+            obs_space: the environment's own observation space.
             config: all keys.
             preprocessor: the custom one, if there is one.
         """
@@ -113,7 +113,7 @@ class Model(FastAttributes):
                 for a discrete action and 0 for a number), "is_training", and in learning with a central critic
                 "central_obs" (float32 `[N, S]`).
             state: recurrent state, `[S, …]` each; empty for feed-forward models.
-            seq_lens: in learning with a recurrent model, lengths `[S]` of the sequences; the rows are then `[S · L]`,
+            seq_lens: lengths `[S]` of the sequences when a recurrent model learns; the rows are then `[S · L]`,
                 one sequence after the other, padded to the length L of the longest. `None` in acting: each row is a
                 sequence of length 1.
         """

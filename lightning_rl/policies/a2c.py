@@ -46,8 +46,8 @@ class A2C(Policy):
             2021, arXiv:2006.07869).
         central_obs_size: width of the central observation; set from the environment if it has several agents.
         reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
     """
 
     supports_recurrent = True

@@ -92,7 +92,7 @@ def correct_by_vtrace(
 
     Args:
         policy, fragment, logp_and_values, clips: see `vtrace_rows`.
-        rows: those that `vtrace_rows` gave, changed in place.
+        rows: rows of `vtrace_rows`, changed in place.
     """
     logp, values = logp_and_values(rows)
 

@@ -24,8 +24,8 @@ class ARS(EvolutionStrategy):
         observation_space, action_space: the spaces of a single environment.
         sigma: ν > 0, standard deviation of the perturbations.
         top_directions: number b of directions used for the update, out of those that all ranks tried; `None`: all.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
     """
 
     def __init__(

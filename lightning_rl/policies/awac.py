@@ -43,8 +43,8 @@ class AWAC(Policy):
         tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target after each gradient step, in (0, 1].
         num_critics: number of critics; the lowest Q-value is used.
         critic_hiddens: widths of the critics' hidden layers; `None`: the same as the actor's.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.

@@ -22,8 +22,8 @@ class BC(Policy):
         observation_space, action_space: the spaces of a single environment.
         passes: passes over the rows of an iteration.
         minibatches: number of minibatches per pass; `None`: chosen so that each has about 64 rows.
-        lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        lr, keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
     """
 
     data = "offline"

@@ -349,7 +349,7 @@ def check_finite_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
 
     Args:
         policy: the owner of the parameters to check.
-        checkpoint: with the weights of policies written from scratch.
+        checkpoint: contents of the file, with the weights of policies written from scratch.
 
     Raises:
         NonFiniteError: names a parameter.

@@ -51,8 +51,8 @@ class DQN(SimpleQ):
         num_quantiles: number of quantiles of the return distribution (QR-DQN, arXiv:1710.10044); 1: learn the mean.
         hiddens, target_update_interval, tau: see `SimpleQ`.
         huber_delta: see `SimpleQ`; κ of the quantile loss with quantiles.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.

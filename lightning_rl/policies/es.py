@@ -24,8 +24,8 @@ class ES(EvolutionStrategy):
         sigma: standard deviation σ > 0 of the perturbations.
         weight_decay: λ of the term λ/2σ ‖θ‖² in the loss, relative to the gradient before its division by σ, like
             `l2_coeff` in the authors' program and in RLlib.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
     """
 
     uses_every_parameter = True

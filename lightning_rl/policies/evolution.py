@@ -53,7 +53,7 @@ class EvolutionStrategy(Policy):
     Args:
         observation_space, action_space: the spaces of a single environment.
         sigma: standard deviation σ > 0 of the perturbations, in units of the weights.
-        keywords: of `Policy`, without `reward_filter`.
+        keywords: arguments of `Policy`, without `reward_filter`.
 
     Raises:
         ConfigError: `sigma` or `reward_filter` is out of range.

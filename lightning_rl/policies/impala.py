@@ -50,7 +50,7 @@ class IMPALA(Policy):
         standardize_advantages: standardize advantages over each minibatch, to mean 0 and standard deviation 1.
         value_coef: weight of the value loss ½ (V − v)².
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, like `lr`.
-        lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
+        lr, max_grad_norm, keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
         reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
 

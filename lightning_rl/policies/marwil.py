@@ -38,7 +38,7 @@ class MARWIL(Policy):
         norm_rate: weight of each minibatch's mean A² in the moving average c², in (0, 1].
         passes: passes over the rows of an iteration.
         minibatches: number of minibatches per pass; `None`: chosen so that each has about 64 rows.
-        lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm,
+        lr, keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm,
             observation_filter, actions, custom_losses, seed.
         reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
     """

@@ -36,8 +36,8 @@ class PG(Policy):
         baseline: "batch": subtract a fit of the batch's returns on the step and the observation
             (`losses.batch_baseline`), without observations of more than 128 numbers; "none": no baseline.
         standardize_returns: standardize returns minus the baseline over the batch, to mean 0 and standard deviation 1.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
     """
 
     supports_recurrent = True

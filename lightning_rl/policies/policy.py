@@ -287,7 +287,7 @@ class Policy(PolicyModule):
         """The action for one observation, ready for `env.step`.
 
         Args:
-            obs: as the environment gave it.
+            obs: one observation of the environment, without a batch dimension.
             state: the state of a recurrent policy: the state that the last call returned, `[]` at an episode's start.
             prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
                 them; the action in the policy's space.

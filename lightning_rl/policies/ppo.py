@@ -59,7 +59,7 @@ class PPO(Policy):
             observations of all agents) and the agent's own; the actor reads only its own (MAPPO, Yu et al. 2022,
             arXiv:2103.01955).
         central_obs_size: width of the central observation; set from the environment if it has several agents.
-        lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
+        lr, max_grad_norm, keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
         reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
     """

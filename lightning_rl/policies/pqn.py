@@ -33,7 +33,7 @@ class PQN(Policy):
         passes: passes over each rollout.
         minibatches: number of minibatches per pass, equal on every rank; `None`: chosen so that each has about 64 rows.
         hiddens: widths of hidden layers with ReLU between the model's features and the Q-values.
-        lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
+        lr, max_grad_norm, keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
         reward_filter: see `Policy`; with "return_std", values refer to scaled rewards.
 

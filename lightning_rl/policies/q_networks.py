@@ -25,7 +25,7 @@ def q_model_and_action_dist(
     """A Q-network on the model's features; greedy actions are the mode of the Categorical of its Q-values.
 
     Args:
-        policy: for whose spaces the network is.
+        policy: the policy whose spaces the network fits.
         model: keys of `MODEL_DEFAULTS`.
         hiddens: widths of hidden layers between the model's features and the Q-values. With none, and without `head`, a
             custom model outputs the Q-values itself.

@@ -58,7 +58,8 @@ class QMIX(Policy):
         huber_delta: δ of the Huber loss; `None`: the squared error.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, with prioritized sequences.
         lr, max_grad_norm: see `Policy`.
-        keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, filters, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, filters, custom_losses,
+            seed.
 
     Raises:
         UnsupportedSpaceError: the spaces are not those of a group, or its members have different ones; or QMIX finds no

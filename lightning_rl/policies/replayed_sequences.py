@@ -29,7 +29,7 @@ def sequences_of(fragment: SampleBatch, max_seq_len: int, gamma: float) -> Sampl
     """A fragment `[T, B, …]` as rows in sequences, each with the model's inputs of the next step, as replay gives them.
 
     Args:
-        fragment: with "state_in".
+        fragment: a fragment with "state_in".
         max_seq_len: longest sequence.
         gamma: discount per environment step.
     """

@@ -57,8 +57,8 @@ class SAC(Policy):
             ending the episode.
         actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr` for the actor, the critics, and the
             temperature.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.

@@ -35,8 +35,8 @@ class SimpleQ(Policy):
         tau: update rate τ of θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies. `None`: 0.005 if the target
             network is updated at every gradient step (as in DDPG, arXiv:1509.02971), otherwise 1.
         huber_delta: δ of the Huber loss, beyond which TD errors count linearly; `None`: squared error.
-        lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        lr, keywords: arguments of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm,
+            filters, actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.

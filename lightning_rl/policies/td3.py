@@ -42,8 +42,8 @@ class TD3(Policy):
         target_noise: standard deviation of the noise on the target actor's actions, in the policy's units ([−1, 1]).
         target_noise_clip: limit of the noise, which is clipped to ± this.
         actor_lr_scale, critic_lr_scale: factors of `lr` for the actor and the critics.
-        keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
-            optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+        keywords: arguments of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma,
+            lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.

@@ -240,7 +240,7 @@ def target_of(arm: Arm, metric: str) -> Target | None:
     """The target of an arm: `stop.return`, or the environment's own reward_threshold; `None` if there is none.
 
     Args:
-        arm: with a config.
+        arm: an arm that has a config.
         metric: that the environment's threshold is compared with.
     """
     stop = value_at(arm.config, "stop.return")

@@ -217,7 +217,7 @@ def intervals_chart(
     """A row for each interval: its label and numbers, a bar from end to end, the middle, and dots of single runs.
 
     Args:
-        rows: from top to bottom.
+        rows: the rows from top to bottom.
         label: the label of the figure, for readers who cannot see it.
         x_label: below the x-axis.
         threshold: drawn as a dashed line.

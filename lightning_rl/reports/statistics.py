@@ -113,7 +113,7 @@ def share_interval(shares: Array, count: int) -> tuple[Array, Array]:
     """The 95 % interval of shares of `count` runs. Wilson 1927.
 
     Args:
-        shares: in [0, 1], of any shape.
+        shares: numbers in [0, 1], of any shape.
         count: the number of the runs, at least 1.
     """
     z = NormalDist().inv_cdf(0.975)

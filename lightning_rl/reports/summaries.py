@@ -220,7 +220,7 @@ def difference(ours: Summary, theirs: Summary, names: tuple[str, str], arms: int
 
     Args:
         ours, theirs: the scores of one environment, by one metric.
-        names: in words.
+        names: what the two are called in the text.
         arms: how many there are to choose the two from; `LEVEL` is for all their pairs together.
 
     Returns:

@@ -369,7 +369,7 @@ class WorkerEpisodes:
 
     Args:
         worker: plays them.
-        callbacks: in RLlib's form.
+        callbacks: RLlib's callbacks, a class or a dict.
         started: episodes of this worker that started before.
         numbered: see `EpisodeCallbacks`.
     """

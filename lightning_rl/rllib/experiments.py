@@ -26,7 +26,7 @@ class Experiment:
     Args:
         name: the name of the experiment.
         run: the algorithm, "PPO".
-        env: as the config's key.
+        env: see the config's key `env`.
         stop: names of a result, "a/b" for a nested one → the number at which training ends.
         config: RLlib's keys.
         checkpoint_freq: results between two checkpoints; 0: none.

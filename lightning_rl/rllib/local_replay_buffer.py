@@ -155,7 +155,7 @@ class LocalReplayBuffer:
 
         Args:
             priorities: policy id → (batch_indexes, td_errors); or the batch_indexes alone, of the only policy.
-            td_errors: with batch_indexes alone.
+            td_errors: TD errors of the rows, together with batch_indexes.
 
         Raises:
             NonFiniteError: an error is NaN or infinite.

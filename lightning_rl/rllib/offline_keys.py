@@ -169,7 +169,7 @@ def classic_estimates(names: Iterable[str], metrics: Mapping[str, float]) -> dic
     """RLlib's name of an estimator → its estimates, by the names of RLlib 1.x and 2.
 
     Args:
-        names: of `estimators`.
+        names: keys of `estimators`.
         metrics: the metrics of an `OffPolicyEvaluation`.
     """
     found = {}

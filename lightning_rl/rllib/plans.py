@@ -104,7 +104,7 @@ def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "
 
     Args:
         policy: that learned; it may hold several.
-        metrics: by name; with several policies by "<policy id>/<name>".
+        metrics: values by name; with several policies by "<policy id>/<name>".
         prefix: the prefix of the names; others are left out.
     """
     alone = not policy.agents
@@ -225,7 +225,7 @@ class SelectExperiences:
     """Leaves out the batches of other policies.
 
     Args:
-        policy_ids: those that are kept, or a worker, whose policies in training they are.
+        policy_ids: ids to keep, or a worker, whose policies in training are kept.
     """
 
     def __init__(self, policy_ids: Any) -> None:

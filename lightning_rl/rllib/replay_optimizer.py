@@ -24,10 +24,10 @@ class SyncReplayOptimizer(SyncSamplesOptimizer):
         learning_starts: environment steps before the first gradient step.
         buffer_size: environment steps that the buffer holds.
         prioritized_replay: draw rows by their TD errors.
-        prioritized_replay_alpha, prioritized_replay_beta, prioritized_replay_eps: of that.
+        prioritized_replay_alpha, prioritized_replay_beta, prioritized_replay_eps: its parameters.
         train_batch_size: rows of a gradient step.
         gradient_steps: per step, once learning has started.
-        keywords: of `LocalReplayBuffer`: replay_sequence_length, n_step, storage, seed, …
+        keywords: arguments of `LocalReplayBuffer`: replay_sequence_length, n_step, storage, seed, …
 
     Attributes:
         replay_buffer: what was stored.

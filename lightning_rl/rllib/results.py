@@ -41,7 +41,7 @@ class ClassicState(Callback):
 
     Attributes:
         evaluated: returns and lengths of the last evaluation's episodes.
-        evaluated_by_policy: with several agents, policy id → mean returns of its agents in those in which it acted.
+        evaluated_by_policy: policy id → mean returns of its agents in the episodes in which it acted (several agents).
     """
 
     def __init__(self, owner: Any) -> None:

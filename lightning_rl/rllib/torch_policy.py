@@ -120,12 +120,12 @@ class RLlibMethods:
         """The action for one observation, ready for `env.step`, as the tuple (action, next state, further columns).
 
         Args:
-            obs: as the environment gave it.
+            obs: one observation of the environment, without a batch dimension.
             state: the state of a recurrent policy: the state that the last call returned; `None` at an episode's start.
             prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
                 them.
             info, episode: without effect, like in most of RLlib's policies.
-            input_dict: in place of all these, a batch of one row, as `compute_actions_from_input_dict` takes it.
+            input_dict: a batch of one row in place of all these, see `compute_actions_from_input_dict`.
             explore: sample through the exploration strategy, or take the best action; `None`: `config["explore"]`.
             timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
             action_mask: the allowed actions, as the environment's info gives them.
@@ -269,7 +269,7 @@ class RLlibMethods:
             name: the name of the class, `None`: this one's. Assign the class to a variable of that name at a module's
                 top
                 level: checkpoints import it.
-            hooks: those of `build_policy`.
+            hooks: arguments of `build_policy`.
         """
         caller = sys._getframe(1).f_globals["__name__"]
         return build_policy(name or cls.__name__, base=cls, module=caller, **hooks)  # type: ignore[arg-type]
@@ -423,7 +423,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             info_batch, episodes: without effect, like in most of RLlib's policies.
             explore: sample through the exploration strategy, or take the best actions; `None`: `config["explore"]`.
             timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
-            keywords: as `lightning_rl.Policy.compute_actions`: action_mask, logp.
+            keywords: see `lightning_rl.Policy.compute_actions`: action_mask, logp.
         """
         before = {"prev_actions": prev_action_batch, "prev_rewards": prev_reward_batch}
         # A class's own method that calls this one gets the actions of its base.
@@ -548,7 +548,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             obs_t, act_t, rew_t, obs_tp1: observations `[N, *]`, actions `[N, …]` of the policy's space, the sums of
                 `config["n_step"]` discounted rewards `[N]`, and the observations after them.
             done_mask: `[N]`, where nothing follows.
-            importance_weights: of the rows' losses, `[N]`.
+            importance_weights: weights of the rows' losses, `[N]`.
 
         Raises:
             ConfigError: this algorithm has no TD errors.

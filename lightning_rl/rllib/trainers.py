@@ -91,7 +91,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
     Args:
         config: RLlib's keys.
-        env: as `config["env"]`; both orders of the two arguments are taken.
+        env: see `config["env"]`; both orders of the two arguments are taken.
         logger_creator, storage: see `Trainable`.
 
     Attributes:
@@ -420,7 +420,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """The action for one observation, ready for `env.step`.
 
         Args:
-            observation: as the environment gave it; also by the name `obs`.
+            observation: one observation of the environment; also by the name `obs`.
             state: the state of a recurrent policy, as the last call returned it, or `[]`.
             prev_action, prev_reward: the previous action and reward of the step before, for models that read them.
             info: the environment's; its "action_mask" is taken.
@@ -472,7 +472,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """The actions for the observations of several agents or environments of one policy.
 
         Args:
-            observations, state, prev_action, prev_reward, info: by agent, each as `compute_single_action`.
+            observations, state, prev_action, prev_reward, info: dicts by agent, see `compute_single_action`.
             policy_id, full_fetch, explore, transforms: see `compute_single_action`; also `unsquash_actions` and
                 `clip_actions`.
 
@@ -614,7 +614,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
         Args:
             export_dir: gets the file `filename_prefix`.ckpt.
-            filename_prefix: of the file's name.
+            filename_prefix: start of the file's name.
             policy_id: `None`: the only policy.
         """
         policy = self.get_policy(policy_id)
@@ -748,7 +748,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             env_creator: the creator of their environments; `None`: this trainer's.
             validate_env: called with an environment.
             policy_class: built from the environment's spaces; `None`: this trainer's policy acts.
-            config: as `trainer_config` of `WorkerSet`.
+            config: see `trainer_config` of `WorkerSet`.
             num_workers: Ray processes; 0: one worker in this one.
         """
         return WorkerSet(

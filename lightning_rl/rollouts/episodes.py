@@ -167,7 +167,7 @@ class EpisodeTracker:
         """Count rows `[T, B]`; the rows between two ends are counted at once.
 
         Args:
-            rewards: as the environments gave them.
+            rewards: the environments' raw rewards.
             ended: bool, whether a reset follows.
             over: bool, whether the episode ended (`episode_ends`).
             of_agents: what each agent did, if there are several.

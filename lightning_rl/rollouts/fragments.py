@@ -133,7 +133,7 @@ def write_final_masks(fragment: SampleBatch, before: SampleBatch, masks: Tensor)
     """Write the masks of final observations into the reset rows of a fragment, which NEXT_STEP modes record there.
 
     Args:
-        fragment: of `insert_reset_rows`, `[L, B, …]`; its "action_mask" is changed.
+        fragment: a result of `insert_reset_rows`, `[L, B, …]`; its "action_mask" is changed.
         before: the fragment without reset rows, `[T, B, …]`.
         masks: bool `[T, B, n]`, of the final observation after each step that ended an episode.
     """

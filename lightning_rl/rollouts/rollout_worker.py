@@ -387,7 +387,7 @@ class RolloutWorker:
         """Act with these weights from now on.
 
         Args:
-            weights: as `get_weights` gives them; or those of the one policy.
+            weights: a result of `get_weights`, or the weights of the one policy.
             env_steps: environment steps of the learner, which exploration and schedules follow; `None` leaves the
                 policy's own count as it is.
         """
@@ -625,7 +625,7 @@ def rows_of(policy: Any, fragment: SampleBatch, others: Mapping[str, Any] | None
     """The rows `[N, …]` that a policy learns from, of a fragment `[T, B, …]`.
 
     Args:
-        policy: with a learner, or without one if it is written from scratch.
+        policy: a policy with a learner, or one written from scratch.
         fragment: the fragment of the policy.
         others: `other_agent_batches`; `None`: no other policies act in the environments.
     """
@@ -652,7 +652,7 @@ def instantiate_policy(policy: Any, env: EnvCreator, config: Mapping[str, Any] |
             as RLlib's have, is called with (observation space, action space, config); another one gets the config as
             keywords.
         env: gives the spaces; the environment is checked.
-        config: for the constructor.
+        config: arguments of the constructor.
 
     Raises:
         ConfigError: the constructor does not take this.

@@ -39,7 +39,7 @@ class SeveralAgents:
             the agents that a policy may get.
 
     Attributes:
-        lanes: those of each policy that may get an agent.
+        lanes: lanes of each policy that may get an agent.
         names: the names of the agents.
         layout: where agents are in the environments' arrays.
 

@@ -31,7 +31,7 @@ class SingleAgent:
         worker: a `RolloutWorker`.
 
     Attributes:
-        lanes: those of the policy.
+        lanes: the policy's lanes.
         names: the names of the agents of an environment: the only one has none.
         layout: where agents are in arrays; `None`, because arrays of environments are those of lanes.
     """

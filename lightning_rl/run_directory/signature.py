@@ -46,7 +46,7 @@ def sign_checkpoint(checkpoint: dict[str, Any], policy: Mapping[str, Any]) -> No
     """Add the signature of the entries of a checkpoint that name code: its config, and the policy's class and keywords.
 
     Args:
-        checkpoint: with the entry "config".
+        checkpoint: contents of the file, with the entry "config".
         policy: what its entry "policy" will be.
     """
     if signature := sign({"config": checkpoint["config"], "policy": policy}):

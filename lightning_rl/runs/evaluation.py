@@ -80,7 +80,7 @@ def evaluate(
 
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
-        best: with a run directory: take the file with the best evaluation.
+        best: whether to take a run directory's checkpoint with the best evaluation.
         env: environment id, import path or preset; `None`: the run's own (its evaluation environment if it has one).
         episodes: number of episodes, at least 1.
         seed: seed of environments and sampled actions.

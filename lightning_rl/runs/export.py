@@ -33,7 +33,7 @@ def export(
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
         format: "onnx", "torchscript" or "torch.export".
-        best: with a run directory: take the file with the best evaluation.
+        best: whether to take a run directory's checkpoint with the best evaluation.
         out: directory of the files, with several policies one directory in it for each; `None`: "export" in the run's
             directory, or beside a checkpoint that has none.
         env: environment id or import path to record observations in; `None`: the run's own.

@@ -22,7 +22,7 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
     """Copy the weights and filters of a checkpoint into a policy, by name.
 
     Args:
-        policy: as its constructor built it.
+        policy: a newly constructed policy.
         source: a checkpoint file, or a run directory for its last.ckpt.
         strict: whether names and shapes have to be the same; if not, what fits is taken.
 

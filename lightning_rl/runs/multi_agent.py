@@ -67,7 +67,7 @@ def build_policy(
     """The policy that holds all policies, and the `data` sections of those that learn from replay.
 
     Args:
-        config: with env steps in place of shares of the run.
+        config: the run's config, with env steps in place of shares of the run.
         env: the environment.
         layout: the layout of the environment's agents.
         spaces: observation space and action space, Dicts by agent.

@@ -67,7 +67,7 @@ class ReferenceCurves:
     """Mean returns of the evaluations of several runs that differ in the seed only.
 
     Args:
-        overrides: of `train`, that give the runs; without the seed.
+        overrides: overrides of `train` that give the runs, without the seed.
         total_env_steps: length of the runs.
         seeds: one for each run.
         returns: mean evaluation returns, `[runs, MARKS]`.

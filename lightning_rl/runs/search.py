@@ -47,7 +47,7 @@ class Search:
 
     Args:
         overrides: see `lightning-rl train`, without run_dir; keys with several values are searched.
-        directory: for the runs of the trials, best.yaml, trials.csv and, without `storage`, the study.
+        directory: directory of the trials' runs, best.yaml, trials.csv and, without `storage`, the study.
         storage: an SQLite file or a URL of Optuna's; `None`: DIRECTORY/study.db.
         space: file of a search space; `None`: that of the policy.
         seeds: runs of each trial, with seeds `seed`, `seed` + 1, …; a trial's value is the mean over them.
@@ -87,7 +87,7 @@ class Search:
         """Train until the study has that many trials.
 
         Args:
-            trials: those of earlier commands included.
+            trials: number of trials, earlier commands included.
             at_once: number of processes.
             timeout: seconds after which no trial begins; those that have begun end as they would.
 

@@ -367,7 +367,7 @@ def with_tuples(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         function: someone else's class or function, which gets the keywords.
-        keywords: by name, as a config gives them.
+        keywords: values by name, as a config gives them.
     """
     if not any(isinstance(value, list) for value in keywords.values()):
         return dict(keywords)
@@ -437,7 +437,7 @@ class OneOf:
     """Hint for text that is one of some names, in upper or lower case.
 
     Args:
-        names: in lower case.
+        names: lower-case names.
     """
 
     names: tuple[str, ...]

@@ -235,7 +235,7 @@ class FileTrust:
     """Checks the names in one file against what the file may name.
 
     Args:
-        file: for messages.
+        file: the file that messages name.
         trust: import prefixes that the user trusts ("my_pkg", "my_pkg.envs:MyEnv"), beside those of LIGHTNING_RL_TRUST;
             or the dotted key of a value that is not an import path ("workers.ray.address").
         error: what is raised.

@@ -136,7 +136,7 @@ def check_memory(file: Path, needed: int) -> None:
     """Refuse a file that does not fit into the memory, before it is unpacked.
 
     Args:
-        file: for the message.
+        file: the file that the message names.
         needed: bytes of its content.
 
     Raises:

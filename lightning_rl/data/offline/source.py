@@ -58,10 +58,10 @@ class OfflineSource(Source):
         actions_normalized: whether the actions of a file are in the space of the policy that learns (in [−1, 1] if
             `normalize_actions`) instead of the environment's; data of a run know it themselves.
         skip_damaged: whether damaged shards are skipped with a warning instead of rejected.
-        batch_size: for replay algorithms: rows per gradient step, over all ranks.
-        update_to_data_ratio: for replay algorithms: gradient steps per env step, held exactly.
-        steps_per_iteration: for replay algorithms: gradient steps per iteration (= Lightning batch).
-        rows_per_iteration: for imitation policies: minimum number of rows per iteration, over all ranks, in whole
+        batch_size: rows per gradient step of a replay algorithm, over all ranks.
+        update_to_data_ratio: gradient steps per env step of a replay algorithm, held exactly.
+        steps_per_iteration: gradient steps of a replay algorithm per iteration (= Lightning batch).
+        rows_per_iteration: minimum number of rows per iteration of an imitation policy, over all ranks, in whole
             episodes; the policy's `passes` and `minibatches` divide them into gradient steps.
         n_step: number of rewards in each n-step return, after which the value of a later observation is multiplied by
             the row's `discounts`.

@@ -42,7 +42,7 @@ class AgentFlags:
     at once.
 
     Args:
-        arrays: with "rewards" and `FLAGS`, `[A]` or `[B, A]` each.
+        arrays: "rewards" and `FLAGS`, `[A]` or `[B, A]` each.
         agents: their names.
         name: the name of the environment, for messages.
     """

@@ -47,7 +47,7 @@ class OneAgent(MultiAgentEnv):
 
     Args:
         env: the environment.
-        name: for messages.
+        name: what messages call it.
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
@@ -94,7 +94,7 @@ class RandomPlayer:
 
     Args:
         env: the environment; one with several agents as it is inside a `PackedEnv`.
-        name: for messages.
+        name: what messages call it.
         seed: the seed of the actions.
 
     Attributes:

@@ -64,7 +64,7 @@ class Chain:
         """The parameters of every part, which the model's `action_model` computes.
 
         Args:
-            model: with an `action_model`, as `AutoregressiveDistribution` describes it.
+            model: a model with an `action_model`, see `AutoregressiveDistribution`.
             context: `[N, K]`, its outputs.
             chosen: `[N, E]`, encodings of the parts side by side.
         """

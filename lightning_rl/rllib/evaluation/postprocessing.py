@@ -72,7 +72,7 @@ def compute_gae_for_sample_batch(
     """`compute_advantages` with the policy's values and the keys "gamma", "lambda", "use_gae" and "use_critic".
 
     Args:
-        policy: with a model that has values.
+        policy: a policy whose model has values.
         sample_batch: one trajectory; without "vf_preds" the values are computed.
         other_agent_batches, episode: not read.
     """

@@ -32,7 +32,7 @@ class RolloutWorker(WorkerMethods, rollout_worker.RolloutWorker):  # pyright: ig
         env_creator: called with an `EnvContext`; or an id.
         policy: a class, built of the environment's spaces and the config, or a policy, whose samples stay fragments; of
             several agents, policies as in the key `multiagent`.
-        policy_mapping_fn, policies_to_train: as in the key `multiagent`.
+        policy_mapping_fn, policies_to_train: see the key `multiagent`.
         policy_spec: another name of `policy`.
         rollout_fragment_length: steps of each environment in a sample.
         batch_steps, fragment_length: other names of it.
@@ -42,11 +42,11 @@ class RolloutWorker(WorkerMethods, rollout_worker.RolloutWorker):  # pyright: ig
         policy_config: RLlib's keys of the policy.
         model_config: its key "model".
         observation_filter, clip_rewards: its keys of these names.
-        callbacks: in RLlib's form, or objects of this package in a list.
-        seed: of the worker; `None`: 0.
+        callbacks: RLlib's callbacks, or a list of this package's.
+        seed: the worker's seed; `None`: 0.
         num_workers: workers of the run.
-        keywords: those of `lightning_rl.RolloutWorker`, such as num_envs, batch_mode and worker_index; RLlib's others
-            have no effect.
+        keywords: arguments of `lightning_rl.RolloutWorker`, such as num_envs, batch_mode and worker_index; others of
+            RLlib have no effect.
 
     Raises:
         ConfigError: there is no policy.
@@ -113,7 +113,7 @@ def creator_of(
     """How the environments are made, and the section `multiagent` with a mapping of their agents.
 
     Args:
-        env_creator, env_config, validate_env: as `RolloutWorker`.
+        env_creator, env_config, validate_env: see `RolloutWorker`.
         section: `multiagent`.
         horizon: the longest episode.
     """
@@ -133,7 +133,7 @@ def build_policies(env: EnvCreator, policy: Any, config: Mapping[str, Any], sect
 
     Args:
         env: gives the spaces.
-        policy: as `RolloutWorker`.
+        policy: see `RolloutWorker`.
         config: RLlib's keys.
         section: `multiagent`, where there are several.
 

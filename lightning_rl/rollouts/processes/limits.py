@@ -31,10 +31,10 @@ class Limits:
         restart_backoff_s: wait before the second restart in a row; it doubles each time, up to a minute. The first
             restart is immediate.
         min_healthy: share of the processes that must not be given up, in (0, 1]; with fewer the run stops.
-        start_timeout_s: for a process to start and make its environments, and to sample for the first time.
-        sample_timeout_s: for a request to sample; `None`: 20 times what the process usually takes, a minute at least.
-        reset_timeout_s, step_timeout_s: for one reset or step of a process's environments; `None`: only the limits
-            above.
+        start_timeout_s: seconds for a process to start, make its environments, and sample for the first time.
+        sample_timeout_s: seconds for a request to sample; `None`: 20 times the process's usual time, at least a minute.
+        reset_timeout_s, step_timeout_s: seconds for a reset or step of a process's environments; `None`: only the
+            limits above.
         max_memory_mb: resident memory, MiB, above which a process is replaced after it has answered; `None`: no limit.
 
     Raises:

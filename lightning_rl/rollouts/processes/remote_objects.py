@@ -41,7 +41,7 @@ def make_objects(
     Args:
         cls: the class of the objects.
         keywords: the keywords of each one's constructor.
-        remote: in Ray their own processes (a session has been started); else in this process, without Ray.
+        remote: `True`: each in its own Ray process (a session has been started); `False`: in this process, without Ray.
         remedy: advice in the error message if the memory of a process does not suffice.
     """
     if not remote:

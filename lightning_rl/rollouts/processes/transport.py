@@ -46,7 +46,7 @@ class Transport(Protocol):
         """Send a request to a process, without waiting.
 
         Args:
-            process: from `start`.
+            process: a process that `start` returned.
             token: names the request.
             method: the method of the process.
             arguments: the arguments of the method.

@@ -120,7 +120,7 @@ def get_results(references: Sequence[Any], name: str, remedy: str, timeout_s: fl
 
     Args:
         references: the references of the store.
-        name, remedy: for the error message: the process that computes the results, and advice if it died.
+        name, remedy: the process that computes the results, and advice if it died, for the error message.
         timeout_s: longest wait, seconds.
 
     Raises:

@@ -13,7 +13,7 @@ class Network(Model):
 
     Args:
         width: units of the hidden layer; `model.custom_model_config.width`.
-        keywords: those of every model.
+        keywords: arguments of every model.
     """
 
     def __init__(

@@ -120,7 +120,7 @@ def same_padding(
 
     Args:
         in_size: height and width.
-        filter_size, stride_size: of the convolution, one number or two.
+        filter_size, stride_size: the convolution's sizes, one number or two.
     """
     kernel = (filter_size, filter_size) if isinstance(filter_size, int) else filter_size
     stride = (stride_size, stride_size) if isinstance(stride_size, int) else stride_size

@@ -74,7 +74,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("grad_clip", "gradient_clip", "gradient_clip_val", "clip_grad_norm"), ("policy.max_grad_norm",)),
     **dict.fromkeys(("n_steps", "num_steps", "rollout_fragment_length", "horizon"), ("workers.fragment_length",)),
     **dict.fromkeys(("n_envs", "num_envs", "num_envs_per_worker", "num_env"), ("workers.envs_per_worker",)),
-    **dict.fromkeys(("num_env_runners", "n_workers", "num_rollout_workers"), ("workers.num_workers",)),
+    **dict.fromkeys(("num_env_runners", "n_workers", "num_rollout_workers", "num_processes"), ("workers.num_workers",)),
     **dict.fromkeys(
         ("timesteps", "total_timesteps", "max_steps", "n_timesteps", "num_timesteps", "timesteps_total"),
         ("total_env_steps",),
@@ -107,6 +107,9 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("exploration_fraction", "epsilon_decay"), ("exploration.epsilon_timesteps",)),
     **dict.fromkeys(("eval_freq", "eval_every", "evaluation_interval"), ("evaluation.every_env_steps",)),
     **dict.fromkeys(("n_eval_episodes", "eval_episodes"), ("evaluation.episodes",)),
+    "max_time_fraction": ("evaluation.max_share",),
+    **dict.fromkeys(("reward_threshold", "target_reward"), ("stop.return",)),
+    **dict.fromkeys(("gradient_accumulation_steps", "accumulate_grad_batches"), ("policy.microbatches",)),
     **dict.fromkeys(("env_id", "env_name", "gym_id"), ("env.id",)),
     **dict.fromkeys(("device", "num_gpus", "cuda", "gpus"), ("trainer.accelerator",)),
 }

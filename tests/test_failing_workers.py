@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.runs import run
@@ -44,10 +43,11 @@ class Kill(RLCallback):
     def __init__(self, at: Sequence[int]) -> None:
         self.at, self.killed = at, 0
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         if pl_module.iterations + 1 in self.at:
-            victims = [each for each in psutil.Process().children(recursive=True) if "RolloutProcess" in name_of(each)]
-            victims[self.killed % len(victims)].kill()
+            # The workers' own processes: those of an earlier run in this session may still be ending.
+            pids = sorted(set(trainer.datamodule.workers.foreach_worker(lambda worker: os.getpid())))
+            os.kill(pids[self.killed % len(pids)], signal.SIGKILL)
             self.killed += 1
 
 

@@ -26,7 +26,7 @@ from lightning_rl.rllib.offline.shuffled_input import ShuffledInput
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import trajectories
-from lightning_rl.rllib.workers import policies_of
+from lightning_rl.rllib.workers import episode_ids, policies_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = [
@@ -314,11 +314,8 @@ class Output(RLCallback):
         """The experience of a fragment as RLlib's rows: with the numbers of episodes, and probabilities of actions."""
         kept = fragment.select(*(name for name in WRITTEN if name in fragment)).torch()
         if "eps_id" not in kept:
-            begun, lanes = (kept.valid & (kept.t == 0)).long(), kept.valid.shape[1]
-            before = self._started.get((index, policy_id), torch.zeros(lanes, dtype=torch.int64))
-            number = before + begun.cumsum(0)
-            self._started[index, policy_id] = number[-1]
-            kept["eps_id"] = (index << 40) + number * lanes + torch.arange(lanes)
+            before = self._started.get((index, policy_id), torch.zeros(kept.valid.shape[1], dtype=torch.int64))
+            kept["eps_id"], self._started[index, policy_id] = episode_ids(kept, before, index)
         rows = ClassicBatch.of(concat_samples(trajectories(kept)))
         if "action_logp" in rows:
             rows["action_prob"] = rows["action_prob"]

@@ -137,7 +137,7 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 
 def _raw_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
     while True:
         workers.sync_weights(policy)
-        yield from workers.foreach_worker(methodcaller("sample"))
+        yield from workers.workers.foreach_worker(methodcaller("sample"))
 
 
 def Replay(  # noqa: N802

@@ -367,7 +367,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             prepare = partial(prepare_evaluation, hooks=hooks, seed=seed)
             self.evaluation_workers.workers.foreach_worker(prepare)
         if (evaluate := self.config.get("custom_eval_function")) is not None:
-            workers = PlanWorkers(self.evaluation_workers, self.policy, self.datamodule)
+            workers = PlanWorkers(self.evaluation_workers.workers, self.policy, self.datamodule)
             workers.sync_weights(self.policy)
             return {"evaluation": evaluate(self, workers)}
         with self._exploring_by(evaluation_exploration(self.config)):

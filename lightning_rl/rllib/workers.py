@@ -9,13 +9,26 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from lightning_rl import sample_batch
 from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import DEFAULT_POLICY, env_steps
 
-__all__ = ["BaseEnv", "ClassicWorker", "LearningWorker", "PlanWorkers", "WorkerMethods", "Workers", "policies_of"]
+__all__ = [
+    "BaseEnv",
+    "ClassicWorker",
+    "LearningWorker",
+    "PlanWorkers",
+    "WorkerMethods",
+    "Workers",
+    "episode_ids",
+    "policies_of",
+]
 
 
 def policies_of(worker: Any) -> dict[str, Any]:
@@ -190,8 +203,29 @@ class ClassicWorker(WorkerMethods):
         return getattr(self.worker, name)
 
     def sample(self) -> Any:
-        """One sample, under RLlib's names."""
-        return classic_batch(self.worker.sample())
+        """As RLlib's: the rows `[N, …]` that the policies learn from, as they postprocess one sample.
+
+        Rows of an environment are in the order of time, with "agent_index", the number of the lane, and "eps_id".
+        """
+        samples = self.worker.sample()
+        if self.worker.postprocess:
+            return classic_batch(samples)
+        placed = {name: self._placed(name, part) for name, part in samples.as_multi_agent().items()}
+        several = isinstance(samples, sample_batch.MultiAgentBatch)
+        fragments = sample_batch.MultiAgentBatch(placed, env_steps(samples), samples.num_envs) if several else placed
+        rows = self.worker.rows_of(fragments if several else placed[DEFAULT_POLICY])
+        return classic_batch(rows.map_batches(by_lane) if several else by_lane(rows))
+
+    def _placed(self, policy_id: str, fragment: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
+        """The fragment with columns of its lanes and of their episodes."""
+        placed, (steps, lanes) = fragment.copy(), fragment.valid.shape
+        placed["agent_index"] = torch.arange(lanes).expand(steps, lanes)
+        if "eps_id" not in placed:
+            begun = vars(self.worker).setdefault("episodes_begun", {})
+            placed["eps_id"], begun[policy_id] = episode_ids(
+                fragment, begun.get(policy_id, torch.zeros(lanes, dtype=torch.int64)), self.worker.worker_index
+            )
+        return placed
 
 
 class LearningWorker(RolloutWorker):
@@ -263,12 +297,32 @@ class Workers:
         return [each for own in found for each in own]
 
     def sample(self) -> Any:
-        """One fragment of every worker, under RLlib's names."""
+        """One fragment of every worker, side by side, under RLlib's names."""
         return classic_batch(self.workers.sample())
 
     def trainable_policies(self) -> list[str]:
         """Ids of the policies in training."""
         return self.local_worker().policies_to_train
+
+
+def episode_ids(fragment: sample_batch.SampleBatch, before: Tensor, worker_index: int) -> tuple[Tensor, Tensor]:
+    """Ids of a fragment's episodes, int64 `[T, B]`, and how many have begun in each lane, int64 `[B]`.
+
+    Args:
+        fragment: `[T, B, …]` with "t".
+        before: how many had begun before it.
+        worker_index: of the worker, whose ids no other worker has.
+    """
+    begun, lanes = (fragment.valid & (fragment.t == 0)).long(), len(before)
+    number = before + begun.cumsum(0)
+    return (worker_index << 40) + number * lanes + torch.arange(lanes), number[-1]
+
+
+def by_lane(rows: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
+    """The rows of one lane after the other; sequences of a recurrent model are in this order already."""
+    if "agent_index" not in rows or "seq_lens" in rows:
+        return rows
+    return rows[torch.argsort(rows["agent_index"], stable=True)]
 
 
 def _call_with_index(func: Callable[[Any, int], Any], worker: Any) -> Any:

@@ -192,7 +192,7 @@ class RolloutWorker:
             hook(worker=self, samples=samples)
         for lanes in self.agents.lanes:
             lanes.add_running_returns(samples)
-        return self._postprocess(samples) if self.postprocess else samples
+        return self.rows_of(samples) if self.postprocess else samples
 
     def _retry(self, collect: Callable[[], Any]) -> Any:
         """Begin a fragment and call `collect`; both again if an environment fails.
@@ -218,8 +218,8 @@ class RolloutWorker:
         problems = (lanes.bounds_check.describe(*self.agents.observed(lanes)) for lanes in self.agents.lanes)
         return next(filter(None, problems), "")
 
-    def _postprocess(self, samples: AnyBatch) -> AnyBatch:
-        """The rows that each policy learns from."""
+    def rows_of(self, samples: AnyBatch) -> AnyBatch:
+        """The rows `[N, …]` that each policy learns from, of the fragments of a sample."""
         if isinstance(samples, SampleBatch):
             return rows_of(self.policy, samples)
         rows = {

@@ -288,9 +288,9 @@ def test_batches_of_plans_workers_and_callbacks_have_rllib_s_names() -> None:
 
     made = trainer("PG", plan, callbacks=Watcher, **SMALL)
     made.train()
-    samples = [*seen, made.workers.local_worker().sample(), made.workers.sample()]
+    samples = [*seen, made.workers.sample()]
     made.stop()
-    assert len(samples) == 4
+    assert len(samples) == 3
     for batch in samples:
         assert "dones" in batch and "new_obs" in batch and list(batch.keys()) == list(batch)
         assert torch.equal(batch["dones"], batch.terminated) and torch.equal(batch["new_obs"], batch.obs[1:])

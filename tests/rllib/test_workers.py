@@ -7,14 +7,16 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib import DefaultCallbacks, make_multi_agent
+from lightning_rl.rllib.agents.dqn import DQNTrainer
 from lightning_rl.rllib.agents.pg import PGTorchPolicy
-from lightning_rl.rllib.agents.ppo import PPOTorchPolicy
+from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
 from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
-from lightning_rl.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from lightning_rl.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 
 
 def create(context: Any) -> gym.Env[Any, Any]:
@@ -114,3 +116,41 @@ def test_a_worker_set_has_the_policies_of_its_config() -> None:
     workers = WorkerSet(lambda context: make_multi_agent("CartPole-v1")({"num_agents": 2}), None, PGTorchPolicy, config)
     batch = workers.local_worker().sample()
     assert set(batch.policy_batches) == {"a"} and workers.local_worker().get_policy("a").config["gamma"] == 0.5
+
+
+def episodes_are_whole_between_ends(batch: Any) -> bool:
+    """Whether each part of `split_by_episode` is of one episode, with consecutive steps."""
+    parts = batch.split_by_episode()
+    consecutive = all((part["t"].diff() == 1).all() for part in parts)
+    return consecutive and all(not part["dones"][:-1].any() for part in parts) and len(parts) > 2
+
+
+def test_the_workers_of_a_trainer_sample_rows_of_one_episode_after_the_other() -> None:
+    """Two environments of 40 steps each; episodes that continue in the next sample keep their ids."""
+    keys = {"num_envs_per_worker": 2, "rollout_fragment_length": 40, "model": {"fcnet_hiddens": [8]}}
+    trainer = PPOTrainer(env="CartPole-v1", config=keys)
+    worker = trainer.workers.local_worker()
+    first, second = worker.sample(), worker.sample()
+    (remote,) = trainer.workers.foreach_worker(lambda worker: worker.sample())
+    for batch in (first, second, remote):
+        assert batch["advantages"].shape == batch["value_targets"].shape == batch["dones"].shape == (batch.count,)
+        assert episodes_are_whole_between_ends(batch)
+    continued = {int(part["eps_id"][0]) for part in second.split_by_episode() if part["t"][0] > 0}
+    assert continued and continued <= {int(part["eps_id"][-1]) for part in first.split_by_episode()}
+    assert np.isfinite(trainer.get_policy().learn_on_batch(concat_samples([first, second]))["loss"])
+    trainer.stop()
+    replaying = DQNTrainer(env="CartPole-v1", config=keys)
+    batch = replaying.workers.local_worker().sample()
+    same = batch["eps_id"][1:] == batch["eps_id"][:-1]
+    assert torch.equal(batch["new_obs"][:-1][same], batch["obs"][1:][same]) and episodes_are_whole_between_ends(batch)
+    replaying.stop()
+
+
+def test_the_workers_of_a_trainer_with_several_policies_sample_rows_of_each() -> None:
+    section = {"policies": {"a", "b"}, "policy_mapping_fn": lambda agent, *_, **keywords: "ab"[int(agent[-1])]}
+    keys = {"env_config": {"num_agents": 2}, "num_envs_per_worker": 2, "rollout_fragment_length": 40}
+    trainer = PPOTrainer(env=make_multi_agent("CartPole-v1"), config={**keys, "multiagent": section})
+    batch = trainer.workers.local_worker().sample()
+    trainer.stop()
+    assert type(batch) is MultiAgentBatch and set(batch.policy_batches) == {"a", "b"}
+    assert all("advantages" in part and episodes_are_whole_between_ends(part) for _, part in batch.items())

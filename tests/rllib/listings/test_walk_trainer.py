@@ -124,7 +124,7 @@ def test_workers_are_a_set_and_take_the_weights_that_are_sent() -> None:
         num_workers=0,
     )
     assert isinstance(workers, WorkerSet) and workers.remote_workers() == []
-    assert workers.local_worker().sample().obs.shape == (17, 2, 4)
+    assert workers.local_worker().sample()["new_obs"].shape[1:] == (4,)
     weights = trainer.workers.local_worker().save()
     before = workers.foreach_worker(lambda w: w.get_weights()["default_policy"])[0]
     workers.foreach_worker(lambda w: w.restore(weights))

@@ -9,6 +9,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from typing import Any
 from lightning_rl import rllib
 from lightning_rl.callbacks.rendering.frames import check_picture, watched_workers
 from lightning_rl.callbacks.rendering.video_files import VideoFile, has_mp4
+from lightning_rl.data.evaluator import longest_evaluated
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.experiments import Experiment, as_json, read_experiments, results_until
 from lightning_rl.rllib.merge import merge_configs
+from lightning_rl.rllib.rollout_file import RolloutFile
 from lightning_rl.rllib.trainable import find_checkpoint
+from lightning_rl.rollouts.worker_set import WorkerSet
 from lightning_rl.runs.watch import Recorder
 from lightning_rl.schema.trust import FileTrust, trust_names
 
@@ -27,6 +31,7 @@ __all__ = ["main"]
 
 PARAMS = "params.json"  # of a run: its algorithm and config
 RESULTS = "result.json"  # its results, one on each line
+OF_OUT = ("save_info", "use_shelve", "track_progress")  # options that need --out
 # Options of `train` that are warned of, with the reason.
 NO_EFFECT = {
     "--eager": "there is no TensorFlow here",
@@ -75,11 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         evaluate.add_argument("--episodes", type=int, default=0, help="number of episodes, in place of steps")
         evaluate.add_argument("--render", action=argparse.BooleanOptionalAction, help="show the episodes in a window")
         evaluate.add_argument("--video-dir", type=Path, help="directory of a video of each episode")
+        evaluate.add_argument("--out", type=Path, help="file of the steps: a pickled list of episodes, see RolloutFile")
+        evaluate.add_argument("--save-info", action="store_true", help="with the info of each step")
+        evaluate.add_argument("--use-shelve", action="store_true", help="as a shelve, which is written as they end")
+        evaluate.add_argument("--track-progress", action="store_true", help="keep a file beside it that says how far")
     given = vars(parser.parse_args(arguments))
     if given.pop("verb") == "train":
         run_experiments(given)
     else:
-        play(**given)
+        play(given)
 
 
 def run_experiments(options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -156,42 +165,33 @@ def save(trainer: Any, checkpoints: dict[int, Path], kept: int | None) -> None:
         shutil.rmtree(checkpoints.pop(min(checkpoints)).parent)
 
 
-def play(
-    checkpoint: str,
-    run: str | None,
-    env: str | None,
-    config: Mapping[str, Any],
-    steps: int,
-    episodes: int,
-    trust: Sequence[str] = (),
-    render: bool | None = None,
-    video_dir: Path | None = None,
-) -> list[float]:
+def play(options: Mapping[str, Any]) -> list[float]:
     """Play whole episodes with the policy of a checkpoint, and print their rewards, which are returned.
 
     Args:
-        checkpoint, run, env, config, steps, episodes, render, video_dir: the options.
-        trust: import prefixes of code that the run's file may name.
+        options: the options of the command line.
 
     Raises:
         CheckpointError: there is no checkpoint.
-        ConfigError: neither the run nor the options say which algorithm it is; or there are a window and videos.
+        ConfigError: neither the run nor the options say which algorithm it is; or two options do not go together.
     """
-    if render and video_dir is not None:
+    if options["render"] and options["video_dir"] is not None:
         raise ConfigError("--render and --video-dir: an environment has one render mode; give one of the two")
-    file = find_checkpoint(checkpoint)
+    if options["out"] is None and (alone := [each for each in OF_OUT if options[each]]):
+        raise ConfigError(f"--{alone[0].replace('_', '-')} is about the file of --out: give that too")
+    file, config, env = find_checkpoint(options["checkpoint"]), options["config"], options["env"]
     params = next((folder / PARAMS for folder in file.absolute().parents[:3] if (folder / PARAMS).is_file()), None)
     saved = {} if params is None else json.loads(params.read_text(encoding="utf-8"))
-    name = run or saved.get("run")
+    name = options["run"] or saved.get("run")
     if name is None:
         raise ConfigError(f"{file} is in no run of lightning-rllib: give --run, --env and --config")
-    of_run = saved.get("config", {})
+    of_run, steps, episodes = saved.get("config", {}), options["steps"], options["episodes"]
     keys = merge_configs(of_run, config)
-    keys = {**keys, "num_workers": 0, "evaluation_num_episodes": episodes or 1, "evaluation_interval": None}
+    keys |= {"num_workers": 0, "evaluation_num_episodes": episodes or 1, "evaluation_interval": None}
     keys = keys if env is None else {**keys, "env": env}
     trust_names(config)
     trust_names(env or "")
-    names = FileTrust(f"run {params}", trust)
+    names = FileTrust(f"run {params}", options["trust"])
     names.check(
         {"env": {"id": of_run.get("env")}, "model": of_run.get("model", {}), "callbacks": of_run.get("callbacks")}
     )
@@ -199,50 +199,62 @@ def play(
         trainer = trainer_class(name)(config=keys)
     rewards: list[float] = []
     played = 0
+    goal = (f"{episodes} episodes" if episodes else f"{steps} steps") if options["track_progress"] else None
     try:
         trainer.restore(file)
-        for reward, length in episodes_of(trainer, bool(render), video_dir):
-            rewards.append(reward)
-            played += length
-            print(f"Episode #{len(rewards)}: reward: {reward}, steps: {length}", flush=True)
-            if len(rewards) == episodes or (not episodes and played >= steps):
-                break
+        with (
+            nullcontext()
+            if (out := options["out"]) is None
+            else RolloutFile(out, options["use_shelve"], options["save_info"], goal, trainer.numbered_agents) as written
+        ):
+            for reward, length in episodes_of(trainer, bool(options["render"]), options["video_dir"], written):
+                rewards.append(reward)
+                played += length
+                print(f"Episode #{len(rewards)}: reward: {reward}, steps: {length}", flush=True)
+                if written is not None:
+                    written.end_episode(len(rewards) if episodes else played)
+                if len(rewards) == episodes or (not episodes and played >= steps):
+                    break
     finally:
         trainer.stop()
     return rewards
 
 
-def episodes_of(trainer: Any, render: bool, video_dir: Path | None) -> Iterator[tuple[float, int]]:
+def episodes_of(
+    trainer: Any, render: bool, video_dir: Path | None, written: RolloutFile | None = None
+) -> Iterator[tuple[float, int]]:
     """(reward, steps) of one episode after the other, without end.
 
     Args:
         trainer: whose evaluation it is.
         render: show them in a window.
         video_dir: write a video of each.
+        written: gets their steps.
 
     Raises:
         ConfigError: the environment has no pictures for a video.
     """
     data = trainer.datamodule
-    explore = bool(trainer.run_config["evaluation"]["explore"])
-    frames_per_second = 0.0 if video_dir is None else check_picture(data.evaluation_env, "--video-dir")
+    env = data.evaluation_env if written is None else written.recorded(data.evaluation_env)
+    frames_per_second = 0.0 if video_dir is None else check_picture(env, "--video-dir")
     for number in count(1):
-        if not render and video_dir is None:
+        if not render and video_dir is None and written is None:
             found = trainer.evaluate()["evaluation"]["hist_stats"]
             yield from zip(found["episode_reward"], found["episode_lengths"], strict=True)
             continue
-        watched: dict[str, Any] = {"seed": number, "explore": explore}
+        played: dict[str, Any] = {"seed": number, "explore": bool(trainer.run_config["evaluation"]["explore"])}
+        played["max_episode_steps"] = longest_evaluated(data.evaluation["max_episode_steps"], data.evaluation_env)
         policy = data.acting_policy(trainer.policy)
-        if video_dir is None:
-            workers = watched_workers(data.evaluation_env, policy, lambda _: None, render_mode="human", **watched)
-            yield from _play_one(workers)
-        else:
+        if video_dir is not None:
             file = video_dir / f"episode_{number:06d}{'.mp4' if has_mp4() else '.gif'}"
             with VideoFile(file, frames_per_second) as video:
                 show = Recorder(video, 1, sys.maxsize).show
-                workers = watched_workers(data.evaluation_env, policy, show, render_mode="rgb_array", **watched)
-                played = _play_one(workers)
-            yield from played
+                episode = _play_one(watched_workers(env, policy, show, render_mode="rgb_array", **played))
+            yield from episode
+        elif render:
+            yield from _play_one(watched_workers(env, policy, lambda _: None, render_mode="human", **played))
+        else:
+            yield from _play_one(WorkerSet(env, policy, num_envs=1, stream="evaluation", **played))
 
 
 def _play_one(workers: Any) -> list[tuple[float, int]]:

@@ -98,6 +98,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         config: RLlib's keys, those of the constructor over the defaults.
         raw_user_config: RLlib's keys of the constructor.
         run_config: what they are here.
+        numbered_agents: whether the environment calls its agents 0, 1, … and not "agent_0", "agent_1", …
 
     Raises:
         ConfigError: a key or value that means nothing here.
@@ -165,6 +166,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._evaluation_callbacks = None if own is None else EpisodeCallbacks.adapt(own)
         for each in episode_callbacks([*classic.get("callbacks", ()), self._evaluation_callbacks]):
             each.numbered = numbered
+        self.numbered_agents = numbered
         if self._logger is not None:
             classic["run_dir"] = str(self.logdir)
         self.config = given

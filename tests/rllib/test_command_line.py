@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
+import shelve
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.rllib import register_env
 from lightning_rl.rllib.__main__ import main, run_experiments
+from lightning_rl.rllib.agents.pg import PGTrainer
 from lightning_rl.rllib.experiments import Experiment, read_experiments, variants
+from tests.rllib.examples.envs import MultiAgentCartPole
 
 TUNED = sorted((Path(__file__).parent / "tuned").glob("*.yaml"))
 QUICK = {"num_envs_per_worker": 2, "rollout_fragment_length": 16, "model": {"fcnet_hiddens": [8]}}
@@ -54,6 +61,55 @@ def test_training_writes_results_and_checkpoints_that_evaluate_plays(
     with pytest.raises(ConfigError, match="give --run"):
         (run / "params.json").unlink()
         main(["evaluate", str(run)])
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """A checkpoint of an untrained PG policy of CartPole."""
+    trainer = PGTrainer(env="CartPole-v1", config=QUICK)
+    path = trainer.save(tmp_path / "saved")
+    trainer.stop()
+    return path
+
+
+def test_the_steps_of_episodes_are_written(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each step begins where the one before led to; CartPole gives 1 for each, so the reward counts them."""
+    given = ["rollout", checkpoint, "--run=PG", "--env=CartPole-v1", f"--config={json.dumps(QUICK)}", "--episodes=2"]
+    main([*given, f"--out={tmp_path / 'rollouts.pkl'}"])
+    lengths = [int(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines() if "Episode" in line]
+    episodes = pickle.loads((tmp_path / "rollouts.pkl").read_bytes())
+    assert [len(episode) for episode in episodes] == lengths and len(lengths) == 2
+    for episode in episodes:
+        assert all(len(step) == 5 and step[0].shape == (4,) and step[1] in (0, 1) for step in episode)
+        assert all(np.array_equal(step[2], then[0]) for step, then in pairwise(episode))
+        assert sum(step[3] for step in episode) == len(episode)
+        assert [step[4] for step in episode] == [False] * (len(episode) - 1) + [True]
+    told: list[str] = []
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda self, **keywords: (told.append(self.read_text()), unlink(self))[1])
+    main([*given, f"--out={tmp_path / 'shelf'}", "--use-shelve", "--save-info", "--track-progress"])
+    with shelve.open(str(tmp_path / "shelf"), "r") as shelf:
+        assert shelf["num_episodes"] == 2 and len(shelf) == 3
+        assert all(len(step) == 6 and step[5] == {} for number in "01" for step in shelf[number])
+        assert [len(shelf[number]) for number in "01"] == lengths
+    assert told == ["2 / 2 episodes completed\n"] and not [*tmp_path.glob("__progress_*")]
+    with pytest.raises(ConfigError, match="--save-info"):
+        main([*given, "--save-info"])
+
+
+def test_the_steps_of_several_agents_are_written_by_agent(tmp_path: Path) -> None:
+    register_env("two_poles", lambda config: MultiAgentCartPole({"num_agents": 2}))
+    policies = {"pole": (None, None, None, {})}
+    trainer = PGTrainer(env="two_poles", config={**QUICK, "multiagent": {"policies": policies}})
+    path = trainer.save(tmp_path)
+    trainer.stop()
+    config = json.dumps({**QUICK, "multiagent": {"policies": {"pole": None}}})
+    given = ["rollout", path, "--run=PG", "--env=two_poles", f"--config={config}", "--episodes=1"]
+    main([*given, f"--out={tmp_path / 'rollouts.pkl'}"])
+    (episode,) = pickle.loads((tmp_path / "rollouts.pkl").read_bytes())
+    assert set(episode[0][0]) == set(episode[0][1]) == {0, 1} and episode[-1][4] and not episode[0][4]
 
 
 def test_a_file_holds_experiments_and_options_go_over_it(tmp_path: Path) -> None:

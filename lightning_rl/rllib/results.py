@@ -10,6 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from lightning_rl.rllib.callbacks import EpisodeStatistics
+from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
 
 __all__ = ["ClassicState", "evaluation_result", "training_result"]
@@ -60,8 +61,8 @@ class ClassicState(Callback):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of results so far."""
-        return {"iteration": self.owner.iteration}
+        """The number of results so far, and what `Trainer.from_checkpoint` makes the Trainer of."""
+        return {"iteration": self.owner.iteration, **describe_trainer(self.owner)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Count on from there."""

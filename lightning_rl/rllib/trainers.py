@@ -6,7 +6,7 @@ import inspect
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from lightning_rl.data.datamodule import EpisodeWindow
 from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.registry import EnvContext
-from lightning_rl.errors import ConfigError, did_you_mean, object_at
+from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.callbacks import (
@@ -34,8 +34,9 @@ from lightning_rl.rllib.callbacks import (
     prepare_evaluation,
     set_exploration,
 )
+from lightning_rl.rllib.config_in_file import trainer_in
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
-from lightning_rl.rllib.env_api import current_api
+from lightning_rl.rllib.env_api import current_api, map_number
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.keys import (
     KNOWN,
@@ -278,6 +279,50 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._build(self.run_config, path)
         self._resume_from = path
         self._fit(iterations=0)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: str | Path,
+        policy_ids: Collection[str] | None = None,
+        policy_mapping_fn: Any = None,
+        policies_to_train: Any = None,
+        *,
+        trust: str | Sequence[str] = (),
+    ) -> Trainer:
+        """A new trainer that goes on from what `save` wrote, with the class and the config of the one that wrote it.
+
+        Args:
+            checkpoint: the file, or a directory that holds it.
+            policy_ids: of several policies, those to go on with; `None`: all.
+            policy_mapping_fn: the mapping from the next episodes on; `None`: that of the file.
+            policies_to_train: see `add_policy`; `None`: the same as before.
+            trust: your own packages (import prefixes) that a file of somebody else may name.
+
+        Raises:
+            CheckpointError: there is none, it names code that is not trusted, or could not hold a value of the config.
+            ConfigError: there is no such policy, or the mapping gives an agent another one.
+        """
+        path = find_checkpoint(checkpoint)
+        written_by, config = trainer_in(path, trust, Trainer)
+        chosen = written_by if cls is Trainer else cls
+        if chosen is None:
+            raise CheckpointError(
+                f"checkpoint {path} was written by a Trainer without an import path: call from_checkpoint on its class"
+            )
+        trainer = chosen(config=config)
+        trainer.restore(path)
+        policies = trainer.policy.policies
+        if unknown := [name for name in policy_ids or () if name not in policies]:
+            raise ConfigError(
+                f"no policy {unknown[0]!r}.{did_you_mean(unknown[0], policies)} Policies: {', '.join(policies)}"
+            )
+        for name in [name for name in policies if policy_ids is not None and name not in policy_ids]:
+            trainer.remove_policy(name, policy_mapping_fn=policy_mapping_fn)
+        if policy_mapping_fn is not None:
+            trainer.policy.set_policy_mapping(trainer._of_named_agents(policy_mapping_fn))
+        trainer._set_policies_to_train(policies_to_train)
+        return trainer
 
     def cleanup(self) -> None:
         """Close environments, worker processes and the logger of the config."""
@@ -560,7 +605,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             policy_id,
             entry,
             trained=all_learn and policies_to_train is None,
-            policy_mapping=policy_mapping_fn,
+            policy_mapping=self._of_named_agents(policy_mapping_fn),
             spaces_of=next(fits, None),
         )
         if data is not None and kind_of_data(type(added)) == "transitions":
@@ -580,9 +625,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         Raises:
             ConfigError: there is no such policy, the trainer has one agent, or an agent may still get the policy.
         """
-        self._policies_of_several_agents().remove_policy(policy_id, policy_mapping=policy_mapping_fn)
+        mapping = self._of_named_agents(policy_mapping_fn)
+        self._policies_of_several_agents().remove_policy(policy_id, policy_mapping=mapping)
         self.datamodule.feeds.pop(policy_id, None)
         self._set_policies_to_train(policies_to_train)
+
+    def _of_named_agents(self, policy_mapping_fn: Any) -> Any:
+        """The mapping as one of agents by name, which a mapping of agents that are numbers is not."""
+        if policy_mapping_fn is None or not self.numbered_agents:
+            return policy_mapping_fn
+        return partial(map_number, fn=policy_mapping_fn)
 
     def _policies_of_several_agents(self) -> Any:
         if not self.policy.agents:

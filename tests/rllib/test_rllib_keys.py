@@ -6,6 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from lightning_rl.config.groups import group_options
@@ -143,6 +145,39 @@ def test_evaluations_have_their_own_seed_and_exploration() -> None:
     assert evaluated(exploration_config={"type": "Random"})[1] != greedy != evaluated(seed=5)[1]
     unused = {"gamma": 0.5, "lr": 1, "model": {}, "batch_mode": "complete_episodes", "num_gpus": 0, "render_env": False}
     assert evaluated(**unused, rollout_fragment_length=10, multiagent={}, num_envs_per_worker=2)[1] == greedy
+
+
+class Changes(gym.Env[Any, Any]):
+    """All observations are the same, so a greedy policy always acts alike: 1 for each action unlike the one before."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.actions: list[int] = []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.actions.append(int(action))
+        return np.zeros(1, np.float32), float(len({*self.actions[-2:]}) == 2), False, len(self.actions) == 50, {}
+
+
+@pytest.mark.process
+@pytest.mark.ray
+@pytest.mark.parametrize(("training", "parallel"), [(False, False), (True, True)])
+def test_evaluations_explore_by_their_own_config_in_other_processes(training: bool, parallel: bool) -> None:
+    """50 greedy actions change never, and random ones 25 times in the mean."""
+    never = {"type": "EpsilonGreedy", "initial_epsilon": 0.0, "final_epsilon": 0.0}
+    keys = {"explore": training, "evaluation_interval": 1, "evaluation_num_episodes": 4, "evaluation_num_workers": 1}
+    keys |= {"evaluation_parallel_to_training": parallel, "rollout_fragment_length": 20}
+    for section, explores in (
+        ({"explore": True}, True),
+        ({"explore": False}, False),
+        ({"explore": True, "exploration_config": never}, False),
+    ):
+        made = trainer("DQN", env=Changes, evaluation_config=section, **keys)
+        played = [made.train()["evaluation"]["episode_reward_mean"] for _ in range(2)]
+        made.stop()
+        assert all(15 < reward < 35 for reward in played) if explores else played == [0, 0]
 
 
 class OwnStrategy(EpsilonGreedy):

@@ -24,11 +24,15 @@ class PolicyFeeds(dict[str, ReplayFeed]):
 
     Args:
         datamodule: that collects the fragments.
+
+    Attributes:
+        lockstep: whether all policies draw the rows of the same environment steps, for which their buffers have one
+            seed, and hold rows of the same steps in the same places.
     """
 
     def __init__(self, datamodule: Any) -> None:
         super().__init__()
-        self._datamodule = datamodule
+        self._datamodule, self.lockstep = datamodule, False
         self._policy: Any = None
         self._saved: dict[str, Any] = {}  # states of buffers that are not made yet, from a checkpoint
         self._stopped_at: dict[str, int] = {}  # env steps of policies that are not trained at present
@@ -52,7 +56,8 @@ class PolicyFeeds(dict[str, ReplayFeed]):
         It is called before the batch's steps are counted, as the ratio of gradient steps to env steps needs.
 
         Raises:
-            ConfigError: a policy in training learns from replayed transitions, and has no buffer.
+            ConfigError: a policy in training learns from replayed transitions, and has no buffer; or in lockstep, their
+                rows are not of the same steps, or they draw different numbers of them.
         """
         if not isinstance(batch, MultiAgentBatch):
             if _needs_replay(self._policy, batch):  # of a user's own plan; else the source has refused the policy
@@ -66,6 +71,8 @@ class PolicyFeeds(dict[str, ReplayFeed]):
             self._begin_training(name)
         for name in self.keys() & set(self._policy.policies) - set(replaying):
             self._stopped_at[name] = self._policy.policies[name].env_steps
+        if self.lockstep:
+            self._check_same_steps({name: batch[name] for name in replaying if name in batch})
         parts: dict[str, Any] = {}
         for name, part in batch.policy_batches.items():
             if name not in replaying:
@@ -82,7 +89,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
     def _begin_training(self, name: str) -> None:
         """Make a policy's buffer, if it has none yet; continue without the env steps in which it was not trained."""
         feed, policy = self[name], self._policy.policies[name]
-        feed.datamodule, feed.seed = self._datamodule, policy.seed
+        feed.datamodule, feed.seed = self._datamodule, self._datamodule.seed if self.lockstep else policy.seed
         feed.rows_differ_by_rank = True  # an agent may act on one rank, and not on another
         feed.prepare(policy)
         if name in self._saved:
@@ -90,6 +97,31 @@ class PolicyFeeds(dict[str, ReplayFeed]):
         if name in self._stopped_at:
             feed.ratio.offset += policy.env_steps - self._stopped_at.pop(name)
             feed.force_reset()
+
+    def _check_same_steps(self, fragments: Mapping[str, SampleBatch]) -> None:
+        """Check that the next draws of the policies with these fragments are of the same environment steps."""
+        first, *others = fragments
+        expected = self._draws_by(first)
+        for name in others:
+            if not torch.equal(fragments[name].valid, fragments[first].valid):
+                counts = {policy_id: int(part.valid.sum()) for policy_id, part in fragments.items()}
+                raise ConfigError(
+                    f"policies that draw in lockstep need rows of the same environment steps, and this sample has "
+                    f"{counts} rows: their agents have to act and end together, as many of each policy"
+                )
+            if (found := self._draws_by(name)) != expected or found["data.prioritized"]:
+                differ = {key: (expected[key], found[key]) for key in found if found[key] != expected[key]}
+                raise ConfigError(
+                    f"policies {first!r} and {name!r} cannot draw in lockstep: it needs uniform draws, and the same "
+                    f"values for both of {', '.join(expected)}{f'; these differ: {differ}' if differ else ''}"
+                )
+
+    def _draws_by(self, name: str) -> dict[str, Any]:
+        """What decides which rows a policy draws, beside the seed and which of them are valid."""
+        feed = self[name]
+        keys = ("capacity", "batch_size", "learning_starts", "update_to_data_ratio", "prioritized", "sequence_length")
+        rows = {"iterations": self._policy.policies[name].iterations, "rows that were stored": feed.buffer.added}
+        return {f"data.{key}": getattr(feed, key) for key in keys} | rows
 
     def _check_learns_from(self, name: str, part: Any) -> None:
         if name in self._policy.policies_to_train and _needs_replay(policy := self._policy.policies[name], part):

@@ -236,7 +236,7 @@ def translate_keys(
         ConfigError: a key or value that means nothing here.
     """
     out: dict[str, Any] = {}
-    given = without_replay_sections(given, lockstep=has_buffers)
+    given = without_replay_sections(given)
     for key, value in schedules_last(given):
         if key in own:
             put(out, f"policy.config.{key}", value)

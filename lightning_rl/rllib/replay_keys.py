@@ -16,6 +16,7 @@ __all__ = [
     "REPLAY_NO_EFFECT",
     "REPLAY_SPECIAL",
     "ROW_COUNTS",
+    "draws_in_lockstep",
     "start_with_a_batch",
     "without_replay_sections",
     "write_replay_keys",
@@ -71,30 +72,36 @@ BUFFER |= {name: f"prioritized_replay_{name}" for name in ("alpha", "beta", "eps
 BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_FIXED, *REPLAY_NO_EFFECT, *BETA)}
 
 
-def without_replay_sections(given: Mapping[str, Any], lockstep: bool = False) -> dict[str, Any]:
+def draws_in_lockstep(given: Mapping[str, Any]) -> bool:
+    """Whether `replay_mode` of `multiagent` or `replay_buffer_config` lets several policies draw the same steps.
+
+    Args:
+        given: RLlib's keys.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    sections = (given.get(key) or {} for key in ("multiagent", "replay_buffer_config"))
+    modes = [section.get("replay_mode", "independent") for section in sections]
+    if set(modes) - {"independent", "lockstep"}:
+        raise ConfigError(f"replay_mode={modes!r}; expected 'independent' or 'lockstep'")
+    return "lockstep" in modes
+
+
+def without_replay_sections(given: Mapping[str, Any]) -> dict[str, Any]:
     """`replay_buffer_config` and Ape-X's `optimizer` as plain keys beside the others; `multiagent` without replay_mode.
 
     Args:
         given: RLlib's keys.
-        lockstep: whether several policies may draw in lockstep.
 
     Raises:
         ConfigError: such a section has a key that means nothing here.
     """
     flat = dict(given)
     several = dict(flat.pop("multiagent", None) or {})
-    modes = [several.pop("replay_mode", "independent")]
+    several.pop("replay_mode", None)
     buffer = dict(flat.pop("replay_buffer_config", None) or {})
-    modes.append(buffer.pop("replay_mode", "independent"))
-    if "policies" in several and "lockstep" in modes and not lockstep:
-        raise ConfigError(
-            "multiagent.replay_mode='lockstep': here each policy draws from a buffer of its own, and no loss reads the "
-            "rows of another policy, so give 'independent'; what learns from the rows of all agents is one policy of a "
-            "group (with_agent_groups; qmix, maddpg), or an execution_plan with LocalReplayBuffer(replay_mode="
-            "'lockstep')"
-        )
-    if set(modes) - {"independent", "lockstep"}:  # which are the same for one policy
-        raise ConfigError(f"replay_mode={modes!r}; expected 'independent' or 'lockstep'")
+    buffer.pop("replay_mode", None)
     if several:
         flat["multiagent"] = several
     kind = str(buffer.pop("type", ""))

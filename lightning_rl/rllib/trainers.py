@@ -69,7 +69,7 @@ from lightning_rl.rllib.policy_configs import (
     torch_policy,
     translate_section,
 )
-from lightning_rl.rllib.replay_keys import ROW_COUNTS
+from lightning_rl.rllib.replay_keys import ROW_COUNTS, draws_in_lockstep
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
@@ -905,6 +905,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._state = ClassicState(self)
         self.trainer.callbacks.append(self._state)  # type: ignore[attr-defined]
         self.datamodule.episode_window = EpisodeWindow(self._smoothing)
+        self.datamodule.feeds.lockstep = draws_in_lockstep(self.config)
 
     @classmethod
     def with_updates(cls, name: str | None = None, **changes: Any) -> type[Trainer]:

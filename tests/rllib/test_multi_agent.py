@@ -107,6 +107,46 @@ def test_policies_that_replay_draw_from_buffers_of_their_own() -> None:
     made.stop()
 
 
+def short_episodes(_: Any) -> Any:
+    """Both agents' episodes end together, so that their rows are of the same steps."""
+    return gym.make("CartPole-v1", max_episode_steps=5)
+
+
+@pytest.mark.parametrize("mode", ["independent", "lockstep"])
+def test_policies_draw_the_same_steps_in_lockstep(mode: str) -> None:
+    """Rows of the same steps are at the same places of both buffers."""
+    policies = {name: (None, *SPACES, {}) for name in "ab"}
+    section = {"policies": policies, "policy_mapping_fn": map_agents, "replay_mode": mode}
+    made = two_agents("DQN", REPLAY, env=short_episodes, **section)
+    drawn: dict[str, list[Any]] = {"a": [], "b": []}
+    for name, indexes in drawn.items():
+        policy = made.get_policy(name)
+        loss = policy.loss
+        policy.loss = lambda rows, loss=loss, indexes=indexes: indexes.append(rows.batch_indexes.clone()) or loss(rows)
+    for _ in range(8):
+        made.train()
+    made.stop()
+    same = [torch.equal(one, other) for one, other in zip(*drawn.values(), strict=True)]
+    assert len(same) > 3 and (all(same) if mode == "lockstep" else not any(same))
+
+
+def test_policies_that_cannot_draw_in_lockstep_are_refused() -> None:
+    """Poles fall at different steps; and the priorities of one policy are not those of another."""
+    policies = {name: (None, *SPACES, {}) for name in "ab"}
+    section = {"policies": policies, "policy_mapping_fn": map_agents, "replay_mode": "lockstep"}
+    made = two_agents("DQN", REPLAY, **section)
+    with pytest.raises(ConfigError, match="end together"):
+        for _ in range(20):
+            made.train()
+    made.stop()
+    for more, message in (({"prioritized_replay": True}, "uniform"), ({}, r"data.batch_size.*\(16, 8\)")):
+        policies["b"] = (None, *SPACES, {} if more else {"train_batch_size": 8})
+        made = two_agents("DQN", {**REPLAY, **more}, env=short_episodes, **section)
+        with pytest.raises(ConfigError, match=message):
+            made.train()
+        made.stop()
+
+
 @pytest.mark.parametrize("mode", ["independent", "lockstep"])
 def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mode: str) -> None:
     """Env steps are counted where they are sampled, not where their rows are drawn; all policies step at each draw."""
@@ -126,10 +166,6 @@ def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mo
         learn = rllib.Replay(local_buffer=buffer).for_each(rllib.TrainOneStep(workers)).for_each(set_priorities)
         learn = learn.for_each(rllib.UpdateTargetNetwork(workers, 20))
         return rllib.StandardMetricsReporting(rllib.Concurrently([store, learn], output_indexes=[1]), workers, config)
-
-    def short_episodes(_: Any) -> Any:
-        """Both agents' episodes end together, so that their rows are of the same steps."""
-        return gym.make("CartPole-v1", max_episode_steps=5)
 
     policies = {"a": (None, *SPACES, {}), "b": (DQN, *SPACES, {"lr": 1e-5})}
     section = {"policies": policies, "policy_mapping_fn": map_agents, "replay_mode": mode}
@@ -262,7 +298,7 @@ def test_what_has_no_meaning_is_refused() -> None:
     cases = [
         ({"polices": {}}, "'polices'"),
         ({"policies": {"a": 3}}, r"multiagent.policies\['a'\]=3"),
-        ({"policies": {"a": (None, None, None, {})}, "replay_mode": "lockstep"}, "replay_mode='lockstep'"),
+        ({"policies": {"a": (None, None, None, {})}, "replay_mode": "lock"}, "replay_mode=.*'lock'"),
         ({"policies": {"a": (None, None, None, {"nonsense": 1})}}, "nonsense"),
         ({"policies_to_train": lambda policy_id, batch: True}, "policies_to_train=.* needs multiagent.policies"),
         (

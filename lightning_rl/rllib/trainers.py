@@ -290,14 +290,14 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         *,
         trust: str | Sequence[str] = (),
     ) -> Trainer:
-        """A new trainer that goes on from what `save` wrote, with the class and the config of the one that wrote it.
+        """A new trainer that continues from what `save` wrote, with the class and the config of the one that wrote it.
 
         Args:
             checkpoint: the file, or a directory that holds it.
-            policy_ids: of several policies, those to go on with; `None`: all.
+            policy_ids: of several policies, those to keep; `None`: all.
             policy_mapping_fn: the mapping from the next episodes on; `None`: that of the file.
             policies_to_train: see `add_policy`; `None`: the same as before.
-            trust: your own packages (import prefixes) that a file of somebody else may name.
+            trust: your own packages (import prefixes) that a file of another user may name.
 
         Raises:
             CheckpointError: there is none, it names code that is not trusted, or could not hold a value of the config.

@@ -62,7 +62,7 @@ def test_a_trainer_is_made_again_with_some_of_its_policies(tmp_path: Path) -> No
         PGTrainer.from_checkpoint(path, policy_ids=["p2"])
 
 
-def test_a_file_of_somebody_else_makes_no_trainer_of_code_that_is_not_trusted(
+def test_a_file_of_another_user_makes_no_trainer_of_code_that_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: Any = PGTrainer(env=SimpleCorridor, config={**SMALL, "env_config": {"corridor_length": 5}})

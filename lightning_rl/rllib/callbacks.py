@@ -14,13 +14,16 @@ import torch
 from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.infos import info_of
 from lightning_rl.envs.registry import EnvContext
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import make_exploration
+from lightning_rl.rllib.batch_builders import MultiAgentSampleBatchBuilder
 from lightning_rl.rllib.env_api import agent_number
+from lightning_rl.rllib.extra_batches import append_batches
 from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
 from lightning_rl.rllib.workers import BaseEnv, ClassicWorker
 from lightning_rl.rollouts.episodes import episode_ends
-from lightning_rl.sample_batch import DEFAULT_POLICY, map_leaves
+from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, map_leaves
 
 __all__ = ["DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
 
@@ -165,10 +168,25 @@ class Episode:
         agent_rewards: (agent, policy) → the sum of its rewards.
         policy_map: policies by id.
         worker: that plays it.
+        new_batch_builder: makes a builder of rows, whose batch `add_extra_batch` takes.
+        batch_builder: a builder whose rows are added to the sample without it.
+        extra_batches: those added since the last sample, of all episodes of the worker.
     """
 
-    def __init__(self, worker: Any, env_id: int, episode_id: int, policy_map: Mapping[str, Any]) -> None:
+    new_batch_builder = MultiAgentSampleBatchBuilder
+
+    def __init__(
+        self,
+        worker: Any,
+        env_id: int,
+        episode_id: int,
+        policy_map: Mapping[str, Any],
+        batch_builder: MultiAgentSampleBatchBuilder | None = None,
+        extra_batches: list[Any] | None = None,
+    ) -> None:
         self.worker, self.env_id, self.episode_id = worker, env_id, episode_id
+        self.batch_builder = MultiAgentSampleBatchBuilder() if batch_builder is None else batch_builder
+        self.extra_batches: list[Any] = [] if extra_batches is None else extra_batches
         self.user_data: dict[str, Any] = {}
         self.custom_metrics: dict[str, float] = {}
         self.hist_data: dict[str, list[float]] = {}
@@ -181,6 +199,13 @@ class Episode:
         self._rewards: dict[Any, float] = {}
         self._prev_rewards: dict[Any, float] = {}
         self._acted: dict[Any, deque[tuple[Any, int]]] = {}  # agent → the results of its policy, and its lane in them
+
+    def add_extra_batch(self, batch: Any) -> None:
+        """Add rows to the worker's sample, with all columns that its policy records; of one agent only.
+
+        They count as environment steps, and a policy learns from them as from its own.
+        """
+        self.extra_batches.append(batch)
 
     def get_agents(self) -> list[Any]:
         """Agents that have an observation."""
@@ -298,7 +323,12 @@ class EpisodeCallbacks(RLCallback):
         self._workers[key].step(obs, rewards, np.asarray(terminated) | np.asarray(truncated), info)
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """As RLlib's."""
+        """As RLlib's; first add what callbacks have added."""
+        episodes = self._workers.get((worker.stream, worker.worker_index))
+        if episodes is not None and (batches := episodes.pop_extra_batches()):
+            if isinstance(samples, MultiAgentBatch):
+                raise ConfigError("add_extra_batch: rows of several agents cannot be added to a sample")
+            append_batches(samples, batches, worker.policy.gamma)
         call_method(
             self.callbacks, "on_sample_end", {"worker": ClassicWorker(worker), "samples": classic_batch(samples)}
         )
@@ -385,6 +415,15 @@ class WorkerEpisodes:
         self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
         self.turns: np.ndarray | None = None  # bool `[B, A]`, with several agents
         self.steps = 0
+        self.batch_builder, self.extra_batches = MultiAgentSampleBatchBuilder(), list[Any]()
+
+    def pop_extra_batches(self) -> list[Any]:
+        """The batches that callbacks have added since the last call."""
+        if self.batch_builder.has_pending_agent_data():
+            self.extra_batches.append(self.batch_builder.build_and_reset())
+        found = [*self.extra_batches]
+        self.extra_batches.clear()  # episodes hold the list
+        return found
 
     def announce_environments(self) -> None:
         """The environments are new."""
@@ -396,7 +435,9 @@ class WorkerEpisodes:
 
     def start(self, env: int, obs: Any, info: Mapping[str, Any]) -> None:
         """An episode starts in an environment."""
-        episode = self.running[env] = Episode(self.worker, env, self.started, self.policies)
+        episode = self.running[env] = Episode(
+            self.worker, env, self.started, self.policies, self.batch_builder, self.extra_batches
+        )
         self.started += 1
         self._call("on_episode_created", episode)
         episode.observe(self._observations(obs, env), self._infos(info, env))

@@ -26,7 +26,8 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
 
     Args:
         rows: `NEEDED` columns under these names or RLlib's, perhaps "truncated", "t", "priorities" and others, which
-            are kept; rows of an episode in the order of time. If episodes are mixed, "eps_id" says which is which.
+            are kept, except for Python objects; rows of an episode in the order of time. If episodes are mixed,
+            "eps_id" says which is which.
 
     Raises:
         ConfigError: a column is missing, or has another number of rows.
@@ -64,7 +65,8 @@ def _standard_columns(rows: SampleBatch) -> SampleBatch:
         named["truncated"] = np.zeros(count, bool)
     for name, dtype in DTYPES.items():
         named[name] = named[name].astype(dtype, copy=False)
-    kept = named.without("seq_lens", *STEP_INPUTS[1:])
+    objects = [name for name, column in named.items() if getattr(column, "dtype", None) == np.dtype(object)]
+    kept = named.without("seq_lens", *STEP_INPUTS[1:], *objects)
     for name, column in kept.items():
         if len(column) != count:
             raise ConfigError(f"column {name!r} has {len(column)} rows and 'rewards' {count}: give one for each step")

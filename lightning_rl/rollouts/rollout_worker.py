@@ -188,10 +188,10 @@ class RolloutWorker:
         for lanes in self.agents.lanes:
             if self.env_steps >= lanes.bounds_check.due:
                 lanes.bounds_check.check(*self.agents.observed(lanes), env_steps=self.env_steps)
-        for hook in self.hooks["on_sample_end"]:
-            hook(worker=self, samples=samples)
         for lanes in self.agents.lanes:
             lanes.add_running_returns(samples)
+        for hook in self.hooks["on_sample_end"]:
+            hook(worker=self, samples=samples)
         return self.rows_of(samples) if self.postprocess else samples
 
     def _retry(self, collect: Callable[[], Any]) -> Any:

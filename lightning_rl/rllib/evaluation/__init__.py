@@ -7,7 +7,7 @@ from lightning_rl.rllib.evaluation.policy_graph import PolicyGraph
 from lightning_rl.rllib.evaluation.postprocessing import compute_advantages
 from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker
 from lightning_rl.rllib.evaluation.rollout_worker import RolloutWorker as PolicyEvaluator
-from lightning_rl.rllib.evaluation.sample_batch_builder import SampleBatchBuilder
+from lightning_rl.rllib.evaluation.sample_batch_builder import MultiAgentSampleBatchBuilder, SampleBatchBuilder
 from lightning_rl.rllib.evaluation.torch_policy_graph import TorchPolicyGraph
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.sample_batch import MultiAgentBatch, SampleBatch
@@ -16,6 +16,7 @@ __all__ = [
     "Episode",
     "MultiAgentBatch",
     "MultiAgentEpisode",
+    "MultiAgentSampleBatchBuilder",
     "PolicyEvaluator",
     "PolicyGraph",
     "RolloutWorker",

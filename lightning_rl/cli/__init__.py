@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 ended by Ct
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -26,7 +27,6 @@ from lightning_rl.cli.export import export
 from lightning_rl.cli.init import init
 from lightning_rl.cli.own_warnings import as_lines
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
-from lightning_rl.cli.plain_characters import replace_unknown_characters
 from lightning_rl.cli.play import play
 from lightning_rl.cli.report import report
 from lightning_rl.cli.resume import resume
@@ -88,7 +88,9 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     Returns:
         The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception is raised instead.
     """
-    replace_unknown_characters()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "?" for an arrow, instead of an error
+            stream.reconfigure(errors="replace")
     interrupts = Interrupts()
     try:
         with interrupts, as_lines():

@@ -45,8 +45,6 @@ def list_choices(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.kind == "runs":
         return list_runs(options.directory or Path("runs"), options)
-    if options.env or options.policy or options.sort != "age":
-        raise ConfigError("--env, --policy and --sort are of `list runs`")
     if options.directory is not None:
         raise ConfigError(f"list {options.kind} takes no directory; `list runs {options.directory}` does")
     kinds = [options.kind] if options.kind else [*LISTS, "metrics"]

@@ -28,13 +28,11 @@ def explain(arguments: Sequence[str]) -> int:
     run_dir = first if found else None
     rest = options.words[run_dir is not None :]
     overrides, keys = [word for word in rest if "=" in word], [word for word in rest if "=" not in word]
-    if run_dir is None and not overrides and len(keys) == 1 + (not options.all):
-        raise ConfigError(f"{keys[0]} is not a directory: give a run's, or overrides, as policy=ppo env=cartpole")
-    if run_dir is not None and overrides:
-        raise ConfigError(f"{run_dir} has its own overrides: leave out {overrides[0]}, or the directory")
-    if len(keys) != (not options.all):
-        expected = "no key beside --all" if options.all else "one key, such as policy.lr (or --all)"
-        raise ConfigError(f"explain {' '.join(options.words)}: expected {expected}")
+    if (run_dir is not None and overrides) or len(keys) != (not options.all):
+        raise ConfigError(
+            f"explain {' '.join(options.words)}: expected a run directory or overrides such as policy=ppo "
+            "env=cartpole, followed by one key such as policy.lr, or by --all"
+        )
     from lightning_rl.runs import explanation
 
     if options.all:

@@ -24,22 +24,13 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=whole_number, default=0, help="seed of the episodes that the file is checked on")
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object per policy")
-    options = parser.parse_args(arguments)
+    options = vars(parser.parse_args(arguments))
+    as_json = options.pop("json")
     from lightning_rl.runs.export import export as export_checkpoint
 
-    exported = export_checkpoint(
-        options.checkpoint,
-        format=options.format,
-        best=options.best,
-        out=options.out,
-        env=options.env,
-        policy_id=options.policy_id,
-        seed=options.seed,
-        trust=options.trust,
-    )
-    for result in exported:
-        print(json.dumps(result) if options.json else summary(result))
-    if options.format == "torchscript":
+    for result in export_checkpoint(**options):
+        print(json.dumps(result) if as_json else summary(result))
+    if options["format"] == "torchscript":
         print("TorchScript is deprecated by PyTorch; for new programs take --format torch.export or onnx")
     return 0
 

@@ -20,16 +20,14 @@ PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 @contextmanager
 def as_lines() -> Iterator[None]:
     """Context in which a warning that this package gives is one line on stderr, "warning: …"; others are as before."""
-    before = warnings.showwarning
+    with warnings.catch_warnings():
+        before = warnings.showwarning
 
-    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-        if file is None and filename.startswith(PACKAGE):
-            print(f"warning: {printable(str(message))}", file=sys.stderr)
-        else:
-            before(message, category, filename, lineno, file, line)
+        def show(message: Any, category: Any, filename: str, *place: Any) -> None:
+            if filename.startswith(PACKAGE):
+                print(f"warning: {printable(str(message))}", file=sys.stderr)
+            else:
+                before(message, category, filename, *place)
 
-    warnings.showwarning = show
-    try:
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = before

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_rl.cli.parser import EXIT_CODES, Parser
-from lightning_rl.errors import ConfigError, printable
+from lightning_rl.errors import printable
 
 __all__ = ["report"]
 
@@ -22,13 +22,11 @@ def report(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--margin",
         type=float,
-        default=None,
+        default=0.02,
         help="with --check: tolerated loss, as a fraction of the baseline's score; default 0.02",
     )
     parser.add_argument("--save-baseline", type=Path, metavar="FILE", help="write the scores for a later --check")
     options = parser.parse_args(arguments)
-    if options.margin is not None and (options.check is None or not options.margin >= 0):
-        raise ConfigError(f"--margin={options.margin}; expected a share of at least 0, together with --check")
     from lightning_rl.reports import baseline  # numpy
     from lightning_rl.reports.page import write_page
     from lightning_rl.reports.run_records import read_runs
@@ -44,8 +42,7 @@ def report(arguments: Sequence[str]) -> int:
     print(write_page(options.runs, tasks, options.out))
     if earlier is None:
         return EXIT_CODES["ok"]
-    margin = baseline.MARGIN if options.margin is None else options.margin
-    checks = baseline.check_against(earlier, tasks, margin)
+    checks = baseline.check_against(earlier, tasks, options.margin)
     for fine, line in checks:
         print(printable(f"{'ok' if fine else 'regression'}: {line}"))
     return EXIT_CODES["ok"] if all(fine for fine, _ in checks) else EXIT_CODES["failed"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,9 +11,8 @@ from lightning_rl.config import check_config
 from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError, printable
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
-from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, trust_in_config
+from lightning_rl.run_directory.config_file import read_config, trust_in_config
 from lightning_rl.run_directory.regular_files import refuse_links
-from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
 from lightning_rl.version import __version__
 
@@ -39,42 +37,17 @@ def resume(arguments: Sequence[str]) -> int:
     # The imports of torch and Lightning that follow may take seconds.
     print(f"lightning_rl {__version__}: resume {printable(str(options.run_dir))}", flush=True)
     refuse_links(options.run_dir)
-    check_checkpoint(options.run_dir, options.checkpoint)
     config = run.resumed_config(options.run_dir, changed, options.trust)
+    if options.checkpoint is None and not has_checkpoint(options.run_dir):
+        raise ConfigError(f"{options.run_dir} has no checkpoint to continue from: {run.AFRESH}")
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best, how=OTHER)
-    before = read_config(options.run_dir)
-    names = trust_in_config(before, options.run_dir, options.trust)
+    names = trust_in_config(read_config(options.run_dir), options.run_dir, options.trust)
+    from lightning_rl.run_directory.checkpoint_files import counters_in  # torch
+
     with names.restrict_imports(), naming_others(checkpoint, OTHER):
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
-        notes = run.changed_workers(before, config)
-        steps, taken = env_steps_in(checkpoint), read_status_or_empty(options.run_dir / STATUS_FILE).get("env_steps")
-        if isinstance(taken, int) and steps < taken:
-            notes.append(f"it continues from {steps:,} of {taken:,} env steps; metrics of the later ones are dropped")
-        for line in [*notes, *run.standing_still(config, steps)]:
+        for line in run.standing_still(config, counters_in(checkpoint)["env_steps"]):
             print(f"note: {line}", flush=True)
         return report_outcome(run.train(config, ckpt_path=checkpoint), config)
-
-
-def check_checkpoint(run_dir: Path, file: Path | None) -> None:
-    """Check that a run has a checkpoint to continue from; a directory without a run is left to `resumed_config`.
-
-    Raises:
-        CheckpointError: the named file is missing; names the other ones.
-        ConfigError: the run has none.
-    """
-    if not os.path.isfile(run_dir / CONFIG_FILE):
-        return
-    if file is not None and not os.path.isfile(file):
-        with naming_others(file, OTHER):
-            env_steps_in(file)
-    if file is None and not has_checkpoint(run_dir):
-        raise ConfigError(f"{run_dir} has no checkpoint to continue from: {run.AFRESH}")
-
-
-def env_steps_in(checkpoint: Path) -> int:
-    """The env steps that the policy in a checkpoint has taken."""
-    from lightning_rl.run_directory.checkpoint_files import counters_in  # torch
-
-    return counters_in(checkpoint)["env_steps"]

@@ -17,25 +17,18 @@ import yaml
 from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line, whole_number
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
-from lightning_rl.config.sweeps import check_continuation, check_launcher, sweep, sweep_jobs
+from lightning_rl.config.sweeps import check_continuation, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.checkpoints import checkpoint_of
-from lightning_rl.run_directory.config_file import is_own_run
-from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import Job, train_jobs, train_or_continue
 from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.schema.ranges import Count
 from lightning_rl.schema.signatures import coerce
-from lightning_rl.schema.trust import packages_to_trust
 from lightning_rl.version import __version__
 
 __all__ = ["report_outcome", "train", "with_seeds"]
-
-MOST_SEEDS = 1000
-
-STATES = {"ok": "done", "interrupted": "stopped with a checkpoint", "failed": "failed", None: "not begun"}
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -103,19 +96,18 @@ def with_seeds(overrides: Sequence[str]) -> list[str]:
     """The overrides with a sweep `seed=0,1,2` in the place of `seeds=0..2` or `seeds=0,1,2`.
 
     Raises:
-        ConfigError: it is neither, or there is a `seed` beside it, or it comes twice.
+        ConfigError: it is neither, or there is a `seed` in addition, or it comes twice.
     """
     given = [override for override in overrides if override.startswith("seeds=")]
     if not given:
         return list(overrides)
     written = given[0].removeprefix("seeds=")
     beside = [override for override in overrides if override.startswith("seed=")]
-    if len(given) > 1 or beside:
-        raise ConfigError(f"{given[0]} beside {[*given[1:], *beside][0]}: give one of them")
     ends = re.fullmatch(r"(\d+)\.\.(\d+)", written)
     seeds = range(int(ends[1]), int(ends[2]) + 1) if ends else re.findall(r"\d+", written)
-    if not re.fullmatch(r"\d+(\.\.\d+|(,\d+)*)", written) or not 1 <= len(seeds) <= MOST_SEEDS:
-        raise ConfigError(f"{given[0]}; expected a range with both ends, as seeds=0..9, or a list, as seeds=1,5,7")
+    if len(given) > 1 or beside or not re.fullmatch(r"\d+(\.\.\d+|(,\d+)*)", written) or not seeds:
+        expected = "expected one range, such as seeds=0..9, or one list, such as seeds=1,5,7, without seed="
+        raise ConfigError(f"{' '.join([*given, *beside])}; {expected}")
     return [*(override for override in overrides if override not in given), f"seed={','.join(map(str, seeds))}"]
 
 
@@ -144,12 +136,10 @@ def no_collection() -> Iterator[None]:
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Print where the run is and which commands apply to it; returns the exit code."""
     run_dir, typed = config["run_dir"], shlex.quote(config["run_dir"])
-    strange = [] if is_own_run(Path(run_dir)) else packages_to_trust(config)
-    evaluated = "".join([typed, *(f" --trust {package}" for package in strange)])
-    commands = [f"lightning-rl evaluate {evaluated}"] if checkpoint_of(Path(run_dir)).exists() else []
+    commands = [f"lightning-rl evaluate {typed}"] if checkpoint_of(Path(run_dir)).exists() else []
     commands += [f"tensorboard --logdir {typed}"] if "tensorboard" in config["logger"] else []
     print(f"{status['state']}: {run_dir}" + (f"  ({', '.join(commands)})" if commands else ""))
-    print(descriptions.outcome(status, evaluated))
+    print(descriptions.outcome(status, typed))
     return EXIT_CODES[status["state"]]
 
 
@@ -162,7 +152,6 @@ def train_all(overrides: Sequence[str], at_once: int = 1) -> int:
     """
     if at_once < 1:
         raise ConfigError(f"--jobs {at_once}; expected at least 1")
-    check_launcher(overrides)
     found = sweep_jobs(overrides)
     configs = [compose_config(job) for job in found]
     for config in configs:
@@ -178,10 +167,10 @@ def train_all(overrides: Sequence[str], at_once: int = 1) -> int:
 
 def train_at_once(overrides: Sequence[str], found: Sequence[Sequence[str]], at_once: int) -> Path:
     """Train the jobs of a sweep in several processes; returns the sweep's directory."""
-    if not found:
-        raise ConfigError("--jobs does not go with hydra/sweeper: `lightning-rl tune` searches in several processes")
-    if any(override.startswith("hydra/launcher=") for override in overrides):
-        raise ConfigError("--jobs starts the processes itself, without hydra/launcher: give one of them")
+    if not found or any(override.startswith("hydra/launcher=") for override in overrides):
+        raise ConfigError(
+            "--jobs cannot be combined with hydra/sweeper or hydra/launcher; see also `lightning-rl tune`"
+        )
     configs: list[dict[str, Any]] = []
     directory = sweep(overrides, lambda config: configs.append(config) or math.nan)
     swept = [override for override in found[0] if any(override not in job for job in found)]
@@ -193,10 +182,7 @@ def train_at_once(overrides: Sequence[str], found: Sequence[Sequence[str]], at_o
     try:
         train_jobs(jobs, at_once, JobProgress(len(jobs)))
     except KeyboardInterrupt as interrupt:
-        states = [read_status_or_empty(Path(config["run_dir"]) / STATUS_FILE).get("state") for config in configs]
-        told = [f"{states.count(state)} {word}" for state, word in STATES.items() if state in states]
-        goes_on = f"the same command with run_dir={directory} continues"
-        raise KeyboardInterrupt(f"{interrupt}; of {len(jobs)} jobs: {', '.join(told)}; {goes_on}") from interrupt
+        raise KeyboardInterrupt(f"{interrupt}; the same command with run_dir={directory} continues") from interrupt
     return directory
 
 

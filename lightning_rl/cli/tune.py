@@ -11,7 +11,7 @@ from pathlib import Path
 from lightning_rl.cli.parser import EXIT_CODES, Parser, whole_number
 from lightning_rl.config import descriptions
 from lightning_rl.config.compose import check_choices, parse_overrides
-from lightning_rl.errors import ConfigError, printable
+from lightning_rl.errors import check_at_least_one, printable
 from lightning_rl.runs.search import PRUNERS, SAMPLERS, TABLE, Search, short
 from lightning_rl.runs.sweep_tables import write_csv
 
@@ -41,11 +41,7 @@ def tune(arguments: Sequence[str]) -> int:
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="start no new trials after this time")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     options = parser.parse_intermixed_args(arguments)
-    for name in ("trials", "jobs", "seeds"):
-        if (number := getattr(options, name)) < 1:
-            raise ConfigError(f"--{name} {number}; expected at least 1")
-    if options.timeout is not None and not options.timeout > 0:
-        raise ConfigError(f"--timeout {options.timeout}; expected seconds above 0")
+    check_at_least_one("--", trials=options.trials, jobs=options.jobs, seeds=options.seeds)
     check_choices(options.overrides)
     search = Search(
         [override for override in options.overrides if not override.startswith("run_dir=")],

@@ -278,12 +278,12 @@ def cell(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
 
 
-def outcome(status: Mapping[str, Any], evaluated: str) -> str:
+def outcome(status: Mapping[str, Any], run_dir: str) -> str:
     """Describe the returns of the last and the best policy of a run, and the time that evaluation took.
 
     Args:
         status: content of status.json.
-        evaluated: arguments of `lightning-rl evaluate` for the run: its directory and --trust.
+        run_dir: the directory of the run, quoted for a shell.
     """
     last, best, count = status["evaluation"], status["best_checkpoint"], status["evaluations"]
     if last is not None:
@@ -297,7 +297,7 @@ def outcome(status: Mapping[str, Any], evaluated: str) -> str:
         lines = ["no training episode has ended; nothing was evaluated"]
     if best is not None:
         metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
-        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {evaluated} --best)"
+        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {run_dir} --best)"
     of_each = {name: own.get("evaluation", own.get("return")) for name, own in (status.get("policies") or {}).items()}
     if named := first_few([f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]):
         lines.append(f"of an agent of each policy: {named}")

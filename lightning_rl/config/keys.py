@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["dotted_keys", "plain_keys", "value_at"]
+__all__ = ["dotted_keys", "merged", "plain_keys", "value_at"]
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:
@@ -29,3 +29,25 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def plain_keys(container: Any) -> dict[str, Any]:
     """A mapping from OmegaConf with its keys as text, for the type checker."""
     return {str(key): value for key, value in container.items()}
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested keys with changes put into them; a mapping changes a mapping key by key, unless it is of another `type`.
+
+    Dicts and lists are new, around the same objects.
+    """
+    found = {key: copied(value) for key, value in base.items()}
+    for key, value in changes.items():
+        mine = found.get(key)
+        if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
+            found[key] = merged(mine, value)
+        else:
+            found[key] = copied(value)
+    return found
+
+
+def copied(value: Any) -> Any:
+    """New dicts and lists around the same objects: a caller's callback is the one that is called."""
+    if isinstance(value, dict):
+        return {key: copied(child) for key, child in value.items()}
+    return [copied(child) for child in value] if isinstance(value, list) else value

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_rl.config.compose import compose_config, store_policy
-from lightning_rl.config.groups import group_options, is_path
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, import_path, short_repr
+from lightning_rl.config.groups import is_path
+from lightning_rl.config.keys import merged
+from lightning_rl.errors import ConfigError, import_object, import_path, short_repr
 
 __all__ = ["complete_policies"]
 
@@ -51,7 +52,7 @@ def _complete(name: str, entry: Any, config: Mapping[str, Any]) -> dict[str, Any
     else:
         base = _defaults_of(f"{key}.policy", chosen, config)
     base.pop("seed", None)  # each policy derives its own
-    return _merged(base, changes)
+    return merged(base, changes)
 
 
 def _defaults_of(key: str, chosen: Any, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,32 +61,11 @@ def _defaults_of(key: str, chosen: Any, config: Mapping[str, Any]) -> dict[str, 
     if isinstance(chosen, type):
         named = import_path(chosen)
         store_policy(named, chosen)
-    elif callable(chosen):
+    elif callable(chosen) or (is_path(str(chosen)) and not isinstance(import_object(chosen), type)):
         return {"_target_": SCRIPTED, "function": chosen}
-    elif not isinstance(chosen, str):
-        raise ConfigError(f"{key}={short_repr(chosen)}; expected the name of a policy, an import path, or a class")
-    elif is_path(chosen):
-        if not isinstance(import_object(chosen), type):
-            return {"_target_": SCRIPTED, "function": chosen}
-    elif chosen not in (known := group_options("policy")):
-        raise ConfigError(
-            f"{key}={chosen!r} is not a policy.{did_you_mean(chosen, [*known, 'random'])} Choices: {', '.join(known)}, "
-            "random, or an import path"
-        )
-    composed = compose_config(
-        [f"policy='{named}'", "env=custom", "env.id=given", "experiment=none", "logger=none", f"seed={config['seed']}"]
-    )
+    try:
+        composed = compose_config([f"policy='{named}'", "env=custom", "env.id=given", "experiment=none", "logger=none"])
+    except ConfigError as error:
+        raise ConfigError(f"{key}={short_repr(chosen)}: {error}", key=key, value=chosen) from error
     target = chosen if isinstance(chosen, type) else composed["policy"]["_target_"]
     return {**composed["policy"], "_target_": target, "data": composed["data"]}
-
-
-def _merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys with changes put into them; a mapping changes a mapping key by key, unless it is of another type."""
-    found = dict(base)
-    for key, value in changes.items():
-        mine = found.get(key)
-        same = (
-            isinstance(value, Mapping) and isinstance(mine, Mapping) and value.get("type") in (None, mine.get("type"))
-        )
-        found[key] = _merged(dict(mine), value) if same and isinstance(mine, Mapping) else value
-    return found

@@ -42,10 +42,7 @@ def create_project(folder: Path) -> list[Path]:
             continue  # caches of tools
         target = folder / re.sub(rf"\b{NAME}\b|(?<=test_){NAME}", name, str(inner))
         text = re.sub(rf"\b{NAME}\b", name, source.read_text(encoding="utf-8"))
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"init {folder}: {target} cannot be written ({error.strerror or error})") from error
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
         written.append(target)
     return written

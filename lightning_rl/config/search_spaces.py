@@ -70,10 +70,7 @@ def search_space(overrides: Sequence[str], file: Path | None = None) -> tuple[li
     if file is None:
         text, name = shipped_space(overrides)
     elif file.is_file():
-        try:
-            text, name = file.read_text(encoding="utf-8"), str(file)
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"--space {file} is not text ({error}); expected YAML, as policy.lr: {FORMS}") from error
+        text, name = file.read_text(encoding="utf-8", errors="replace"), str(file)
     else:
         raise ConfigError(f"--space {file}: no such file; expected YAML with lines such as policy.lr: {FORMS}")
     found = {dimension.key: dimension for dimension in map(dimension_of, lines_of(text, name))}
@@ -117,10 +114,10 @@ def lines_of(text: str, name: str) -> list[str]:
     """
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    except yaml.YAMLError:
+        found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ConfigError(f"{name}: expected keys with texts such as {FORMS}")
+        raise ConfigError(f"{name}: expected YAML with lines such as policy.lr: {FORMS}")
     return [f"{key}={value}" for key, value in found.items()]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from lightning_rl.config.hydra_errors import refusal
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config, relocate
 
-__all__ = ["check_continuation", "check_launcher", "sweep", "sweep_jobs"]
+__all__ = ["check_continuation", "sweep", "sweep_jobs"]
 
 ANOTHER = "give another run_dir, or the command that began that sweep"
 
@@ -54,22 +52,6 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
 def directory_overrides(overrides: Sequence[str]) -> list[str]:
     """The overrides that say where a sweep is; the last one counts."""
     return [override for override in overrides if key_of(override) in ("run_dir", "hydra.sweep.dir")]
-
-
-def check_launcher(overrides: Sequence[str]) -> None:
-    """Refuse a launcher of Hydra's that is not installed, or that cannot work on this machine.
-
-    Raises:
-        ConfigError: says what to install, or where to start the sweep.
-    """
-    for launcher in (override.split("=", 1)[1] for override in overrides if key_of(override) == "hydra/launcher"):
-        if launcher.startswith("submitit") and find_spec("submitit") is None:
-            raise ConfigError(f"hydra/launcher={launcher} is not installed: pip install 'lightning_rl[slurm]'")
-        if launcher == "submitit_slurm" and shutil.which("srun") is None:
-            raise ConfigError(
-                f"hydra/launcher={launcher}: there is no srun on this machine: start the sweep on a node that submits "
-                "jobs to Slurm; hydra/launcher=submitit_local tries the same here, in processes"
-            )
 
 
 def check_continuation(overrides: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> None:

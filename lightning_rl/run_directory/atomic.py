@@ -12,9 +12,9 @@ from typing import BinaryIO
 from lightning_rl.errors import ConfigError
 
 __all__ = [
-    "check_directory",
     "check_writable",
     "duplicate",
+    "nearest_existing",
     "remove_staging",
     "why_not_writable",
     "write_atomically",
@@ -29,7 +29,7 @@ def why_not_writable(directory: str | Path) -> str:
     """Say why nothing can be written into a directory, which need not be there yet; "" if it can be."""
     try:
         path = Path(directory).absolute()
-        nearest = _nearest(path)
+        nearest = nearest_existing(path)
         if not nearest.is_dir():
             return f"{str(nearest)!r} is a file"
         if not os.access(nearest, os.W_OK) or nearest.parts[:2] in NOT_DISKS:
@@ -53,20 +53,9 @@ def check_writable(place: str, directory: str | Path) -> None:
         raise ConfigError(f"{place} cannot be written: {why}")
 
 
-def _nearest(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """An absolute path itself if it exists, else the innermost of its parents that does."""
     return next(each for each in (path, *path.parents) if each.exists())
-
-
-def check_directory(directory: Path) -> None:
-    """Check that a directory is there, or can be made where it is to be.
-
-    Raises:
-        ConfigError: it, or what would contain it, is a file.
-    """
-    place = _nearest(directory.absolute())
-    if not place.is_dir():
-        raise ConfigError(f"{directory} cannot be a directory: {place} is a file")
 
 
 def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *, durable: bool = True) -> None:

@@ -36,7 +36,6 @@ __all__ = [
     "counters_in",
     "from_plain",
     "newest_checkpoint",
-    "newest_whole",
     "not_saved",
     "read_checkpoint_file",
     "registered_name",
@@ -47,7 +46,6 @@ __all__ = [
 SCHEMA = 2
 """Version of the checkpoint format that this package writes and reads."""
 WRITTEN_BY = "lightning_rl"  # key of the entry with the writer's version
-OLDEST_LIGHTNING, LIGHTNINGS = (2, 6), 2  # restores loop states from this Lightning version on, of this major one
 
 
 def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -58,11 +56,7 @@ def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
     """
     checkpoint = read_checkpoint_file(path, checksums=False)
     counters = checkpoint.get("counters") if isinstance(checkpoint, dict) else None
-    if isinstance(counters, dict) and not isinstance(steps := counters.get("env_steps"), int):
-        raise CheckpointError(
-            f"checkpoint {path} is damaged: its counters.env_steps is {short_repr(steps)}; expected a whole number"
-        )
-    if not isinstance(counters, dict):
+    if not isinstance(counters, dict) or not isinstance(counters.get("env_steps"), int):
         raise CheckpointError(
             f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )
@@ -97,7 +91,13 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
     """
     path = Path(path)
     if not _is_file(path):
-        raise CheckpointError(_describe_absent(path))
+        if os.path.lexists(path) and not path.is_dir():
+            raise CheckpointError(
+                f"checkpoint {path} is not a regular file, or is behind a link, which is not followed in a run "
+                "directory: put the file itself there"
+            )
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise CheckpointError(f"checkpoint {path} {what}: pass a file such as RUN_DIR/checkpoints/last.ckpt")
     try:
         check_whole(path, checksums=checksums)
         content = _load_mapped(path)
@@ -105,18 +105,16 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         if isinstance(content, dict):
             content |= {name: from_plain(content[name]) for name in ("config", "policy") if name in content}
         return content
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}; {_advice(path)}") from error.__cause__
+    except CheckpointError:
+        raise
     except Exception as error:  # the unpickler raises many kinds of errors for a damaged file, such as an IndexError
         if named := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise CheckpointError(
-                f"checkpoint {path} names code ({named[1]}), and only tensors and plain data are read from a file; "
-                f"{_advice(path)}"
+                f"checkpoint {path} names code ({named[1]}), and only tensors and plain data are read from a file"
             ) from error
         reason = (str(error).splitlines() or [""])[0]
         raise CheckpointError(
-            f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
-            f" it is damaged or not a checkpoint; {_advice(path)}"
+            f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}): it is damaged or not a checkpoint"
         ) from error
 
 
@@ -132,54 +130,6 @@ def _is_file(path: Path) -> bool:
         return is_regular(path.absolute(), run_dir) if in_run else path.is_file()
     except OSError as error:  # such as a name that is too long
         raise CheckpointError(f"checkpoint {short_repr(str(path))} cannot be read: {error.strerror}") from error
-
-
-def _describe_absent(path: Path) -> str:
-    """Say that there is no such file, and which one there is instead."""
-    directory = path.is_dir()
-    if os.path.lexists(path) and not directory:
-        return (
-            f"checkpoint {path} is not a regular file, or behind a link, which is not followed in a run directory: put "
-            "the file itself there"
-        )
-    whole = newest_whole(path / "checkpoints") or newest_whole(path) if directory else newest_whole(path.parent)
-    what = f"checkpoint {path} {'is a directory' if directory else 'does not exist'}"
-    if whole is None:
-        return f"{what}: pass a file such as RUN_DIR/checkpoints/last.ckpt"
-    last = whole.with_name("last.ckpt")
-    return f"{what}: pass a file such as {last if last.is_file() else whole}"
-
-
-def _advice(path: Path) -> str:
-    whole = newest_whole(path.parent, besides=path)
-    return "use another one" if whole is None else f"the newest whole one beside it is {whole}"
-
-
-def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
-    """The newest undamaged checkpoint of a directory, or `None`.
-
-    Args:
-        directory: directory with .ckpt files.
-        besides: a file to skip.
-    """
-    for path in sorted(directory.glob("*.ckpt"), key=_modification_time, reverse=True):
-        if path.name.startswith(".") or (besides is not None and path.name == besides.name):
-            continue
-        if not is_regular(path, directory.parent):
-            continue
-        try:
-            check_whole(path)
-        except (CheckpointError, OSError, zipfile.BadZipFile):
-            continue
-        return path
-    return None
-
-
-def _modification_time(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _load_mapped(path: Path) -> Any:
@@ -324,28 +274,9 @@ def check_version(checkpoint: Mapping[str, Any], path: Any) -> None:
         CheckpointError: it was written in a format that cannot be read here; one without an entry is of today's.
     """
     writer = {**version_entry(), **checkpoint}[WRITTEN_BY]
-    schema = writer.get("schema") if isinstance(writer, Mapping) else None
-    version = writer.get("version") if isinstance(writer, Mapping) else writer
-    ours = f"this is lightning_rl {__version__}, which reads schema {SCHEMA}"
-    if type(schema) is not int:
-        raise CheckpointError(f"checkpoint {path} has schema {schema!r}; {ours}: it was changed, use another one")
+    schema, version = (writer.get(name) if isinstance(writer, Mapping) else writer for name in ("schema", "version"))
     if schema != SCHEMA:
         raise CheckpointError(
-            f"checkpoint {path} was written by lightning_rl {version} with schema {schema}; {ours}: install "
-            f"lightning_rl {version} to load it"
-        )
-    _check_lightning(checkpoint.get("pytorch-lightning_version"), path)
-
-
-def _check_lightning(version: Any, path: Any) -> None:
-    """Refuse a checkpoint of a Lightning version whose loop states cannot be restored; Lightning itself only warns."""
-    if version is None:  # a checkpoint of weights alone
-        return
-    found = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
-    numbers = (int(found[1]), int(found[2])) if found else (0, 0)
-    if numbers < OLDEST_LIGHTNING or numbers[0] > LIGHTNINGS:
-        oldest = ".".join(map(str, OLDEST_LIGHTNING))
-        raise CheckpointError(
-            f"checkpoint {path} was written with Lightning {version}; this version of lightning_rl restores those of "
-            f"Lightning {oldest} up to {LIGHTNINGS}.x: load it with the versions that wrote it"
+            f"checkpoint {path} was written by lightning_rl {version!s:.40} with schema {schema!r:.40}; this is "
+            f"lightning_rl {__version__}, which reads schema {SCHEMA}: load it with the version that wrote it"
         )

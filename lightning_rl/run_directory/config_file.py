@@ -220,12 +220,8 @@ def read_history(file: Path) -> list[dict[str, Any]]:
     try:
         entries = yaml.load(read_text(file, most=MOST_BYTES), Loader)  # a safe loader
         check_bounded(entries)
-        for entry in entries:
-            whole = {"at": str(entry["at"]), "env_steps": int(entry["env_steps"])}
-            pairs = {str(key): (before, after) for key, (before, after) in entry["changes"].items()}
-            entry |= {**whole, "changes": pairs}
-        return entries
-    except (LookupError, OSError, RecursionError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
+        return [{**entry, "env_steps": int(entry["env_steps"]), "changes": dict(entry["changes"])} for entry in entries]
+    except (LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{file} is damaged ({reason}): delete it, a run continues without it") from error
 

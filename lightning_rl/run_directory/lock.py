@@ -1,7 +1,7 @@
 """A lock that allows one training process per run directory.
 
-RUN_DIR/run.lock names the process. The file is created exclusively, and its time is renewed while the process lives, so
-that other machines, which cannot inspect the process, see that it lives.
+RUN_DIR/run.lock names the process. Its modification time is renewed while the process lives, so that other machines,
+which cannot inspect the process, see that it lives.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightning_rl.errors import ConfigError, SaveError, printable
+from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import (
-    SILENT_SECONDS,
     Heartbeat,
     is_alive,
     is_elsewhere,
-    is_recent,
     now,
     this_process,
 )
@@ -60,32 +59,31 @@ class RunLock:
     def __init__(self, run_dir: str | Path) -> None:
         self.file = Path(run_dir).absolute() / LOCK_FILE
         self._owner = {**this_process(), "since": now()}
-        self._new_directories: list[Path] = []
-        self._heartbeat: Heartbeat | None = None
+        self._new_directories = [each for each in self.file.parents if not each.exists()]
 
     def __enter__(self) -> Self:
         directory = self.file.parent
         try:
-            self._new_directories = [each for each in (directory, *directory.parents) if not each.exists()]
             directory.mkdir(parents=True, exist_ok=True)
             with _alone(directory):
                 self._take()
         except OSError as error:
-            self._remove_new_directories()
-            reason = error.strerror or error
-            raise SaveError(f"run_dir={directory} cannot be written to ({reason}): free some space there, or choose "
-                            "another") from error  # fmt: skip
+            raise SaveError(
+                f"run_dir={directory} cannot be written to ({error.strerror or error}): free some space there, or "
+                "choose another"
+            ) from error
         self._heartbeat = Heartbeat(self._renew)
         _held.append(directory)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-            _held.remove(self.file.parent)
+        self._heartbeat.stop()
+        _held.remove(self.file.parent)
         if read_lock(self.file.parent) == self._owner:
-            self.file.unlink(missing_ok=True)
-        self._remove_new_directories()
+            self.file.unlink()
+        for directory in self._new_directories:
+            with suppress(OSError):  # the directory is not empty
+                directory.rmdir()
 
     def _take(self) -> None:
         refuse_live_run(self.file.parent)
@@ -93,38 +91,21 @@ class RunLock:
             before = read_lock(self.file.parent)
             who = f"process {before['pid']} on {before['host']}, which is gone" if before else "a process that is gone"
             log.warning("%s was left by %s: it is taken over", self.file, printable(who))
-            self.file.unlink()
-        try:
-            with self.file.open("x", encoding="utf-8") as file:
-                json.dump(self._owner, file)
-        except FileExistsError:  # if the directory cannot be locked, two processes may get here
-            refuse_live_run(self.file.parent)
-            raise
-        except OSError:
-            self.file.unlink(missing_ok=True)
-            raise
+        write_atomically(self.file, json.dumps(self._owner).encode(), durable=False)
 
     def _renew(self) -> None:
         with suppress(OSError):  # the file was removed, or its file system is gone
             os.utime(self.file, follow_symlinks=False)
 
-    def _remove_new_directories(self) -> None:
-        for directory in self._new_directories:
-            with suppress(OSError):  # the directory is not empty
-                directory.rmdir()
-
 
 def live_owner(run_dir: Path) -> dict[str, Any] | None:
     """The process that trains in the directory now: pid, host, since; `None` if there is none."""
-    file = run_dir / LOCK_FILE
-    try:
-        silent_for = time.time() - file.lstat().st_mtime
-    except OSError:
-        return None
     owner = read_lock(run_dir)
-    if owner is None:  # a lock that is just being written, or was when its machine stopped
-        return {"pid": None, "host": None, "since": None} if is_recent(silent_for) else None
-    return owner if is_alive(owner, silent_for) else None
+    if owner is None:
+        return None
+    with suppress(OSError):  # the process has just removed its lock
+        return owner if is_alive(owner, time.time() - (run_dir / LOCK_FILE).lstat().st_mtime) else None
+    return None
 
 
 def refuse_live_run(run_dir: Path) -> None:
@@ -137,11 +118,6 @@ def refuse_live_run(run_dir: Path) -> None:
     if owner is None:
         return
     pid, host, since = owner["pid"], printable(str(owner["host"])), printable(str(owner["since"]))
-    if pid is None:
-        raise ConfigError(
-            f"{run_dir} is in use: its {LOCK_FILE} is new and names no process; wait {SILENT_SECONDS:g} seconds, or "
-            "delete that file if no process trains there"
-        )
     how = "in its own container or machine" if is_elsewhere(owner) else f"`kill {pid}`"
     raise ConfigError(
         f"{run_dir} is in use: process {pid} on {host} trains there since {since}; wait until it ends, or stop it "

@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,37 +48,23 @@ def is_recent(silent_for: float) -> bool:
 
 
 def this_process() -> dict[str, Any]:
-    """Identity of this process: pid, start time, machine, boot and namespace.
+    """Identity of this process: pid, start time and host.
 
-    `born` distinguishes it from a later process with the same pid; `boot` and `pid_namespace` from one with the same
-    pid on another machine, or in another container, with the same name. Both are `None` without /proc.
+    `born` distinguishes it from a later process with the same pid; it is `None` without /proc.
     """
-    return {"pid": os.getpid(), "born": _birth(os.getpid()), **pid_scope()}
-
-
-def pid_scope() -> dict[str, str | None]:
-    """The machine, boot and pid namespace within which a pid is unique."""
-    boot = namespace = None
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    with suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")
-    return {"host": socket.gethostname(), "boot": boot, "pid_namespace": namespace}
+    return {"pid": os.getpid(), "born": _birth(os.getpid()), "host": socket.gethostname()}
 
 
 def is_elsewhere(owner: Mapping[str, Any]) -> bool:
-    """Whether `this_process` described a process of another machine, container or boot."""
-    here = pid_scope()
-    return owner.get("host") != here["host"] or any(
-        None not in (owner.get(name), here[name]) and owner[name] != here[name] for name in ("boot", "pid_namespace")
-    )
+    """Whether `this_process` described a process of another machine or container."""
+    return owner.get("host") != socket.gethostname()
 
 
 def is_alive(owner: Mapping[str, Any], silent_for: float) -> bool:
     """Whether the process described by `this_process` lives.
 
     Args:
-        owner: pid, host and, if known, born, boot and pid_namespace.
+        owner: pid, host and, if known, born.
         silent_for: seconds since its last heartbeat; decides about a process of another machine or container.
     """
     pid = owner.get("pid")

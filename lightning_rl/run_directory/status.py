@@ -13,7 +13,7 @@ from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now, this_process
 from lightning_rl.run_directory.regular_files import read_text
 
-__all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "unwritten_status", "write_status"]
+__all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "write_status"]
 
 STATUS_FILE = "status.json"
 MOST_BYTES = 2**20
@@ -40,14 +40,11 @@ KINDS = {  # of those that may be absent or null
 
 log = logging.getLogger(__name__)
 
-_unwritten: dict[Path, dict[str, Any]] = {}  # file → the last status that this process could not write to it
-
 
 def write_status(path: Path, state: str, **fields: Any) -> None:
-    """Replace the status file; pid, host, boot, pid_namespace and heartbeat are set for this process.
+    """Replace the status file; pid, host and heartbeat are set for this process.
 
-    A failed write does not stop a run: the first of several failures in a row is logged, and `unwritten_status` returns
-    what the file should contain.
+    A failed write does not stop a run; it is logged.
 
     Args:
         path: RUN_DIR/status.json.
@@ -60,16 +57,8 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
     status = {"state": state, **status, **process, "heartbeat": now()}
     try:
         write_atomically(path, json.dumps(status, indent=1).encode(), durable=False)
-        _unwritten.pop(path.absolute(), None)
     except OSError as error:
-        if path.absolute() not in _unwritten:
-            log.error("%s could not be written (%s)", path, error.strerror or error)
-        _unwritten[path.absolute()] = status
-
-
-def unwritten_status(path: Path) -> dict[str, Any]:
-    """Return and clear the last status that this process could not write; empty if the file is up to date."""
-    return _unwritten.pop(path.absolute(), {})
+        log.error("%s could not be written (%s)", path, error.strerror or error)
 
 
 def read_status(path: Path) -> dict[str, Any]:

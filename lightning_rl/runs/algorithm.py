@@ -16,6 +16,7 @@ from lightning_rl.callbacks.signals import StopSignals
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
+from lightning_rl.config.keys import merged
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
 from lightning_rl.run_directory.checkpoint_files import read_checkpoint_file
@@ -303,23 +304,13 @@ def raising_interrupts() -> Iterator[None]:
 
 
 def policy_choice(policy: Any) -> str:
-    """The Hydra override that chooses a policy by name, import path or class.
-
-    Raises:
-        ConfigError: no policy has that name.
-    """
+    """The Hydra override that chooses a policy by name, import path or class."""
     if isinstance(policy, type):
         path = import_path(policy)
         store_policy(path, policy)
         return f"policy='{path}'"
     if isinstance(policy, str) and is_path(policy):
         return f"policy='{policy}'"
-    known = group_options("policy")
-    if policy not in known:
-        raise ConfigError(
-            f"policy={policy!r} is not a policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, "
-            "an import path, or a class"
-        )
     return f"policy={policy}"
 
 
@@ -363,30 +354,11 @@ def _leave_out(section: dict[str, Any], env: Any) -> list[str]:
 def _override_all(config: dict[str, Any], changes: Mapping[str, Any] | None) -> None:
     """Set nested keys of a config; those that policies share, in the policy's section as well."""
     given = coerce("config", {} if changes is None else changes, Mapping)
+    for key in given:
+        if key not in config:
+            raise ConfigError(
+                f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}; keys are nested, such as "
+                "{'policy': {'lr': 1e-3}}; dotted ones belong to overrides=['policy.lr=1e-3']"
+            )
     shared = {name: given[name] for name in SHARED if name in given and name in config["policy"]}
-    _override(config["policy"], shared, "policy.")
-    _override(config, given)
-
-
-def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
-    for key, value in changes.items():
-        if prefix == "" and key not in config:
-            section, _, name = str(key).partition(".")
-            if name and section in config:
-                raise ConfigError(
-                    f"config={{{key!r}: …}}: give it as {{{section!r}: {{{name!r}: …}}}}, or overrides=['{key}=…']"
-                )
-            raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
-        mine = config.get(key)
-        # The keywords belong to the class in the config; they mean nothing to another one.
-        if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
-            _override(mine, value, f"{prefix}{key}.")
-        else:
-            config[key] = _copy_containers(value)
-
-
-def _copy_containers(value: Any) -> Any:
-    """New dicts and lists around the same objects: the caller's callback is the one that is called."""
-    if isinstance(value, dict):
-        return {key: _copy_containers(child) for key, child in value.items()}
-    return [_copy_containers(child) for child in value] if isinstance(value, list) else value
+    config |= merged({**config, "policy": merged(config["policy"], shared)}, given)

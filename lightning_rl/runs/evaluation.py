@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
@@ -18,6 +18,8 @@ from lightning_rl.rollouts.worker_options import EVALUATED_TOGETHER
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import CONFIG_FILE, is_own_config, read_config, relocate_to_checkpoint
 from lightning_rl.run_directory.signature import is_own_checkpoint
+from lightning_rl.schema.ranges import Count
+from lightning_rl.schema.signatures import coerce
 from lightning_rl.schema.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
@@ -376,15 +378,10 @@ def longest_episode(checkpoint: Path, env: str | None) -> Any:
         ConfigError: the config is damaged, or has something else there.
     """
     try:
-        config, file, _ = config_of_run(checkpoint)
+        config, _, _ = config_of_run(checkpoint)
     except ConfigError:
         if env is None:
             raise
         return "auto"
-    section = config.get("evaluation")
-    limit = section.get("max_episode_steps", "auto") if isinstance(section, dict) else "auto"
-    if limit is None or limit == "auto" or (type(limit) is int and limit >= 1):
-        return limit
-    raise ConfigError(
-        f"{file}: evaluation.max_episode_steps={limit!r}; expected an integer of at least 1, auto, or null"
-    )
+    limit = value_at(config, "evaluation.max_episode_steps")
+    return coerce("evaluation.max_episode_steps", limit, Count | Literal["auto"] | None)

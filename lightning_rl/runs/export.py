@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.atomic import check_directory
+from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs.evaluation import checkpoint_file, load_environment, load_policy
 from lightning_rl.sample_batch import SampleBatch, flatten_fragment
@@ -69,7 +69,7 @@ def export(
     creator = load_environment(file, policy, env, trust)
     recorded = record(policy, creator, seed)
     directory = default_directory(file) if out is None else out
-    check_directory(directory)
+    check_writable(f"--out {directory}", directory)
     for name, each in chosen.items():
         if name in refused:
             yield {"policy_id": name, "refused": refused[name]}

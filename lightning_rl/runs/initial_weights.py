@@ -37,7 +37,7 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
     from lightning_rl.run_directory.checkpoint_files import from_plain
 
     try:
-        file = _file_of(source)
+        file = checkpoint_file(Path(source), best=False)
         checkpoint = read_checkpoint(file)
     except CheckpointError as error:
         raise CheckpointError(f"init_from={short_repr(source)}: {error}") from error
@@ -62,18 +62,6 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
     policy.load_state_dict({**ours, **fitting})
     taken = f"init_from: {len(fitting)} of {len(ours)} tensors of {file}"
     return f"{taken}; left as they are (file against policy): {shortened(left)}" if left else taken
-
-
-def _file_of(source: str) -> Path:
-    """The checkpoint that a path of a file or of a run directory means."""
-    path = Path(source)
-    try:
-        exists = path.exists()
-    except OSError as error:  # such as a name that is too long
-        raise CheckpointError(f"no path that this system takes: {error.strerror}") from error
-    if not exists or not source.strip():
-        raise CheckpointError("no such file or directory: pass a file such as RUN_DIR/checkpoints/last.ckpt, or null")
-    return checkpoint_file(path, best=False)
 
 
 def _fits(theirs: Any, ours: Any) -> bool:

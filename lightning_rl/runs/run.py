@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.config.batch_sizes import longer_than_run
 from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
@@ -30,7 +30,6 @@ from lightning_rl.errors import (
     no_such_key,
     short_repr,
 )
-from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, is_own_run, read_config, trust_in_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
@@ -40,7 +39,6 @@ from lightning_rl.run_directory.status import (
     STATUS_FILE,
     read_status,
     read_status_or_empty,
-    unwritten_status,
     write_status,
 )
 from lightning_rl.runs import multi_agent
@@ -69,8 +67,6 @@ KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankErro
 
 ENDED = ("ok", "interrupted")  # states of a run that ended without an error
 AFRESH = "delete the directory and train again, or give another run_dir"
-LOG_KNOWN_METRICS = ("lightning", "lightning_rl", "torch", "torchmetrics")  # packages
-
 SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how it learns, not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
 # Keys that decide where and how a run is computed and recorded, not what it learns.
@@ -156,12 +152,8 @@ def build(
     source = instantiate(config["data"], "_target_")
     datamodule = RolloutDataModule(env, config["workers"], config["evaluation"], source, **shared)
     datamodule.feeds.update(feeds)
-    check_monitors(users, policy)
-    check_directories(users)
     if is_first_rank():
-        warn_if_nothing_is_learned(config, policy, datamodule)
-        if warning := longer_than_run(config):
-            log.warning(warning)
+        warn_if_nothing_is_learned(config, datamodule)
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -210,23 +202,16 @@ def check_evaluation_env(config: Mapping[str, Any], env: EnvCreator, spaces: Seq
             )
 
 
-def warn_if_nothing_is_learned(config: Mapping[str, Any], policy: Any, datamodule: RolloutDataModule) -> None:
-    """Warn of policies in training that learn from replay, if the run ends before their first gradient step."""
-    total_env_steps = config["total_env_steps"]
-    ratios = {
-        f"policies.{name}.data" if name in config["policies"] else "data": feed.ratio
-        for name, feed in datamodule.feeds.items()
-        if name in policy.policies_to_train  # the others have a buffer for the case that they are trained later
-    }
-    if (own := getattr(datamodule.source, "ratio", None)) is not None:
-        ratios["data"] = own
-    for section, ratio in ratios.items():
-        if total_env_steps < ratio.first_step:
+def warn_if_nothing_is_learned(config: Mapping[str, Any], datamodule: RolloutDataModule) -> None:
+    """Warn of replay whose first gradient step is due only after the end of the run."""
+    sections = {f"policies.{name}.data": feed for name, feed in datamodule.feeds.items()}
+    for section, feed in {"data": datamodule.source, **sections}.items():
+        ratio = getattr(feed, "ratio", None)
+        if ratio is not None and config["total_env_steps"] < ratio.first_step:
             log.warning(
                 f"{section}.learning_starts={ratio.learning_starts}: the first gradient step is due after "
-                f"{ratio.first_step} env steps, and the run ends with the iteration that reaches "
-                f"total_env_steps={total_env_steps}: it learns next to nothing; lower {section}.learning_starts, or "
-                "raise total_env_steps"
+                f"{ratio.first_step} env steps, but the run ends at total_env_steps={config['total_env_steps']}: lower "
+                f"{section}.learning_starts, or raise total_env_steps"
             )
 
 
@@ -266,23 +251,6 @@ def instantiate(entry: Any, key: str, *arguments: Any, expected: type = object, 
     return found
 
 
-def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
-    """Check the metrics that Lightning's callbacks among the user's watch, unless the user's own code may log others.
-
-    Raises:
-        ConfigError: a callback watches a metric that is never logged.
-    """
-    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-
-    from lightning_rl.callbacks.metric_names import check_metric
-
-    if any(type(each).__module__.partition(".")[0] not in LOG_KNOWN_METRICS for each in (*users, *policy.modules())):
-        return
-    for index, each in enumerate(users):
-        if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor is not None:
-            check_metric(f"callbacks[{index}].monitor", each.monitor, also=("epoch", "step"))
-
-
 def evaluations_decide(config: Mapping[str, Any], users: Sequence[Callback]) -> bool:
     """Whether evaluations decide when a run ends: none is postponed then, because wall time would decide with them."""
     from lightning.pytorch.callbacks import EarlyStopping
@@ -291,18 +259,6 @@ def evaluations_decide(config: Mapping[str, Any], users: Sequence[Callback]) -> 
     read = [stop["metric"]] if stop["return"] is not None else []
     read += [each.monitor for each in users if isinstance(each, EarlyStopping)]
     return any(str(metric).startswith("eval/") for metric in read)
-
-
-def check_directories(users: Sequence[Callback]) -> None:
-    """Check the directories that callbacks such as ModelCheckpoint write to, unless they are remote.
-
-    Raises:
-        ConfigError: nothing can be written to one.
-    """
-    for index, each in enumerate(users):
-        directory = getattr(each, "dirpath", None)
-        if directory is not None and "://" not in str(directory):
-            check_writable(f"callbacks[{index}].dirpath={short_repr(str(directory))}", directory)
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
@@ -371,8 +327,7 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
         watch: called after each iteration and evaluation; it may interrupt the run (`StopCallback`).
 
     Returns:
-        Content of status.json: state ("ok" or "interrupted"), and the fields of `write_status`. If the file could not
-        be written at the end, one line says so; the run has not failed if its checkpoint was written.
+        Content of status.json: state ("ok" or "interrupted"), and the fields of `write_status`.
 
     Raises:
         ConfigError: `run_dir` holds a run already, or another process trains there, or its files are behind links.
@@ -380,17 +335,14 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
     """
     run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
     refuse_links(run_dir)
-    new = first and ckpt_path is None
-    if new:  # before the lock of a dead run is taken over, which is not to be
-        refuse_live_run(run_dir)
-        refuse_other_run(run_dir)
     with RunLock(run_dir) if first else nullcontext():
-        if new:  # another process may have begun and ended one meanwhile
+        if first and ckpt_path is None:
             refuse_other_run(run_dir)
         with record_outcome(run_dir):
             watched = {} if watch is None else {"watch": watch}  # launchers of users may know nothing of it
             instantiate(config["rank_launcher"], "_target_").launch(config, ckpt_path, **watched)
-        return final_status(run_dir / STATUS_FILE)
+        status = {**FIELDS, **read_status_or_empty(run_dir / STATUS_FILE)}
+        return status if status.get("state") in ENDED else {**status, "state": "ok"}  # the last write may have failed
 
 
 def refuse_other_run(run_dir: Path) -> None:
@@ -408,23 +360,6 @@ def refuse_other_run(run_dir: Path) -> None:
                 return
             raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
         raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
-
-
-def final_status(file: Path) -> dict[str, Any]:
-    """The status of a run after its launcher returned; if the file has no final state, the state of this process.
-
-    If another process (a rank of Ray Train) wrote the last status elsewhere, the run is ok, because the launcher
-    returned.
-    """
-    written, unwritten = read_status_or_empty(file), unwritten_status(file)
-    status = {**FIELDS, **(unwritten or written)}
-    if status.get("state") not in ENDED:
-        status["state"] = "ok"
-    # Another rank may read the file before the first one has written it.
-    if is_first_rank() and (unwritten or written.get("state") not in ENDED):
-        before = f"still says {written['state']!r} at {written.get('env_steps')} env steps" if written else "is missing"
-        log.error("%s could not be written at the end: the run is %s, the file %s", file, status["state"], before)
-    return status
 
 
 def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
@@ -544,7 +479,6 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     config = read_config(run_dir)
     trust_in_config(config, run_dir, trust).check(config)
     known = list(dotted_keys(config))
-    before = coerce("total_env_steps", config["total_env_steps"], Count)
     for key, value in changed.items():
         trust_names(value)  # the user's own
         if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes
@@ -561,13 +495,8 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
             config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
     total = coerce("total_env_steps", config["total_env_steps"], Count)
     status = read_status(run_dir / STATUS_FILE)
-    taken = status.get("env_steps", 0)
-    if not isinstance(taken, int):
-        raise ConfigError(
-            f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run continues without it"
-        )
-    if taken >= total and (status.get("state") == "ok" or total < before):
-        raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
+    if status.get("state") == "ok" and status["env_steps"] >= total:
+        raise ConfigError(f"{run_dir} has taken {status['env_steps']} of total_env_steps={total}: give it more")
     return config
 
 
@@ -603,23 +532,6 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
     ]
 
 
-def changed_workers(before: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """One line if a resumed run has another number of (logical) workers than before, whose rollouts then differ."""
-    from lightning_rl.config.ranks import ranks_of
-    from lightning_rl.rollouts.logical_workers import logical_workers
-
-    counts = [
-        logical_workers(each["workers"].get("logical_workers"), each["workers"]["num_workers"], ranks_of(each))
-        for each in (before, config)
-    ]
-    if counts[0] == counts[1]:
-        return []
-    return [
-        f"{counts[1]} workers act instead of {counts[0]} (workers.logical_workers=null: one per process), so rollouts "
-        "are not those that the run would have had"
-    ]
-
-
 def check_same_run(
     config: Mapping[str, Any], checkpoint: Path, typed: Iterable[str] = (), *, force: bool = False
 ) -> None:
@@ -651,11 +563,11 @@ def check_same_run(
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # it was saved by hand
     FileTrust(f"checkpoint {checkpoint}").check_complete(theirs)
-    changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
+    typed = {f"{of}{key}" for key in ("run_dir", *typed) for of in ("", "policy.")}
     found = {
         key: pair
         for key, pair in changes(theirs, config, run_dir).items()
-        if key not in changed and not key.startswith(tuple(f"{prefix}." for prefix in changed))
+        if typed.isdisjoint(accumulate(key.split("."), "{}.{}".format))
     }
     explored = (f"{of}.exploration.{name}" for of in ("policy", "policies.*") for name in EXPLORED)
     allowed = (*RESUMABLE, *explored, *BEGUN)

@@ -12,15 +12,15 @@ import statistics
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from lightning_rl.config import compose_config
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
 from lightning_rl.errors import ConfigError, first_line, printable
-from lightning_rl.run_directory.atomic import check_directory, write_atomically
+from lightning_rl.run_directory.atomic import check_writable, write_atomically
 from lightning_rl.run_directory.process_identity import is_alive, this_process
 from lightning_rl.runs.job_processes import (
     EVALUATED,
@@ -75,7 +75,7 @@ class Search:
         self.dimensions, self.fixed = search_space(with_defaults(self.overrides, EVALUATED), self.space)
         config = evaluated_config(self.fixed)
         self.directory = self.directory.absolute()
-        check_directory(self.directory)
+        check_writable("run_dir", self.directory)
         self.study = self._open(config)
 
     @property
@@ -164,7 +164,6 @@ class Search:
         self.directory.mkdir(parents=True, exist_ok=True)
         storage = self.storage or str(self.directory / "study.db")
         if "://" not in storage:
-            check_database(Path(storage))
             Path(storage).absolute().parent.mkdir(parents=True, exist_ok=True)
             storage = f"sqlite:///{Path(storage).absolute()}"
         seed, marks = int(config["seed"]), math.ceil(1 / self._share(config))
@@ -208,10 +207,8 @@ class Search:
         if self.sampler == "random":
             return optuna.samplers.RandomSampler(seed=seed)
         if self.sampler == "cmaes":
-            try:
-                import cmaes  # noqa: F401  # pyright: ignore[reportMissingImports]
-            except ModuleNotFoundError as error:
-                raise ConfigError("--sampler cmaes needs the package cmaes: pip install -e '.[sweep]'") from error
+            if find_spec("cmaes") is None:
+                raise ConfigError("--sampler cmaes needs the package cmaes: pip install -e '.[sweep]'")
             return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
         return optuna.samplers.TPESampler(
             seed=seed, n_startup_trials=STARTUP_TRIALS, multivariate=True, constant_liar=True
@@ -271,7 +268,8 @@ class Search:
         """The runs of a trial, whose directories a sweep's report can read."""
         overrides = self._overrides(params)
         first = compose_config(overrides)
-        name = "_".join([str(number), *self._names()])
+        choices = dict(override.split("=", 1) for override in self.fixed)
+        name = "_".join([str(number), choices.get("policy", "ppo").split(":")[-1], choices.get("env", "env")])
         configs = []
         for index in range(self.seeds):
             run_dir = self.directory / (name if self.seeds == 1 else f"{name}_seed{first['seed'] + index}")
@@ -281,12 +279,6 @@ class Search:
             configs.append(config)
         shown = (f"{key.split('.')[-1]}={short(value)}" for key, value in params.items())
         return Job(number, " ".join(shown), configs)
-
-    def _names(self) -> list[str]:
-        """The choices of policy and environment, for the names of directories."""
-        chosen = dict(override.split("=", 1) for override in self.fixed)
-        env = chosen.get("env", "custom" if "env.id" in chosen else "cartpole")
-        return [chosen.get("policy", "ppo").split(":")[-1], env]
 
     def _is_pruned(self, job: Job, index: int, env_steps: int, value: float) -> bool:
         """Report an evaluation of a trial; whether the trial ends there."""
@@ -318,19 +310,6 @@ class Search:
             self.study.tell(trial, state=states.FAIL)
         else:
             self._give_up(self.study.trials[job.number])
-
-
-def check_database(file: Path) -> None:
-    """Refuse a file that SQLite would take for an empty database, and write over.
-
-    Raises:
-        ConfigError: it holds something else than a database.
-    """
-    if file.exists() and not file.is_file():
-        raise ConfigError(f"study {file} is not a file: give a study's file, or one that is not there")
-    with suppress(FileNotFoundError), file.open("rb") as content:
-        if (head := content.read(16)) and head != b"SQLite format 3\0":
-            raise ConfigError(f"study {file} is not an SQLite database: give a study's file, or one that is not there")
 
 
 def short(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 __all__ = ["make_trainer"]
-
-LONGEST = 300  # characters of a value, or of Lightning's text, in a message
-SETTINGS = ("accelerator", "devices", "strategy", "precision")  # settings that Lightning may refuse
 
 
 def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any], **keywords: Any) -> Trainer:
@@ -52,15 +48,9 @@ def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     try:
         return Trainer(**keywords, **options, plugins=plugins)
     except (ImportError, ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-        if twice := re.search(r"more than one stateful callback of type `(\w+)`", str(error)):
-            raise ConfigError(
-                f"callbacks: {twice[1]} is there twice, and only the state of one can be saved: leave one out"
-            ) from error
-        given = config["trainer"]
-        settings = " ".join(
-            f"trainer.{key}={plain_text(given.get(key))}" for key in {**dict.fromkeys(SETTINGS), **given}
-        )
-        raise ConfigError(f"Lightning's Trainer refuses {settings}: {plain_text(first_line(error))}") from error
+        raise ConfigError(
+            f"Lightning's Trainer refuses {short_repr(config['trainer'])}: {first_line(error)}"
+        ) from error
 
 
 def write_places(
@@ -76,12 +66,6 @@ def write_places(
     # A place inside of the run directory is not a further one: it may be a link that leads elsewhere.
     outside = [place for place in named if place and not Path(place).absolute().is_relative_to(run_dir)]
     return [run_dir, *outside]
-
-
-def plain_text(value: Any) -> str:
-    """A value as on the command line, on one line of limited length."""
-    text = str(value)
-    return text if text.isprintable() and len(text) <= LONGEST else short_repr(value)
 
 
 def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:

@@ -12,15 +12,15 @@ import queue
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.compose import check_choices
-from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.search_spaces import spell
 from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.config_file import leaves
 from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import (
     EVALUATED,
@@ -161,12 +161,7 @@ class TrialRun:
             later.unlink()
         self._checkpoint = checkpoints / "last.ckpt"
         shutil.copyfile(file, self._checkpoint)
-        try:
-            run.check_same_run(self.config, self._checkpoint, OWN_TO_A_TRIAL)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{error}. A trial that continues from another's checkpoint can change {', '.join(run.RESUMABLE)}"
-            ) from error
+        run.check_same_run(self.config, self._checkpoint, OWN_TO_A_TRIAL)
 
     def stop(self) -> None:
         """End the run as a signal does, with a checkpoint, and wait for that."""
@@ -217,26 +212,13 @@ def trial_config(overrides: Sequence[str], run_dir: Path) -> dict[str, Any]:
         ConfigError: a key or value cannot work, or not in a trial.
     """
     config = evaluated_config([*with_defaults(overrides, DEFAULTS), f"run_dir='{run_dir}'"])
-    evaluation = config["evaluation"]
-    if evaluation.get("parallel"):
-        raise ConfigError("evaluation.parallel=true: a trial waits for its evaluations; leave it out")
-    if ranks_of(config) > 1:
-        raise ConfigError(f"trainer.devices={config['trainer'].get('devices')}: a trial of Ray Tune has one rank")
-    config["checkpoint"]["every_env_steps"] = evaluation["every_env_steps"]
+    config["checkpoint"]["every_env_steps"] = config["evaluation"]["every_env_steps"]
     return config
 
 
 def trial_overrides(config: Mapping[str, Any]) -> list[str]:
     """The overrides that Tune's config of a trial stands for: {"policy.lr": 1e-3} or {"policy": {"lr": 1e-3}}."""
-    return [f"{key}={spell(value)}" for key, value in _leaves(config)]
-
-
-def _leaves(config: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{section}{key}.")
-        else:
-            yield f"{section}{key}", value
+    return [f"{key}={spell(value)}" for key, value in leaves(config)]
 
 
 def _ray_tune() -> Any:

@@ -131,30 +131,16 @@ def choose_renderer(render: str, modes: Sequence[str], name: str, is_terminal: b
     Raises:
         ConfigError: environment or machine cannot show it in this way.
     """
-    found = [renderer for renderer, mode in RENDERERS.items() if mode in modes]
-    if not found:
+    shown = [renderer for renderer, mode in RENDERERS.items() if mode in modes]
+    usable = [each for each in shown if (has_display() if each == "human" else is_terminal or render == each)]
+    chosen = usable if render == "auto" else [each for each in usable if each == render]
+    if not chosen:
         raise ConfigError(
-            f"environment {name!r} shows nothing: its metadata name the render_modes {[*modes]}, and human, ansi or "
-            "rgb_array is needed"
+            f"--render {render}: environment {name!r} can be shown by {', '.join(shown) or 'nothing'} (its metadata "
+            f"name the render_modes {[*modes]}). human needs a display (DISPLAY), ansi and rgb a terminal; "
+            "`lightning-rl video` needs rgb_array and writes a file"
         )
-    if render != "auto":
-        if render not in found:
-            raise ConfigError(f"--render {render}: environment {name!r} can be shown by {', '.join(found)}")
-        if render == "human" and not has_display():
-            raise ConfigError("--render human opens a window, and there is no display (DISPLAY is not set)")
-        return render
-    usable = [each for each in found if (has_display() if each == "human" else is_terminal)]
-    if usable:
-        return usable[0]
-    if is_terminal or found == ["human"]:
-        raise ConfigError(
-            f"environment {name!r} can be shown in a window only, and there is no display (DISPLAY); terminals and "
-            'videos need "rgb_array" in its metadata["render_modes"]'
-        )
-    raise ConfigError(
-        "there is no display, and the output is not a terminal: lightning-rl video writes a file, and "
-        f"--render {found[-1]} writes frame after frame all the same"
-    )
+    return chosen[0]
 
 
 def has_display() -> bool:

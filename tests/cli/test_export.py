@@ -81,7 +81,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(run: Path, command: Command, t
         "--format keras": "format='keras'; expected one of onnx, torchscript, torch.export",
         "--policy-id a": "there is no policy 'a'",
         "--env Pendulum-v1 --format torch.export": "its observation_space is not that of 'Pendulum-v1'",
-        "--out afile/export": "afile/export cannot be a directory: ",
+        "--out afile/export": "/afile' is a file",
         "--seed -1": "--seed: '-1'; expected a whole number, at least 0",
         "--formt onnx": "see lightning-rl export --help",
     }

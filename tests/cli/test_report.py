@@ -49,7 +49,6 @@ def test_mistakes_are_one_line(command: Command, tmp_path: Path):
         "report nowhere": "nowhere is not a directory",
         "report run --check none.json": "none.json is not a baseline (No such file or directory)",
         "report run --save-baseline b.json": "PPO has 1 complete runs",
-        "report run --margin 0.1": "--margin=0.1; expected",
         "report": "the following arguments are required: runs",
     }
     assert not_refused(command, cases) == {}

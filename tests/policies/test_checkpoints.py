@@ -84,9 +84,6 @@ def test_load_refuses_damaged_foreign_and_incomplete_files(content: dict[str, An
         Policy.load(file)
 
     assert not_refused(load, cases, CheckpointError) == []
-    saved(content, tmp_path / "whole.ckpt")
-    (tmp_path / "damaged.ckpt").write_bytes(b"newer than the whole one")
-    assert not_refused(load, [(b"no", r"the newest whole one beside it is .*whole\.ckpt")], CheckpointError) == []
 
 
 def test_on_load_checkpoint_refuses_what_does_not_fit_before_it_changes_weights(content: dict[str, Any]) -> None:
@@ -361,5 +358,7 @@ def test_on_save_checkpoint_names_the_place_of_weights_that_are_not_finite() -> 
 def test_the_form_of_a_checkpoint_decides_and_not_the_version_that_wrote_it() -> None:
     newer = {"version": "9.9.9", "schema": SCHEMA}
     check_version({"lightning_rl": newer}, "x.ckpt")
-    with pytest.raises(CheckpointError, match=rf"written by lightning_rl 9\.9\.9 with schema {SCHEMA + 1}.*install"):
+    with pytest.raises(
+        CheckpointError, match=rf"written by lightning_rl 9\.9\.9 with schema {SCHEMA + 1}.*version that wrote it"
+    ):
         check_version({"lightning_rl": {**newer, "schema": SCHEMA + 1}}, "x.ckpt")

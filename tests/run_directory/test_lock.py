@@ -85,7 +85,7 @@ def test_another_process_of_the_same_number_holds_no_lock(tmp_path: Path):
     assert live_owner(tmp_path) is None
 
 
-@pytest.mark.parametrize("other", [{"host": "elsewhere"}, {"pid_namespace": "pid:[1]"}, {"boot": "another"}], ids=str)
+@pytest.mark.parametrize("other", [{"host": "elsewhere"}], ids=str)
 def test_a_process_of_another_machine_or_container_lives_as_long_as_it_renews_its_lock(
     tmp_path: Path, other: dict[str, str]
 ):
@@ -163,14 +163,6 @@ def test_one_of_many_that_come_at_once_gets_the_lock(tmp_path: Path):
 
     with ThreadPoolExecutor(12) as threads:
         assert sum(threads.map(come, range(12))) == 1
-
-
-def test_a_damaged_lock_excludes_others_only_while_a_write_may_be_going_on(tmp_path: Path):
-    file = tmp_path / LOCK_FILE
-    file.write_bytes(b"")
-    assert live_owner(tmp_path) is not None
-    os.utime(file, (1.0, 1.0))
-    assert live_owner(tmp_path) is None
 
 
 @pytest.mark.parametrize("taken", ["file", "file/run"])

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.atomic import check_directory, write_atomically
+from lightning_rl.run_directory.atomic import check_writable, write_atomically
 
 __all__ = ["ENDINGS", "VideoFile", "check_video_file", "encode_gif", "has_mp4"]
 
@@ -67,7 +67,7 @@ def check_video_file(file: Path) -> None:
         raise ConfigError(f"{file}: a video ends with {' or '.join(ENDINGS)}")
     if file.is_dir():
         raise ConfigError(f"{file} is a directory: give a file")
-    check_directory(file.parent)
+    check_writable(str(file), file.parent)
     if ending == ".mp4" and not has_mp4():
         raise ConfigError(
             f'{file}: MP4 needs imageio and imageio-ffmpeg: pip install -e ".[video]"; .gif needs nothing more'

@@ -9,52 +9,9 @@ from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.logical_workers import logical_workers
 
-__all__ = ["check_iteration", "check_minibatches", "check_population", "longer_than_run"]
+__all__ = ["check_minibatches", "check_population"]
 
-LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
-FEW = 1000  # fragments or gradients; iterations of up to that many are never refused, however short the run is
-LARGE = 0.5  # of total_env_steps; larger iterations are warned of
 Config = Mapping[str, Any]
-
-
-def check_iteration(config: Config) -> None:
-    """Refuse iterations that are longer than the run, which would take many times its env steps before they end.
-
-    Raises:
-        ConfigError: names the key and the length of the run.
-    """
-    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
-    if steps > max(total, LONG_FRAGMENT):
-        raise ConfigError(
-            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
-            f"would take {steps} steps of every environment; lower it to {total} or less, or raise total_env_steps"
-        )
-    for name in ("fragments_per_iteration", "gradients_per_iteration"):
-        count = config["data"].get(name)
-        if count is not None and count > max(FEW, total):
-            raise ConfigError(
-                f"data.{name}={count} makes an iteration longer than the run of total_env_steps={total}: lower it"
-            )
-
-
-def longer_than_run(config: Config) -> str:
-    """A warning if an iteration takes at least half of the run's env steps, so that it may end late; or ""."""
-    if not _is_of_rollout_rows(config):
-        return ""
-    fragments, _ = _fragments(config)
-    environments, steps, total = (
-        config["workers"]["envs_per_worker"],
-        config["workers"]["fragment_length"],
-        config["total_env_steps"],
-    )
-    rows = fragments * environments * steps * ranks_of(config)
-    if rows < LARGE * total:  # resets are rows, and no env steps: the last iteration may end late by almost all of it
-        return ""
-    return (
-        f"an iteration takes about {rows:,} env steps ({environments} environments × {steps} steps each), and the run "
-        f"ends with the one that reaches total_env_steps={total:,}: up to {rows:,} later; lower "
-        "workers.fragment_length or workers.envs_per_worker, or raise total_env_steps"
-    )
 
 
 def check_minibatches(config: Config) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
-from lightning_rl.config.batch_sizes import check_iteration, check_minibatches, check_population
+from lightning_rl.config.batch_sizes import check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.policies import complete_policies
@@ -29,10 +29,7 @@ __all__ = ["check_config"]
 Config = Mapping[str, Any]
 
 NOT_STOP = ("total_env_steps", "target_return", "signals")
-NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
-PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory of a process with torch, and of one with an environment
-ENOUGH_MB = 4096  # a smaller need is never refused, as free memory may be low for a moment
 
 
 @runtime_checkable
@@ -53,10 +50,10 @@ def check_config(config: dict[str, Any]) -> None:
         ConfigError: names the key, its value, what is expected and what to write instead.
     """
     hints = hints_of(RunKeys)
-    _check_complete("", config, hints)
+    if missing := [key for key in hints if key not in config]:
+        raise ConfigError(f"the config has no {missing[0]!r}; start from lightning_rl.config.compose_config()")
     config |= coerce_keywords("", config, hints)
     _coerce_section(config, "workers", WORKERS.hints)
-    _check_complete("workers", config["workers"], NEEDED_OF_WORKERS)
     limits_of(config["workers"])
     _check_run_dir(config["run_dir"])
     _check_env(config)
@@ -72,13 +69,6 @@ def _coerce_values(section: str, values: Any, hints: Mapping[str, Any], config: 
 
 def _coerce_section(config: dict[str, Any], section: str, hints: Mapping[str, Any]) -> None:
     config[section] = _coerce_values(section, config[section], hints, config)
-
-
-def _check_complete(section: str, values: Config, needed: Iterable[str]) -> None:
-    prefix = f"{section}." if section else ""
-    missing = [f"{prefix}{key}" for key in needed if key not in values]
-    if missing:
-        raise ConfigError(f"the config has no {missing[0]!r}; start from lightning_rl.config.compose_config()")
 
 
 def _check_run_dir(run_dir: str) -> None:
@@ -133,7 +123,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     from lightning.pytorch.loggers import Logger
 
     from lightning_rl.callbacks import RLCheckpoint, StopCallback
-    from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
+    from lightning_rl.data.evaluator import EVALUATION
     from lightning_rl.data.kinds_of_data import check_kind_of_data
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.models.catalog import ModelOptions
@@ -144,7 +134,6 @@ def _check_constructors(config: dict[str, Any]) -> None:
         check_kind_of_data(policy_class, source)
 
     _coerce_section(config, "evaluation", EVALUATION.hints)
-    _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
     _check_evaluation(config)
     config["model"] = coerce("model", config["model"], ModelOptions)
     config["exploration"] = _coerce_exploration("exploration", config["exploration"], config)
@@ -153,16 +142,13 @@ def _check_constructors(config: dict[str, Any]) -> None:
     for name, entry in config["policies"].items():
         config["policies"][name] = _coerce_entry(f"policies.{name}", entry, config)
     config["env"] = _coerce_values("env", config["env"], hints_of(EnvCreator), config)
-    _check_complete("env", config["env"], ("id",))
     if config["evaluation"]["env"] is not None:
         section = "evaluation.env"
         config["evaluation"]["env"] = _coerce_values(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
-        _check_complete(section, config["evaluation"]["env"], ("id",))
     config["data"] = _coerce_to_constructor("data", config["data"], source, config)
     _coerce_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
     stop = hints_of(StopCallback, StopSection, without=NOT_STOP)
     _coerce_section(config, "stop", stop)
-    _check_complete("stop", config["stop"], ("return",))
     _check_metrics(config)
     _check_trainer(config, Trainer)
     launcher = _target_class(
@@ -178,8 +164,6 @@ def _check_constructors(config: dict[str, Any]) -> None:
         for name, entry in config["logger"].items()
     }
 
-    _check_processes(config)
-    check_iteration(config)
     check_minibatches(config)
     check_population(config)
     if not policy_class.has_loss and "learn_on_batch" in policy_class.overridden and ranks_of(config) > 1:
@@ -242,9 +226,7 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
         found["exploration"] = _coerce_exploration(place, found["exploration"], config)
     if policy_class.has_model and "optimizer" in keywords_of(policy_class):
         optimizer: Any = found.get("optimizer", keywords_of(policy_class)["optimizer"].default)
-        keywords = found.get("optimizer_kwargs")
-        _check_meant_for(key, optimizer, keywords or {})
-        check_optimizer(optimizer, keywords)
+        check_optimizer(optimizer, found.get("optimizer_kwargs"))
     return found
 
 
@@ -278,22 +260,6 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
     return {**found, "data": _coerce_to_constructor(f"{key}.data", data, ReplayFeed, config)}
 
 
-def _check_meant_for(key: str, optimizer: str, keywords: Config) -> None:
-    """Refuse keywords of another optimizer, such as those for Adam in a policy's own file."""
-    from lightning_rl.learning.policy_optimizer import OPTIMIZERS
-
-    taken = {name: hints_of(each, without=("params", "lr")) for name, each in OPTIMIZERS.items()}
-    for name in keywords:
-        others = [each for each, hints in taken.items() if name in hints]
-        if optimizer in taken and others and optimizer not in others:
-            raise ConfigError(
-                f"{key}.optimizer={optimizer} takes no {name} "
-                f"({key}.optimizer_kwargs.{name}={short_repr(keywords[name])} is "
-                f"for {', '.join(others)}): set {key}.optimizer_kwargs=null, or to keywords of {optimizer}: "
-                f"{', '.join(taken[optimizer])}"
-            )
-
-
 def _coerce_to_constructor(
     key: str, section: Config, target: Any, config: Config, without: Iterable[str] = ()
 ) -> dict[str, Any]:
@@ -309,35 +275,7 @@ def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
     hints = hints_of(trainer_class, TrainerSection, without=TRAINER_KEYS_WITH_A_HOME)
     _coerce_section(config, "trainer", hints)
-    if config["trainer"].get("devices") == []:
-        raise ConfigError("trainer.devices=[]; expected a number of devices, or the indices of some")
     check_devices(config["trainer"], config["workers"])
-
-
-def _check_processes(config: Config) -> None:
-    """Refuse more processes on this machine than its memory can hold, by the least memory of each."""
-    from lightning_rl.replay.storage import available_bytes
-
-    workers, evaluation, data = config["workers"], config["evaluation"], config["data"]
-    elsewhere = workers["ray"].get("address", "local") != "local" or "LocalLauncher" not in str(config["rank_launcher"])
-    acting = 0 if elsewhere else max(1, workers["num_workers"])
-    counts = {
-        "trainer.devices": (0 if elsewhere else ranks_of(config) - 1) * 2 * PROCESS_MB,
-        "workers.num_workers": (0 if elsewhere else workers["num_workers"]) * PROCESS_MB,
-        "evaluation.num_workers": (0 if elsewhere else evaluation["num_workers"]) * PROCESS_MB,
-        "data.num_shards": data.get("num_shards", 0) * PROCESS_MB * bool(workers["num_workers"]) * (not elsewhere),
-        "data.num_aggregators": data.get("num_aggregators", 0) * PROCESS_MB * (not elsewhere),
-        "workers.envs_per_worker": (
-            workers["envs_per_worker"] * acting * ENV_PROCESS_MB * (workers["vectorization"] == "async")
-        ),
-    }
-    needed, free = sum(counts.values()), available_bytes() // 2**20
-    if needed > max(free, ENOUGH_MB):
-        key = max(counts, key=lambda name: counts[name])
-        raise ConfigError(
-            f"{key}={value_at(config, key)}: the processes of this run need about {needed / 1024:.0f} GiB of memory, "
-            f"and {free / 1024:.0f} GiB are free: lower it"
-        )
 
 
 def _coerce_object(key: str, entry: Any, name: str, base: type, config: Config) -> Any:
@@ -396,12 +334,6 @@ def _check_metrics(config: Config) -> None:
             raise ConfigError(
                 f"stop.metric={metric!r} with evaluation.every_env_steps=0: nothing is ever evaluated; set "
                 "evaluation.every_env_steps, or stop.metric=rollout/ep_rew_mean"
-            )
-        acts = _source_class("data", config["data"].get("_target_")).acts
-        if config["stop"]["return"] is not None and metric.startswith("rollout/") and not acts:
-            raise ConfigError(
-                f"stop.metric={metric!r} with data that are recorded: no training episode is ever played; set "
-                "stop.metric=eval/ep_rew_mean"
             )
     if config["checkpoint"].get("monitor") is not None:
         check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -19,11 +18,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text, user_confs
+from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text
 from lightning_rl.config.hydra_errors import no_choice, refusal
 from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
-from lightning_rl.errors import ConfigError, first_line, import_object, short_repr
+from lightning_rl.errors import ConfigError, first_line, import_object
 
 __all__ = ["check_choices", "compose_config", "parse_overrides", "protected_groups", "store_policy", "typed_groups"]
 
@@ -42,8 +41,6 @@ OPEN = (
 )
 # Groups that accept such a mapping as a whole; a single key of "logger" is checked, because it may be a typo.
 OPEN_AS_A_WHOLE = (*OPEN, "logger")
-MAIN = f"{PRIMARY}.yaml"
-OPTIONAL = ("experiment",)  # optional groups
 CHOOSE_THE_EXPERIMENT = ("policy", "env", "experiment")
 
 
@@ -67,14 +64,10 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
             values = plain(config)
         finally:
             HydraConfig.instance().cfg = before
-    choices = config.hydra.runtime.choices
-    if problem := broken_file([MAIN, *option_files(f"{group}/{choice}" for group, choice in choices.items())]):
-        raise ConfigError(problem)
     if "_target_" not in values["policy"]:
-        choice = choices["policy"]
         raise ConfigError(
-            f"policy={choice}: its file has no _target_, the import path of the policy's class: add it, or begin with "
-            "the file of a policy, as `defaults: [ppo, _self_]`"
+            f"policy={config.hydra.runtime.choices.policy}: its file has no _target_, the import path of the policy's "
+            "class: add it, or begin with the file of a policy, as `defaults: [ppo, _self_]`"
         )
     return values
 
@@ -83,44 +76,16 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     """Compose a config with Hydra, which is initialized; its section `hydra` is included.
 
     Raises:
-        ConfigError: an override cannot be read, or names no key or choice.
+        ConfigError: an override or a file cannot be read, or an override names no key or choice.
     """
     try:
         return compose(PRIMARY, list(overrides), return_hydra_config=True)
     except HydraException as error:
-        chosen = [override.replace("=", "/") for override in overrides if key_of(override) in GROUPS]
-        if problem := broken_file([MAIN, *option_files(chosen)]):
-            raise ConfigError(problem) from error
         raise refusal(error, overrides) from error
-    except Exception as error:  # of a file that is not a YAML, or whose content Hydra does not expect
-        if problem := broken_file(["**/*.yaml"]):
-            raise ConfigError(problem) from error
-        raise
-
-
-def option_files(options: Iterable[str]) -> list[str]:
-    """Names of the files of options such as "policy/ppo"; none for what is not a name."""
-    return [f"{option}.yaml" for option in options if re.fullmatch(r"\w+(/[\w-]+)+", option)]
-
-
-def broken_file(names: Iterable[str]) -> str:
-    """What is wrong with a file in the user's config directories; "" if nothing is.
-
-    Args:
-        names: the names of the files to look at, as "policy/mine.yaml"; a pattern, as "**/*.yaml", looks at several.
-    """
-    for directory in user_confs():
-        for file in sorted({file for name in names for file in Path(directory).glob(name)}):
-            try:
-                content = yaml.safe_load(file.read_text(encoding="utf-8"))
-            except (yaml.YAMLError, ValueError) as error:
-                mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
-                return f"{file}{f', line {mark.line + 1}' if mark else ''}: no YAML: {problem}"
-            if content is not None and not isinstance(content, dict):
-                return f"{file} holds {short_repr(content)}; expected `key: value` lines"
-            if file == Path(directory) / MAIN and "defaults" not in (content or {}):
-                return f"{file} hides the package's file of that name, which lists the groups: give it another name"
-    return ""
+    except yaml.YAMLError as error:  # it names the file and the line
+        raise ConfigError(" ".join(str(error).split())) from error
+    except (TypeError, ValueError) as error:  # of a number in the place of a choice
+        raise ConfigError(f"{' '.join(overrides)}: {first_line(error)}") from error
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -134,21 +99,13 @@ def plain(config: DictConfig) -> dict[str, Any]:
     try:
         container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
-        raise ConfigError(missing_value(str(error.full_key), config)) from error
+        raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…") from error
     except OmegaConfBaseException as error:
         # run_dir holds the overrides as they were typed, so that a wrong reference in one is met there as well.
         wrong = re.fullmatch(r"hydra\.overrides\.task\[(\d+)\]", error.full_key or "")
         place = typed_overrides(config.hydra)[int(wrong[1])] if wrong else error.full_key
         raise ConfigError(f"{place}: {first_line(error)}") from error
     return plain_keys(container)
-
-
-def missing_value(key: str, config: DictConfig) -> str:
-    """The message for a key without a value, with the examples in the head of the group's file that left it open."""
-    group = key.partition(".")[0]
-    head = option_text(group, str(config.hydra.runtime.choices.get(group))).partition("\n")[0]
-    examples = " or ".join(text.rstrip(",.;") for text in re.findall(rf"{re.escape(key)}=\S+", head))
-    return f"{key} has no value: set it with {key}=…" + (f"; for example {examples}" if examples else "")
 
 
 def typed_groups(overrides: Sequence[str]) -> set[str]:
@@ -232,31 +189,19 @@ def check_group(override: str) -> None:
     """Check that a group is given the name of a choice; for a number, bool or null Hydra would end with a traceback.
 
     Raises:
-        ConfigError: names what was written, and what to write instead.
+        ConfigError: names what was written, and the choices.
     """
-    written = override.partition("=")[2]
     group = key_of(override).partition("@")[0]
-    if override.startswith("~") and group in GROUPS and group not in OPTIONAL:
-        none = f"; {group}=none leaves it out" if "none" in group_options(group) else ""
-        raise ConfigError(f"{override}: a run needs its {group}: choose one with {group}=…{none}")
-    if not (group in ("", *GROUPS, "policy._target_") or "/" in group):
+    if group not in GROUPS:
         return
     (parsed,) = parse([override])
     value: Any = parsed.value()
-    if parsed.is_delete() or parsed.is_sweep_override() or isinstance(value, str):
-        return
-    if not group:
-        raise ConfigError(f"override {override!r} names no key: write key=value")
-    if group == "policy._target_":
-        raise ConfigError(f"{override}; expected an import path, such as lightning_rl.policies.PPO")
-    if isinstance(value, dict):
-        if group != "policy":
-            return  # keys of the group; Hydra merges them
-        keys = " ".join(f"policy.{key}=…" for key in value) or "policy.KEY=…"
-        raise ConfigError(f"{override}: a policy's keys are given one by one, as {keys}")
-    if isinstance(value, list) and all(isinstance(choice, str) for choice in value):
-        return  # several choices; Hydra merges them
-    raise ConfigError(no_choice(group, written, group_options(group)))
+    if not (parsed.is_sweep_override() or isinstance(value, str | dict)):
+        names = isinstance(value, list) and all(isinstance(choice, str) for choice in value)
+        if override.startswith("~") and group != "experiment":
+            raise ConfigError(f"{override}: a run needs its {group}; choose one with {group}=…")
+        if not names and not parsed.is_delete():
+            raise ConfigError(no_choice(group, override.partition("=")[2], group_options(group)))
 
 
 def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:

@@ -9,10 +9,9 @@ from lightning_rl.errors import ConfigError
 
 __all__ = ["check_devices", "on_cpu"]
 
-STARTS_PROCESSES = ("ddp_spawn", "ddp_fork", "ddp_notebook")
-SHARDED = ("fsdp", "deepspeed")  # prefixes
+UNSUPPORTED = ("ddp_spawn", "ddp_fork", "ddp_notebook", "fsdp", "deepspeed")  # prefixes
 WHOLE_POLICY = ("64-true", "64", 64, "transformer-engine", "transformer-engine-float16")
-FLOAT16_TRUE, FLOAT16_MIXED = ("16-true",), ("16-mixed", "16", 16)
+FLOAT16 = ("16-true", "16-mixed", "16", 16)  # needs the gradient scaling of a GPU
 
 
 def check_devices(trainer: Mapping[str, Any], workers: Mapping[str, Any]) -> None:
@@ -30,31 +29,15 @@ def check_devices(trainer: Mapping[str, Any], workers: Mapping[str, Any]) -> Non
             "only; set workers.num_workers=0 (several workers: workers.logical_workers), or act_on=cpu"
         )
     strategy, precision = trainer.get("strategy", "auto"), trainer.get("precision", "32-true")
-    if strategy in STARTS_PROCESSES:
+    if isinstance(strategy, str) and strategy.startswith(UNSUPPORTED):
         raise ConfigError(
-            f"trainer.strategy={strategy} would start processes that know nothing of the run's config: the ranks are "
-            "started from it with trainer.strategy=ddp"
+            f"trainer.strategy={strategy} is not supported: the policy must fit on one device, and ranks are started "
+            "with the run's config; use trainer.strategy=ddp"
         )
-    if isinstance(strategy, str) and strategy.startswith(SHARDED):
+    if precision in WHOLE_POLICY or (on_cpu(trainer) and precision in FLOAT16):
         raise ConfigError(
-            f"trainer.strategy={strategy} gathers the weights once per training_step, of which an iteration is one, "
-            f"with many gradient steps in it{'; and Lightning wants GPUs for it' if on_cpu(trainer) else ''}: policies "
-            "fit into one device's memory, so use trainer.strategy=ddp"
-        )
-    if precision in WHOLE_POLICY:
-        raise ConfigError(
-            f"trainer.precision={precision}: it converts the weights, and observations, replay and running statistics "
-            "are float32: use 32-true, bf16-mixed or bf16-true"
-        )
-    if on_cpu(trainer) and precision in FLOAT16_TRUE:
-        raise ConfigError(
-            f"trainer.precision={precision}: gradients in float16 vanish without a scale, which only GPUs' 16-mixed "
-            "has: use bf16-true or bf16-mixed"
-        )
-    if on_cpu(trainer) and precision in FLOAT16_MIXED:
-        raise ConfigError(
-            f"trainer.precision={precision}: on a CPU Lightning would take bfloat16 instead: say so with bf16-mixed, "
-            "or use a GPU (trainer=gpu)"
+            f"trainer.precision={precision} is not supported{' on a CPU' if precision in FLOAT16 else ''}: use "
+            "32-true, bf16-mixed or bf16-true"
         )
 
 

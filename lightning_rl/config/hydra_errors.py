@@ -17,24 +17,6 @@ from lightning_rl.errors import ConfigError, did_you_mean, first_line, no_such_k
 __all__ = ["ALL_GROUPS", "no_choice", "refusal"]
 
 ALL_GROUPS = f" Groups: {', '.join(GROUPS)}"
-# The key that is meant if a number is given for a group.
-NUMBER_MEANS = {
-    "workers": "workers.num_workers={}",
-    "evaluation": "evaluation.every_env_steps={}",
-    "model": "model.fcnet_hiddens=[{}]",
-    "trainer": "trainer.devices={}",
-}
-
-
-# What is a flag of a policy here, and a name of its own elsewhere.
-VARIANTS = {
-    "mappo": "policy=ppo policy.central_critic=true",
-    "ippo": "policy=ppo policy.central_critic=false",
-    "maa2c": "policy=a2c policy.central_critic=true",
-    "ia2c": "policy=a2c policy.central_critic=false",
-    "iql": "policy=independent_q",
-    "ddqn": "policy=dqn",
-}
 
 
 def refusal(error: HydraException, overrides: Sequence[str]) -> ConfigError:
@@ -51,16 +33,11 @@ def _explanation(error: HydraException) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return no_choice(group, name, error.options or [])
     if isinstance(error, OverrideParseException):
-        advice = "write key=value, and quote a value that holds , = or spaces"
         written = (error.override or "").removeprefix("++")  # which `complete_config` may have added
-        if "={" in written:
-            advice += "; names in a mapping stand without quotes, as in {adversary_*: hunter, *: prey}"
-        if written.startswith("policy_mapping="):
-            advice += ", and ? fits any one character"
-        reason = re.sub(
-            r"^LexerNoViableAltException: .*", "it holds a character that stands only in quotes", first_line(error)
+        return (
+            f"override {written!r} cannot be read ({first_line(error)}): write key=value, and quote a value that holds "
+            "a comma, =, or spaces, but not the names in a mapping, such as {adversary_*: hunter, *: prey}"
         )
-        return f"override {written!r} cannot be read ({reason}): {advice}"
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
     if ambiguous:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"
@@ -73,15 +50,7 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
     if not known:
         return f"{group}={name}: no config group {group!r}.{did_you_mean(group, GROUPS)}{ALL_GROUPS}"
     advice = " (an environment without a preset: env.id=ID or env.id=my_pkg.envs:MyEnv)" if group == "env" else ""
-    if group in NUMBER_MEANS and re.fullmatch(r"\d[\d_.e+]*%?", name):
-        suggestion = f" Did you mean {NUMBER_MEANS[group].format(name)}?"
-    elif name in ("null", "false") and "none" in known:
-        suggestion = " Did you mean 'none'?"
-    elif group == "policy" and name.lower() in VARIANTS:
-        suggestion = f" Did you mean {VARIANTS[name.lower()]}?"
-    else:
-        suggestion = did_you_mean(name, known)
-    return f"{group}={name}: no such {group}.{suggestion} Choices: {', '.join(known)}{advice}"
+    return f"{group}={name}: no such {group}.{did_you_mean(name, known)} Choices: {', '.join(known)}{advice}"
 
 
 def no_key(key: str, choices: Sequence[str]) -> str:

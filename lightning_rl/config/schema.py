@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Annotated, Any, Literal, TypedDict
 
-from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.schema.ranges import Count, CountEnvSteps, Range, Seed
 
 __all__ = [
@@ -51,30 +49,6 @@ class RunKeys(TypedDict):
 StopSection = TypedDict("StopSection", {"return": float | Literal["auto"] | None})
 
 
-class Duration:
-    """Hint for a duration as Lightning takes it: "DD:HH:MM:SS", or keywords of a timedelta."""
-
-    def coerce(self, key: str, value: Any) -> Any:
-        """Check that the value is a duration above 0, and return it.
-
-        Raises:
-            ConfigError: it is none.
-        """
-        try:
-            if isinstance(value, str):
-                days, hours, minutes, seconds = map(int, value.strip().split(":"))
-                length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-            else:
-                length = value if isinstance(value, timedelta) else timedelta(**value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ConfigError(
-                f"{key}={short_repr(value)}; expected DD:HH:MM:SS, or {{hours: 1, minutes: 30}}"
-            ) from error
-        if length <= timedelta(0):
-            raise ConfigError(f"{key}={short_repr(value)}; expected more than no time")
-        return value
-
-
 Devices = Annotated[int, Range(-1, 1024)]  # −1: all devices
 
 
@@ -83,7 +57,6 @@ class TrainerSection(TypedDict, total=False):
 
     devices: Devices | list[Devices] | str
     num_nodes: Annotated[int, Range(1, 4096)]
-    max_time: Annotated[Any, Duration()] | None
 
 
 TRAINER_KEYS_WITH_A_HOME = {

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from lightning_rl.callbacks import RLCheckpoint
-from lightning_rl.config.batch_sizes import longer_than_run
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, parse_overrides
 from lightning_rl.config.groups import group_options, shipped_conf
@@ -88,21 +87,6 @@ def test_every_experiment_composes_and_passes_the_check(experiment: str):
 
 
 ONE_ENV = ("env=cartpole", "experiment=none", "workers.envs_per_worker=1", "workers.fragment_length=50")
-
-
-def test_an_iteration_of_half_the_run_is_warned_of():
-    """The env steps of an iteration; replay learns from draws, and es from whole episodes."""
-    expected = {
-        "policy=ppo total_env_steps=25": "50",
-        "policy=ppo total_env_steps=100": "50",
-        "policy=ppo total_env_steps=101": None,
-        "policy=ppo total_env_steps=50 workers.logical_workers=2": "100",
-        "policy=dqn total_env_steps=2": None,
-        "policy=es total_env_steps=2": None,
-    }
-    warnings = {line: longer_than_run(compose_config([*ONE_ENV, *line.split()])) for line in expected}
-    found = {line: re.findall(r"(\d+) env steps", warning)[:1] for line, warning in warnings.items()}
-    assert found == {line: [rows] if rows else [] for line, rows in expected.items()}
 
 
 def test_possible_numbers_of_minibatches_are_accepted():
@@ -240,18 +224,15 @@ def test_a_broken_file_that_has_no_part_in_a_run_hides_no_other_message(tmp_path
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("policy/mine.yaml", "lr: [1\n", r"conf/policy/mine.yaml, line 2: no YAML: expected ',' or '\]'"),
+        ("policy/mine.yaml", "lr: [1\n", r"expected ',' or '\]'.*conf/policy/mine.yaml\", line 2"),
         ("policy/mine.yaml", "", r"policy=mine.*_target_"),
         ("policy/mine.yaml", "lr: 1\n", r"policy=mine.*_target_"),
-        ("model/mine.yaml", "- 1\n", r"conf/model/mine.yaml.*\[1\]"),
-        ("train.yaml", "seed: 7\n", r"conf/train.yaml"),
     ],
 )
 def test_a_config_file_of_the_user_s_that_cannot_be_used_is_named(file: str, content: str, words: str, tmp_path: Path):
     write(tmp_path / "conf" / file, content)
-    group = file.rpartition("/")[0]
     with pytest.raises(ConfigError, match=words) as raised:
-        compose_config([f"{group}=mine"] if group else [])
+        compose_config(["policy=mine"])
     assert "\n" not in str(raised.value)
 
 

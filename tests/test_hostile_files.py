@@ -38,7 +38,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.runs.evaluation import evaluate
 from lightning_rl.schema import trust
-from lightning_rl.schema.trust import FileTrust, packages_to_trust
+from lightning_rl.schema.trust import FileTrust
 from lightning_rl.version import __version__
 from tests.envs.classic_control import CARTPOLE
 
@@ -617,12 +617,6 @@ def test_files_may_name_paths_that_the_process_has_used_itself(tmp_path: Path) -
     restored = Algorithm.restore(path)
     restored.stop()
     assert type(Policy.load(path)) is type(restored.policy) is package.Mine
-
-
-def test_a_run_reports_the_packages_that_its_files_need() -> None:
-    config = compose_config(["policy=ppo", "env.id=my_pkg.envs:Maze", "policy.custom_losses=[other.losses:symmetry]"])
-    assert packages_to_trust(config) == ["my_pkg", "other"]
-    assert packages_to_trust(compose_config(["policy=ppo", "env.id=Taxi-v3"])) == []
 
 
 def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:

@@ -45,7 +45,6 @@ __all__ = [
     "check_bounded",
     "names_code",
     "packages_in",
-    "packages_to_trust",
     "trust_names",
     "trusted_prefixes",
 ]
@@ -73,7 +72,6 @@ class Kind:
     """The kind of object that a file may name at some key.
 
     Args:
-        expected: description for messages.
         homes: modules and classes that a file may name without being trusted.
         bases: import paths of the classes from one of which a class has to derive; none: any class or function is
             accepted.
@@ -83,11 +81,17 @@ class Kind:
             import paths.
     """
 
-    expected: str
     homes: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
     functions: bool = False
     registries: tuple[str, ...] = ()
+
+    @property
+    def expected(self) -> str:
+        """Description for messages."""
+        classes = f"a subclass of {' or '.join(self.bases)}" if self.bases else ""
+        others = "a class or function of a package that you trust" if self.functions or not self.bases else ""
+        return ", or ".join(filter(None, (classes, others)))
 
 
 OURS = ("lightning_rl",)
@@ -102,52 +106,32 @@ IN_PRESETS = (
 CATALOG = "lightning_rl.models.catalog:ModelCatalog"
 REGISTERED_ENVS = "lightning_rl.envs.registry:registered_envs"
 
-POLICY = Kind("a subclass of lightning_rl.Policy", OURS, ("lightning_rl.policies.policy_module:PolicyModule",))
-MODEL = Kind("a subclass of lightning_rl.models.Model", OURS, ("torch.nn:Module",), registries=(f"{CATALOG}._models",))
-DISTRIBUTION = Kind(
-    "a subclass of lightning_rl.models.distributions.ActionDistribution",
-    OURS,
-    ("lightning_rl.models.distributions:ActionDistribution",),
-    registries=(f"{CATALOG}._dists",),
-)
+POLICY = Kind(OURS, ("lightning_rl.policies.policy_module:PolicyModule",))
+MODEL = Kind(OURS, ("torch.nn:Module",), registries=(f"{CATALOG}._models",))
+DISTRIBUTION = Kind(OURS, ("lightning_rl.models.distributions:ActionDistribution",), registries=(f"{CATALOG}._dists",))
 PREPROCESSOR = Kind(
-    "a subclass of lightning_rl.models.preprocessors.Preprocessor",
-    OURS,
-    ("lightning_rl.models.preprocessors:Preprocessor",),
-    registries=(f"{CATALOG}._preprocessors",),
+    OURS, ("lightning_rl.models.preprocessors:Preprocessor",), registries=(f"{CATALOG}._preprocessors",)
 )
-EXPLORATION = Kind(
-    "a subclass of lightning_rl.exploration.Exploration", OURS, ("lightning_rl.exploration:Exploration",)
-)
-OPTIMIZER = Kind("a subclass of torch.optim.Optimizer", ("torch.optim",), ("torch.optim:Optimizer",))
-LOSS = Kind("a function loss(policy, batch) of a package that you trust")
+EXPLORATION = Kind(OURS, ("lightning_rl.exploration:Exploration",))
+OPTIMIZER = Kind(("torch.optim",), ("torch.optim:Optimizer",))
 ENV = Kind(
-    "a registered id, a subclass of gymnasium.Env or of MultiAgentEnv, or another class or function of a package that "
-    "you trust",
     OURS,
     ("gymnasium:Env", "lightning_rl.envs.multi_agent.multi_agent_env:MultiAgentEnv"),
     functions=True,
     registries=("gymnasium:registry", REGISTERED_ENVS),
 )
 WRAPPER = Kind(
-    "a subclass of gymnasium.Wrapper or of MultiAgentWrapper, or another class or function of a package that you trust",
     (*OURS, "gymnasium.wrappers"),
     ("gymnasium:Wrapper", "lightning_rl.envs.multi_agent.wrappers:MultiAgentWrapper"),
     functions=True,
 )
-DATA = Kind("a subclass of lightning_rl.data.Source", OURS, ("lightning_rl.data.source:Source",))
-DATASET = Kind("a subclass of torch's IterableDataset", OURS, ("torch.utils.data:IterableDataset",))
-PLAN = Kind("an execution plan of a package that you trust")
-REWARD = Kind("a function compute_reward of a package that you trust")
-MAPPING = Kind("a function policy_mapping(agent) of a package that you trust")
-MATCHES = Kind("a subclass of lightning_rl.policies.Matches", OURS, ("lightning_rl.policies.matches:Matches",))
-SCRIPT = Kind("a function obs -> action of a package that you trust", ("lightning_rl.envs.multi_agent.connect_four",))
-LAUNCHER = Kind(
-    "a launcher",
-    ("lightning_rl.runs.launchers.LocalLauncher", "lightning_rl.runs.launchers.RayTrainLauncher"),
-)
+DATA = Kind(OURS, ("lightning_rl.data.source:Source",))
+DATASET = Kind(OURS, ("torch.utils.data:IterableDataset",))
+FUNCTION = Kind()
+MATCHES = Kind(OURS, ("lightning_rl.policies.matches:Matches",))
+SCRIPT = Kind(("lightning_rl.envs.multi_agent.connect_four",))
+LAUNCHER = Kind(("lightning_rl.runs.launchers.LocalLauncher", "lightning_rl.runs.launchers.RayTrainLauncher"))
 LOGGER = Kind(
-    "a subclass of lightning.pytorch.loggers.Logger",
     (
         "lightning_rl.callbacks",
         "lightning.pytorch.loggers.CSVLogger",
@@ -161,10 +145,7 @@ LOGGER = Kind(
     functions=True,
 )
 CALLBACK = Kind(
-    "a subclass of lightning.pytorch.Callback",
-    ("lightning_rl.callbacks", "lightning.pytorch.callbacks"),
-    ("lightning.pytorch:Callback",),
-    functions=True,
+    ("lightning_rl.callbacks", "lightning.pytorch.callbacks"), ("lightning.pytorch:Callback",), functions=True
 )
 
 ONE_POLICY = r"(policy|(policy\.)?policies\.[^.]+)"  # of one agent, or of several in a config or in a checkpoint
@@ -173,9 +154,9 @@ PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
     rf"{ONE_POLICY}\.(_target_|class)": POLICY,
     r"(policy\.)?policies\.[^.]+(\.policy)?": POLICY,  # as it is typed; a run's own file has `_target_`
     rf"{ONE_POLICY}(\.config)?\.optimizer": OPTIMIZER,
-    rf"{ONE_POLICY}(\.config)?\.custom_losses\.\d+(\.loss)?": LOSS,
+    rf"{ONE_POLICY}(\.config)?\.custom_losses\.\d+(\.loss)?": FUNCTION,
     rf"{ONE_POLICY}\.function": SCRIPT,
-    r"(policy\.)?policy_mapping": MAPPING,
+    r"(policy\.)?policy_mapping": FUNCTION,
     r"(policy\.)?policy_mapping\._target_": MATCHES,
     r"(.*\.)?custom_model": MODEL,
     r"(.*\.)?custom_action_dist": DISTRIBUTION,
@@ -185,8 +166,8 @@ PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
     r"(evaluation\.)?env\.wrappers\.\d+(\.wrapper)*": WRAPPER,
     r"(policies\.[^.]+\.)?data\._target_": DATA,
     r"(policies\.[^.]+\.)?data\.dataset": DATASET,
-    r"(policies\.[^.]+\.)?data\.plan": PLAN,
-    r"(policies\.[^.]+\.)?data\.(.*\.)?compute_reward": REWARD,
+    r"(policies\.[^.]+\.)?data\.plan": FUNCTION,
+    r"(policies\.[^.]+\.)?data\.(.*\.)?compute_reward": FUNCTION,
     r"rank_launcher(\._target_)?": LAUNCHER,
     r"logger\.[^.]+(\._target_)?": LOGGER,
     r"callbacks\.\d+(\.callback|\._target_)?": CALLBACK,
@@ -412,14 +393,6 @@ class FileTrust:
                     f"{self.file}: {section}.{name}={value!r} decides where and how processes run, which a file may "
                     f"not; allow it with --trust {section}.{name}"
                 )
-
-
-def packages_to_trust(content: Mapping[str, Any]) -> list[str]:
-    """The packages that the user would have to trust in order to load this config from a file."""
-    named = [(path, _kind_at(key)) for key, path in _leaves(content) if isinstance(path, str)]
-    paths = [(path, kind) for path, kind in named if kind and _is_path(path, kind) and not _in_presets(path)]
-    strange = {_top(path) for path, kind in paths if not _under(path, kind.homes)}
-    return sorted(strange - sys.stdlib_module_names)
 
 
 def packages_in(content: Mapping[str, Any]) -> list[str]:

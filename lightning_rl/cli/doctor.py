@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_rl.cli.parser import Parser
-from lightning_rl.errors import ConfigError
 
 __all__ = ["doctor"]
 
@@ -19,14 +18,11 @@ def doctor(arguments: Sequence[str]) -> int:
         "run_dir", nargs="?", type=Path, default=Path("runs"), help="directory for runs; default ./runs"
     )
     parser.add_argument("--full", action="store_true", help="also start a Ray session")
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per speed measurement; 0: skip them")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    if not 0 <= options.seconds <= 60:
-        raise ConfigError(f"--seconds {options.seconds}; expected 0 to 60")
     from lightning_rl.diagnosis.findings import as_json, as_text, exit_code
     from lightning_rl.diagnosis.machine import examine_machine
 
-    findings = examine_machine(options.run_dir, full=options.full, seconds=options.seconds)
+    findings = examine_machine(options.run_dir, full=options.full)
     print(json.dumps(as_json(findings)) if options.json else as_text(findings))
     return exit_code(findings)

@@ -17,11 +17,11 @@ from lightning_rl.diagnosis.fitting_policies import examine_policies
 from lightning_rl.diagnosis.machine import usable_cores
 from lightning_rl.diagnosis.random_play import Played, first_difference, play, trajectory
 from lightning_rl.envs.check import on_one_line
-from lightning_rl.envs.creator import EnvCreator, autoreset_mode, declared_time_limit
+from lightning_rl.envs.creator import EnvCreator, declared_time_limit
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
 from lightning_rl.envs.multi_agent.random_play import RandomPlayer
-from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, drawing_advice
+from lightning_rl.errors import EnvError, UnsupportedSpaceError, drawing_advice
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE
 from lightning_rl.spaces import check_supported, leaf_spaces
 
@@ -110,7 +110,6 @@ def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -
     yield examine_determinism(creator, env)
     yield examine_seeding(creator, env)
     yield examine_processes(creator, played.masked)
-    yield examine_vector(creator)
     yield examine_rendering(creator, env)
     yield from examine_extras_of_spaces(env, played)
     if not unsupported:
@@ -288,24 +287,6 @@ def examine_processes(creator: EnvCreator, masked: bool = False) -> Finding:
         fix = "give env.id the import path of a module-level class or function, and plain env.kwargs"
         return Finding("processes", "warn", text, fix)
     return Finding("processes", "ok", "another process creates and steps it: num_workers and async work")
-
-
-def examine_vector(creator: EnvCreator) -> Finding:
-    """The vector form that `vectorization=auto` takes, and its autoreset mode."""
-    try:
-        vector = creator.make(4)
-    except (EnvError, ConfigError) as error:
-        return Finding(
-            "vector form", "bad", str(error), "set workers.vectorization=sync, or fix the vector environment"
-        )
-    try:
-        mode = autoreset_mode(vector)
-        native = "native" if not hasattr(vector, "env_fns") and not hasattr(vector, "envs") else "sync"
-        return Finding("vector form", "ok", f"{native}, autoreset {mode.value}")
-    except EnvError as error:
-        return Finding("vector form", "bad", str(error), "declare it in `metadata`, or set workers.vectorization=sync")
-    finally:
-        vector.close()
 
 
 def examine_rendering(creator: EnvCreator, env: Any) -> Finding:

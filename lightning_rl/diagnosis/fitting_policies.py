@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,6 @@ from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, im
 __all__ = ["examine_policies", "refusals"]
 
 Pair = tuple[Any, Any]  # an observation space and an action space
-ANY_IMAGE = "impala_resnet"  # the model for images of any size
-ANY_IMAGE_MODEL = {"conv_residual_channels": [4]}  # its kind, small
 FOR_ONE_AGENT = "learns from experience of one agent: use dqn, ppo or another policy for several"
 FOR_GROUP = (
     "takes the parts of Tuple actions for agents: if they are, observe a Dict with a Tuple 'agents', or set the "
@@ -43,42 +41,17 @@ def examine_policies(creator: EnvCreator, pairs: Sequence[Pair], several: bool) 
         found |= {name: reason and f"as a group: {reason}" for name, reason in of_groups.items()}
     if several:
         found |= {name: FOR_ONE_AGENT for name, reason in found.items() if not reason and learns_from_one_agent(name)}
-    findings = [fitting_policies(found, pairs, several)]
+    fitting = ", ".join(name for name, reason in found.items() if not reason)
+    findings = [Finding("policies that fit", "ok", fitting)]
+    if not fitting:
+        findings = [Finding("policies that fit", "bad", "none", "change the model or the spaces (env.wrappers)")]
     by_reason: dict[str, list[str]] = {}
     for name, reason in found.items():
         if reason:
             by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        findings.append(Finding(f"not {', '.join(names)}", "ok", *split_advice(reason)))
+        findings.append(Finding(f"not {', '.join(names)}", "ok", reason))
     return findings
-
-
-def fitting_policies(found: Mapping[str, str], pairs: Sequence[Pair], several: bool) -> Finding:
-    """The policies without a reason against them; if there are none, those that a network for any image makes fit.
-
-    Args:
-        found: policy → why it does not fit; "" if it does.
-        pairs, several: see `examine_policies`.
-    """
-    if fitting := [name for name, reason in found.items() if not reason]:
-        return Finding("policies that fit", "ok", ", ".join(fitting))
-    images = [name for name, reason in found.items() if f"model={ANY_IMAGE}" in reason]
-    if with_model := [name for name, reason in refusals(pairs, images, ANY_IMAGE_MODEL).items() if not reason]:
-        fix = "or resize: env.wrappers=[{wrapper: gymnasium.wrappers.ResizeObservation, shape: [84, 84]}]"
-        if several:
-            fix = "or resize in your own MultiAgentWrapper (env.wrappers)"
-        return Finding("policies that fit", "warn", f"with model={ANY_IMAGE}: {', '.join(with_model)}", fix)
-    return Finding("policies that fit", "bad", "none", "change the spaces in a wrapper (env.wrappers)")
-
-
-def split_advice(reason: str) -> tuple[str, str]:
-    """A reason, and the advice behind its last colon outside of brackets; "" without one."""
-    depth, end = 0, 0
-    for place, character in enumerate(reason):
-        depth += (character in "([{") - (character in ")]}")
-        if not depth and reason.startswith(": ", place):
-            end = place
-    return (reason[:end], reason[end + 2 :]) if end else (reason, "")
 
 
 def acts_for_group(name: str) -> bool:
@@ -96,28 +69,24 @@ def learns_from_one_agent(name: str) -> bool:
     return False
 
 
-def refusals(
-    pairs: Sequence[Pair], names: Sequence[str] | None = None, model: Mapping[str, Any] | None = None
-) -> dict[str, str]:
+def refusals(pairs: Sequence[Pair], names: Sequence[str] | None = None) -> dict[str, str]:
     """Policy → why it does not take one of these (observation space, action space); "" if it takes all.
 
     Args:
         pairs: distinct spaces of agents.
         names: the names of the policies to try; `None`: all options of the group `policy`, the user's own too.
-        model: keywords of the model; `None`: the policies' own.
     """
-    given = {} if model is None else {"model": model}
-    return {name: _refusal(name, pairs, given) for name in (group_options("policy") if names is None else names)}
+    return {name: _refusal(name, pairs) for name in (group_options("policy") if names is None else names)}
 
 
-def _refusal(name: str, pairs: Sequence[Pair], given: Mapping[str, Any]) -> str:
+def _refusal(name: str, pairs: Sequence[Pair]) -> str:
     target = (yaml.safe_load(option_text("policy", name)) or {}).get("_target_")
     if target is None:
         return ""  # a variant of another option, by its defaults list
     policy_class = import_object(target)
     try:
         for pair in pairs:
-            policy_class(*pair, **given)
+            policy_class(*pair)
     except (UnsupportedSpaceError, ConfigError) as error:
         # Names at the start are of one class of several with the same reason.
         return " ".join(str(error).split()).removeprefix(f"{policy_class.__name__} ")

@@ -1,4 +1,4 @@
-"""Examines this machine: packages, threads, memory, devices, rendering, Ray, the disk of runs, and speed."""
+"""Examines this machine: packages, threads, memory, devices, rendering, Ray, and the disk of runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.packages import NOT_INSTALLED, examine_extras, examine_packages
-from lightning_rl.diagnosis.speed import SECONDS, examine_speed
 from lightning_rl.errors import MUJOCO_ADVICE
+from lightning_rl.run_directory.atomic import nearest_existing, why_not_writable
 
 __all__ = ["examine_machine"]
 
@@ -36,13 +35,12 @@ stop_ray()
 """
 
 
-def examine_machine(run_dir: Path = Path("runs"), *, full: bool = False, seconds: float = SECONDS) -> list[Finding]:
+def examine_machine(run_dir: Path = Path("runs"), *, full: bool = False) -> list[Finding]:
     """Everything that a run needs of a machine.
 
     Args:
         run_dir: where runs will be written; it need not exist.
         full: also start a Ray session, which takes some seconds.
-        seconds: length of each measurement of speed; 0 measures nothing.
     """
     findings = [*examine_packages(), *examine_extras()]
     if any(finding.level == "bad" and finding.text == NOT_INSTALLED for finding in findings):
@@ -55,7 +53,6 @@ def examine_machine(run_dir: Path = Path("runs"), *, full: bool = False, seconds
         *examine_rendering(),
         *examine_ray(full),
         *examine_directory(run_dir),
-        *(examine_speed(seconds) if seconds else []),
     ]
 
 
@@ -170,15 +167,9 @@ def try_program(code: str, timeout: float) -> tuple[str, str]:
 
 def examine_directory(run_dir: Path) -> list[Finding]:
     """Whether runs can be written there, and how much room there is."""
-    nearest = next(parent for parent in (run_dir.absolute(), *run_dir.absolute().parents) if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=nearest) as file:
-            file.write(b"x")
-            file.flush()
-    except OSError as error:
-        fix = "give another run_dir=…, or change the directory's owner"
-        return [Finding("run directory", "bad", f"{run_dir}: cannot be written to ({error.strerror or error})", fix)]
-    free = shutil.disk_usage(nearest).free
+    if why := why_not_writable(run_dir):
+        return [Finding("run directory", "bad", f"{run_dir}: {why}", "choose another run_dir, or change its owner")]
+    free = shutil.disk_usage(nearest_existing(run_dir.absolute())).free
     text = f"{run_dir}: can be written to, {free / GIB:.1f} GiB free"
     if free >= ENOUGH_DISK:
         return [Finding("run directory", "ok", text)]

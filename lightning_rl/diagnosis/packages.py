@@ -17,13 +17,6 @@ __all__ = ["NOT_INSTALLED", "examine_extras", "examine_packages", "unmet"]
 
 NAME = "lightning_rl"
 NOT_INSTALLED = "not installed"
-# Releases that no requirement excludes for every user, or that were withdrawn after someone may have installed them.
-KNOWN_BAD = (
-    ("lightning==2.6.2", "this release was malware", "pip uninstall lightning, change your passwords and tokens, and "),
-    ("lightning==2.6.3", "this release was malware", "pip uninstall lightning, change your passwords and tokens, and "),
-    ("lightning<2.6.6", "loading a checkpoint of this release may run code in it", ""),
-    ("tensorboard<2.21", "it imports pkg_resources, which setuptools 82 no longer has", ""),
-)
 FOR_DEVELOPERS = ("all", "bench", "dev", "docs", "test")  # extras that no verb of a user needs
 
 
@@ -51,10 +44,6 @@ def examine_package(requirement: Requirement) -> Finding:
     version = installed_version(name)
     if version is None:
         return Finding(name, "bad", NOT_INSTALLED, install)
-    for bad, why, first in KNOWN_BAD:
-        known = Requirement(bad)
-        if known.name == name and known.specifier.contains(version, prereleases=True):
-            return Finding(name, "bad", f"{version}: {why}", f"{first}{install}")
     if not requirement.specifier.contains(version, prereleases=True):
         return Finding(name, "bad", f"{version}; {requirement.specifier} is needed", install)
     return Finding(name, "ok", version)

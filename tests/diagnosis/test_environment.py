@@ -103,7 +103,6 @@ def test_a_fine_environment_has_only_good_findings():
     assert {finding.level for finding in findings.values()} == {"ok"}
     assert findings["seeding"].text.startswith("other seeds give other episodes")
     assert findings["rendering"].text.endswith("a picture has 8×9")
-    assert findings["vector form"].text == "sync, autoreset NextStep"
     assert findings["longer walk"].text == "400 random steps without a violation"
 
 
@@ -195,27 +194,6 @@ def test_many_agents_are_named_by_the_first_and_the_last():
     assert max(map(len, findings)) < 80
 
 
-class Screen(broken_envs.Fine):
-    """Images of a larger side than the built-in convolutions take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(0, 255, (150, 16, 3), np.uint8)
-
-    def observe(self) -> Any:
-        return np.zeros((150, 16, 3), np.uint8)
-
-
-def test_large_images_have_policies_with_another_model():
-    findings = found(Screen, 20)
-    fitting = findings["policies that fit"]
-    words = {word.strip(",") for word in fitting.text.split()}
-    assert fitting.level == "warn" and {"ppo", "dqn"} <= words and "td3" not in words
-    assert "model=impala_resnet" in fitting.text and "ResizeObservation" in fitting.fix
-    refused = next(finding for subject, finding in findings.items() if "ppo" in subject)
-    assert refused.fix.startswith("set model.conv_filters") and refused.fix.endswith("gives 84×84)")
-
-
 def test_what_a_first_reset_shows_is_no_fault_of_the_creation():
     finding = examine_env(EnvCreator(broken_teams.Outside))[-1]
     assert finding.subject == "API" and "env.kwargs" not in finding.fix
@@ -251,7 +229,7 @@ def test_policies_are_sorted_by_what_they_take():
     fitting = findings["policies that fit"].text.split(", ")
     assert {"ppo", "sac", "td3", "tqc"} <= set(fitting) and not {"dqn", "qmix"} & set(fitting)
     refused = next(finding for subject, finding in findings.items() if "dqn" in subject)
-    assert "compares all actions of a Discrete space" in refused.text and "use sac" in refused.fix
+    assert "compares all actions of a Discrete space" in refused.text and "use sac" in refused.text
     assert "200 … 200 steps; time limit 200 steps" in findings["episodes"].text
 
 

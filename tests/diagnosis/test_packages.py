@@ -8,7 +8,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from lightning_rl.diagnosis import packages
-from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.packages import examine_extras, examine_package, examine_packages, unmet
 
 
@@ -24,17 +23,6 @@ def test_a_missing_package_or_version_is_bad_and_says_how_to_install_it():
     assert (missing.level, missing.text) == ("bad", "not installed")
     assert missing.fix == 'pip install "no-such-package-of-anyone>=2"'
     assert old.level == "bad" and old.text.endswith("; >=999 is needed") and old.fix.endswith('"numpy>=999"')
-
-
-def test_a_release_that_was_malware_or_may_run_code_is_bad_though_it_is_installed(monkeypatch: pytest.MonkeyPatch):
-    def examine(package: str, version: str) -> Finding:
-        monkeypatch.setattr(packages, "installed_version", lambda name: version)
-        return examine_package(Requirement(f"{package}>=2.0"))
-
-    for finding in (examine("lightning", version) for version in ("2.6.2", "2.6.3")):
-        assert finding.level == "bad" and "malware" in finding.text and "passwords" in finding.fix
-    assert "may run code" in examine("lightning", "2.6.5").text
-    assert "pkg_resources" in examine("tensorboard", "2.20.0").text
 
 
 def test_extras_of_extras_are_followed():

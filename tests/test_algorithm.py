@@ -40,7 +40,7 @@ def test_a_config_that_is_no_mapping_is_refused() -> None:
 
 
 def test_a_dotted_key_in_a_config_is_explained() -> None:
-    with pytest.raises(ConfigError, match=r"\{'policy': \{'lr': …\}\}.*overrides=\['policy.lr=…'\]"):
+    with pytest.raises(ConfigError, match=r"\{'policy': \{'lr': 1e-3\}\}.*overrides=\['policy.lr=1e-3'\]"):
         Algorithm("ppo", "cartpole", config={"policy.lr": 1e-3})
 
 

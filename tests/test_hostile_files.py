@@ -276,7 +276,6 @@ BROKEN: list[Attack] = [
     *at("counters", {}, {"env_steps": "many", "iterations": 0, "gradient_steps": 0}),
     *at("state_dict", {"weight": torch.zeros(3)}, "stranger:Evil"),
     *at("lightning_rl", {"version": "9.9.9", "schema": 99}, {"version": "9.9.9", "schema": "one"}, "9.9.9"),
-    *at("pytorch-lightning_version", "1.0.0", "9.0.0", ["2.6.6"]),  # long ago, in the future, and no version at all
 ]
 
 

@@ -299,15 +299,9 @@ def _coerce_object(key: str, entry: Any, name: str, base: type, config: Config) 
     if not fits:
         expected = f"a subclass of {base.__module__}.{base.__name__}"
         raise ConfigError(f"{key_of_path}={short_repr(named)} is {short_repr(found)}; expected {expected}")
-    return _coerce_known(key, entry, found, config) if is_mapping and isinstance(found, type) else entry
-
-
-def _coerce_known(key: str, entry: Config, target: Any, config: Config) -> dict[str, Any]:
-    """Coerce the keywords that a class declares, which may take further ones; shares of the run are kept as shares."""
-    hints = hints_of(target)
-    given = in_env_steps(entry, hints, config["total_env_steps"])
-    found = {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in given.items()}
-    return {name: found[name] if given[name] is value else value for name, value in entry.items()}
+    if not (is_mapping and isinstance(found, type)):
+        return entry
+    return _coerce_values(key, entry, {**dict.fromkeys(entry, Any), **hints_of(found)}, config)  # it may take others
 
 
 def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:

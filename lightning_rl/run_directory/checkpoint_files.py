@@ -100,7 +100,7 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         raise CheckpointError(f"checkpoint {path} {what}: pass a file such as RUN_DIR/checkpoints/last.ckpt")
     try:
         check_whole(path, checksums=checksums)
-        content = _load_mapped(path)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         check_bounded(content)
         if isinstance(content, dict):
             content |= {name: from_plain(content[name]) for name in ("config", "policy") if name in content}
@@ -130,13 +130,6 @@ def _is_file(path: Path) -> bool:
         return is_regular(path.absolute(), run_dir) if in_run else path.is_file()
     except OSError as error:  # such as a name that is too long
         raise CheckpointError(f"checkpoint {short_repr(str(path))} cannot be read: {error.strerror}") from error
-
-
-def _load_mapped(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError:  # a file system without memory maps; any other error is raised again here
-        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def check_whole(path: Path, *, checksums: bool = True) -> None:

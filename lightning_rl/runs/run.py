@@ -418,7 +418,7 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if holds_something(run_dir):
+        if any(path.name != LOCK_FILE for path in run_dir.glob("*")):  # more than the lock of a run that is starting
             record_failure(run_dir, error, before)
         raise
     except KeyboardInterrupt as interrupt:
@@ -436,11 +436,6 @@ def describe_newest_checkpoint(run_dir: Path) -> str:
 
     newest = newest_checkpoint(run_dir / "checkpoints")
     return "it has no checkpoint" if newest is None else f"the newest checkpoint is {newest[0]} ({newest[1]} env steps)"
-
-
-def holds_something(run_dir: Path) -> bool:
-    """Whether the directory contains more than the lock of the run that is being started."""
-    return run_dir.is_dir() and any(path.name != LOCK_FILE for path in run_dir.iterdir())
 
 
 def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -> None:

@@ -73,8 +73,8 @@ def test_an_interrupted_run_that_has_all_its_steps_is_resumed_to_its_end(command
     """Without a word on steps, such a run goes on with what is left of its end."""
     edit_status(out, state="interrupted")
     assert command("resume", "out").code == 0
-    edit_config(out, "total_env_steps", "soon")  # in the file: refused whatever is typed
-    assert "total_env_steps='soon'" in command("resume", "out", "total_env_steps=64").refusal
+    edit_config(out, "total_env_steps", "soon")
+    assert "total_env_steps='soon'" in command("resume", "out").refusal
 
 
 def test_resume_on_a_full_disk_does_not_change_the_run(
@@ -205,7 +205,6 @@ def test_list_refuses_directories_that_are_not_there_or_make_no_sense(command: C
     cases = {
         "list runs": "runs is not a directory",
         "list policies runs": "list policies takes no directory; `list runs",
-        "list envs --sort return": "--env, --policy and --sort are of `list runs`",
     }
     assert not_refused(command, cases) == {}
     (tmp_path / "empty").mkdir()

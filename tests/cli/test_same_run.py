@@ -163,7 +163,7 @@ BEST = {"best_000000032_9.00.ckpt": "x"}
             ("optimizer_states", [], "holds no state of an optimizer"),
             ("optimizer_states", ONE_MOMENT, "has 0 parameter groups, and not 1"),
             ("counters", ..., "holds no policy"),
-            ("counters", {}, "was not written by lightning_rlne; expected a whole number"),
+            ("counters", {}, "was not written by lightning_rl"),
             ("lightning_rl", {"version": "9.9.9", "schema": 9}, "written by lightning_rl 9.9.9 with schema 9"),
             ("callbacks.RLCheckpoint.best", BEST, "cannot be restored"),
             (f"{OF_METRICS}.latest", {"time/fps": "abc"}, "cannot be restored"),

@@ -2,7 +2,8 @@
 
 Workers and replay buffers do not import policies, and policies do not import them; they share the field names that are
 annotated on `SampleBatch`. A rollout fragment holds what a policy reads before a step (`STEP_INPUTS`) as
-`[T+1, B, …]` and everything else as `[T, B, …]`; a training batch holds every column as `[N, …]`.
+`[T+1, B, …]` and everything else as `[T, B, …]`; a training batch holds every column as `[N, …]`. Fragments
+are of the type `Fragment`; one made by hand becomes one where it enters the pipeline (`typed`).
 
 For models with state the rows of a training batch form sequences, one after the other, and the columns of
 `PER_SEQUENCE` have one entry per sequence: `seq_lens [S]` and `state_in [S, …]`. Sequences are padded only inside the
@@ -28,6 +29,7 @@ __all__ = [
     "PER_SEQUENCE",
     "STEP_INPUTS",
     "AnyBatch",
+    "Fragment",
     "MultiAgentBatch",
     "Padding",
     "SampleBatch",
@@ -40,7 +42,6 @@ __all__ = [
     "first_row",
     "flatten_fragment",
     "from_nested_batch",
-    "is_fragment",
     "is_new",
     "leading_shape",
     "map_leaves",
@@ -53,6 +54,7 @@ __all__ = [
     "to_nested_batch",
     "to_sequences",
     "transition_rows",
+    "typed",
 ]
 
 ARRAYS = (Tensor, np.ndarray)
@@ -116,6 +118,13 @@ class SampleBatch:
     steps: Tensor  # int64 [N], environment steps per row, where a row is not one step
 
     __slots__ = ("_columns",)
+
+    @classmethod
+    def of(cls, batch: SampleBatch) -> Self:
+        """The batch as one of this class; both share their columns, also those that are added later."""
+        shared = cls()
+        shared._columns = batch._columns
+        return shared
 
     def __init__(self, columns: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         self._columns: dict[str, Any] = {}
@@ -292,6 +301,12 @@ class SampleBatch:
         self._columns = columns
 
 
+class Fragment(SampleBatch):
+    """A rollout fragment: `obs [T+1, B, *]` and the other `STEP_INPUTS`, everything else `[T, B, …]`, with "valid"."""
+
+    __slots__ = ()
+
+
 class MultiAgentBatch:
     """Batches of several policies that came from the same environment steps.
 
@@ -384,7 +399,7 @@ class MultiAgentBatch:
         Raises:
             ValueError: the batches are fragments, or a policy without these columns has another number of rows.
         """
-        if any(is_fragment(batch) for batch in self.policy_batches.values()):
+        if any(isinstance(typed(batch), Fragment) for batch in self.policy_batches.values()):
             raise ValueError("timeslices got fragments [T, lanes, …]: flatten them to rows first (flatten_fragment)")
         steps: dict[str, Tensor] = {}
         order: dict[tuple[int, int], int] = {}
@@ -459,7 +474,7 @@ def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
             if odd == ["action_mask"]:
                 return concat_samples(_with_masks(batches), dim)
             raise ValueError(f"batches do not have the same columns; only some have {odd}")
-    if dim is None and is_fragment(first):
+    if dim is None and isinstance(typed(first), Fragment):
         length = max(len(batch.valid) for batch in batches)
         dim, batches = 1, [pad_time(batch, length) for batch in batches]
     return type(first)({name: _concat([batch[name] for batch in batches], dim or 0) for name in first})
@@ -487,7 +502,7 @@ def _with_masks(batches: Sequence[SampleBatch]) -> list[SampleBatch]:
         return like.new_ones(shape) if isinstance(like, Tensor) else np.ones(shape, bool)
 
     return [
-        batch if "action_mask" in batch else SampleBatch(batch._columns, action_mask=everything(batch))
+        batch if "action_mask" in batch else type(batch)(batch._columns, action_mask=everything(batch))
         for batch in batches
     ]
 
@@ -508,33 +523,33 @@ def _parts(column: Any, size: int) -> Sequence[Any]:
     return [column[start : start + size] for start in range(0, len(column), size)]
 
 
-def is_fragment(batch: SampleBatch) -> bool:
-    """Whether the batch is a rollout fragment `[T, B, …]` rather than rows `[N, …]`."""
-    return "valid" in batch and batch.valid.ndim == 2
+def typed(batch: SampleBatch) -> SampleBatch:
+    """The batch, as a `Fragment` if its column "valid" is `[T, B]`; rows `[N, …]` are returned unchanged."""
+    if isinstance(batch, Fragment) or "valid" not in batch or batch.valid.ndim != 2:
+        return batch
+    return Fragment.of(batch)
 
 
 def env_steps(batch: AnyBatch) -> int:
     """Rows of experience in a batch of rows or in a rollout fragment; of several policies: environment steps."""
     if isinstance(batch, MultiAgentBatch):
         return batch.env_steps
-    if not is_fragment(batch):
+    if not isinstance(typed(batch), Fragment):
         return batch.count
     # Counting by numpy takes a tenth of a tensor's sum, and a fragment may be a single step.
     return int(np.count_nonzero(batch.valid.numpy(force=True) if isinstance(batch.valid, Tensor) else batch.valid))
 
 
-def count_new_env_steps(batch: AnyBatch) -> int:
+def count_new_env_steps(batch: SampleBatch) -> int:
     """Number of environment steps in a fragment or in rows, without those of an earlier iteration (`replayed`)."""
-    if isinstance(batch, MultiAgentBatch):
-        return batch.env_steps
     if "steps" in batch:
         return int(batch["steps"].sum())
-    if is_fragment(batch):
+    if isinstance(batch, Fragment):
         return int(is_new(batch).sum())
     return int((~batch.replayed).sum()) if "replayed" in batch else batch.count
 
 
-def is_new(fragment: SampleBatch) -> Any:
+def is_new(fragment: Fragment) -> Any:
     """Mask of the rows `[T, B]` of a fragment that are experience of this iteration: valid and not `replayed`."""
     return fragment.valid & ~fragment.replayed if "replayed" in fragment else fragment.valid
 
@@ -555,7 +570,7 @@ def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> S
     if max_seq_len is not None and "state_in" in fragment:
         return to_sequences(fragment, max_seq_len)
     steps = len(fragment.valid)
-    rows = fragment.without("valid").map(lambda column: column[:steps].flatten(0, 1))
+    rows = SampleBatch.of(fragment.without("valid")).map(lambda column: column[:steps].flatten(0, 1))
     valid = fragment.valid.flatten()
     return rows if bool(valid.all()) else rows[valid.nonzero().squeeze(1)]
 
@@ -661,7 +676,7 @@ def transition_rows(fragment: SampleBatch) -> SampleBatch:
     `t` is 0 where an episode starts; `next_obs` of an episode's last row is its final observation.
     """
     steps = len(fragment.valid)
-    rows = fragment.without("valid").map(lambda column: column[:steps])
+    rows = SampleBatch.of(fragment.without("valid")).map(lambda column: column[:steps])
     rows["next_obs"] = map_leaves(lambda column: column[1:], fragment.obs)
     rows = rows.map(lambda column: column.transpose(0, 1).flatten(0, 1))
     return rows[fragment.valid.T.flatten().nonzero().squeeze(1)]
@@ -690,7 +705,7 @@ def to_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
     def rows(column: Tensor) -> Tensor:
         return column[:steps].transpose(0, 1).flatten(0, 1)[kept]
 
-    sequences = fragment.without("valid", "state_in").map(rows)
+    sequences = SampleBatch.of(fragment.without("valid", "state_in")).map(rows)
     if "state_in" in fragment:
         sequences["state_in"] = fragment.state_in.map(lambda column: rows(column)[first])
     sequences["seq_lens"] = torch.bincount(first.cumsum(0) - 1)
@@ -782,7 +797,7 @@ def other_agent_batches(
         name: (policies[name], part)
         for name, part in batch.items()
         if name != policy_id
-        or (batch.num_envs is not None and is_fragment(part) and part.valid.shape[1] > batch.num_envs)
+        or (batch.num_envs is not None and isinstance(typed(part), Fragment) and part.valid.shape[1] > batch.num_envs)
     }
 
 

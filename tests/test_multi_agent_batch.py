@@ -16,7 +16,6 @@ from lightning_rl.sample_batch import (
     SampleBatch,
     align_by_env_time,
     concat_samples,
-    count_new_env_steps,
     env_steps,
     other_agent_batches,
 )
@@ -41,7 +40,7 @@ def test_concat_joins_the_lanes_of_each_policy_and_sums_the_steps() -> None:
     second = MultiAgentBatch({"c": fragment(1, 1), "b": fragment(1, 3, 2.0)}, 7, num_envs=2)
     joined = concat_samples([first, second])
     assert list(joined.policy_batches) == ["b", "a", "c"]
-    assert joined.count == env_steps(joined) == count_new_env_steps(joined) == 12 and joined.num_envs == 3
+    assert joined.count == env_steps(joined) == 12 and joined.num_envs == 3
     assert joined["b"].valid.tolist() == [[True] * 5, *[[True, True, False, False, False]] * 2]
     assert joined["b"].rewards[0].tolist() == [1.0, 1.0, 2.0, 2.0, 2.0]
     assert joined.agent_steps == 6 + 2 + 1 + 3

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.data.device_transfer import to_device
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import Fragment, SampleBatch, typed
 
 __all__ = ["Draw", "Draws"]
 
@@ -53,7 +53,9 @@ class Draws:
         left, on_cpu = self.fragments, self.device.type == "cpu"
         for item in self.plan:
             draw = item if isinstance(item, Draw) else Draw(item)
-            if not isinstance(draw.rows, SampleBatch) or is_fragment(draw.rows):  # stored here, or in a shard
+            if not isinstance(draw.rows, SampleBatch) or isinstance(
+                typed(draw.rows), Fragment
+            ):  # stored here, or in a shard
                 left -= 1
             else:
                 yield draw if on_cpu else draw._replace(rows=to_device(draw.rows, self.device))

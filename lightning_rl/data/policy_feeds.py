@@ -12,7 +12,7 @@ from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, is_fragment
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, typed
 
 __all__ = ["PolicyFeeds", "trained_policies"]
 
@@ -206,4 +206,5 @@ def trained_policies(policy: Any) -> list[Any]:
 
 def _needs_replay(policy: Any, batch: Any) -> bool:
     """Whether the policy learns from replayed transitions, and the batch is a rollout fragment."""
-    return kind_of_data(type(policy)) == "transitions" and isinstance(batch, SampleBatch) and is_fragment(batch)
+    acted = isinstance(batch, SampleBatch) and isinstance(typed(batch), Fragment)
+    return acted and kind_of_data(type(policy)) == "transitions"

@@ -24,12 +24,13 @@ from lightning_rl.learning.protocols import step_by_batch, step_by_gradients, st
 from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.sample_batch import (
+    Fragment,
     SampleBatch,
     count_new_env_steps,
     env_steps,
     flatten_fragment,
-    is_fragment,
     new_rows,
+    typed,
 )
 from lightning_rl.schema.signatures import call_with_accepted_args
 from lightning_rl.seeding import derive_seed
@@ -152,8 +153,9 @@ class Learner:
             return policy.iteration_metrics
         steps: Callable[..., Iterator[Metrics]]
         if isinstance(experience, SampleBatch):
-            steps = self._steps_on_batch
-            if self.counts_env_steps and (is_fragment(experience) or not policy.off_policy):  # or `take_experience` did
+            steps, experience = self._steps_on_batch, typed(experience)
+            new = isinstance(experience, Fragment) or not policy.off_policy
+            if self.counts_env_steps and new:  # else `take_experience` has counted them
                 policy.progress.env_steps += sum_over_ranks(count_new_env_steps(experience))
         else:
             steps = self._steps_on_updates if isinstance(experience, GradientUpdates) else self._steps_on_draws
@@ -207,27 +209,27 @@ class Learner:
     # -- the steps of an iteration ------------------------------------------------------------------------------------
     def _steps_on_batch(self, iteration: Iteration, batch: SampleBatch, take_step: TakeStep) -> Iterator[Metrics]:
         policy = self.policy
-        fragment = self.transform_rewards(batch)
-        rows = iteration.batch = self._rows_of(fragment)
+        fragment = self.transform_rewards(batch) if isinstance(batch, Fragment) else None
+        rows = iteration.batch = self._scaled(batch) if fragment is None else self._postprocess(fragment)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=rows, original_batch=batch)
         if take_step is not step_by_batch:
             yield from self._sweep(iteration, rows, take_step, fragment)
         else:
             yield take_step(self, rows)[0]
         iteration.numbers = policy.batch_metrics(rows)
-        if is_fragment(batch) or not policy.off_policy:
+        if fragment is not None or not policy.off_policy:
             # After the last step, so that acting and learning use the same statistics and the first ratio of an
             # iteration is exactly 1.
             policy.update_filters(new_rows(rows))
 
     def _sweep(
-        self, iteration: Iteration, rows: SampleBatch, take_step: TakeStep, fragment: SampleBatch | None = None
+        self, iteration: Iteration, rows: SampleBatch, take_step: TakeStep, fragment: Fragment | None = None
     ) -> Iterator[Metrics]:
         """`passes` sweeps of gradient steps on minibatches of the rows, until `keep_learning` refuses one."""
         policy, taken = self.policy, 0
         count = iteration.rare = self.minibatch_count(rows)
         for sweep in range(policy.passes):
-            if sweep > 0 and fragment is not None and is_fragment(fragment):
+            if sweep > 0 and fragment is not None:
                 policy.before_next_sweep(rows, fragment)
             for minibatch in rows.minibatches(count, iteration.shuffle):
                 policy.log_extra = taken == 0 or sweep == policy.passes - 1
@@ -337,19 +339,19 @@ class Learner:
     # -- from experience to rows --------------------------------------------------------------------------------------
     def rows_of(self, batch: SampleBatch) -> SampleBatch:
         """The rows to learn from: a fragment is postprocessed, replayed rows are scaled, other rows are unchanged."""
-        # Within an iteration the rows of a draw are scaled already.
-        return self._rows_of(self.transform_rewards(batch), scale=self._iteration is None)
+        batch = typed(batch)
+        if isinstance(batch, Fragment):
+            return self._postprocess(self.transform_rewards(batch))
+        return batch if self._iteration is not None else self._scaled(batch)  # within an iteration draws are scaled
 
     @torch.no_grad()
-    def transform_rewards(self, batch: SampleBatch) -> SampleBatch:
-        """A fragment `[T, B, …]` with filtered rewards and the exploration's intrinsic rewards; rows are unchanged.
+    def transform_rewards(self, batch: Fragment) -> Fragment:
+        """A fragment `[T, B, …]` with filtered rewards and the exploration's intrinsic rewards.
 
         The reward filter's statistics are updated with the fragment before they are used.
         """
-        if not is_fragment(batch):
-            return batch
         policy = self.policy
-        fragment = policy.exploration.postprocess_trajectory(policy, batch)
+        fragment: Any = policy.exploration.postprocess_trajectory(policy, batch)
         rewards = policy.reward_filter(fragment) if policy.reward_filter.name != "none" else fragment.rewards
         intrinsic = fragment.get("intrinsic_rewards")
         if intrinsic is None and rewards is fragment.rewards:
@@ -359,14 +361,13 @@ class Learner:
         return fragment
 
     @torch.no_grad()
-    def _rows_of(self, batch: SampleBatch, scale: bool = True) -> SampleBatch:
-        if is_fragment(batch):
-            if self.other_agent_batches is None:
-                return self.policy.postprocess_trajectory(batch)
-            return call_with_accepted_args(self.policy.postprocess_trajectory, batch, self.other_agent_batches)
-        if scale and self.policy.off_policy and "batch_indexes" in batch:
-            return self.policy.reward_filter.scale_rewards(batch)
-        return batch
+    def _postprocess(self, fragment: Fragment) -> SampleBatch:
+        method, others = self.policy.postprocess_trajectory, self.other_agent_batches
+        return method(fragment) if others is None else call_with_accepted_args(method, fragment, others)
+
+    def _scaled(self, rows: SampleBatch) -> SampleBatch:
+        replayed = self.policy.off_policy and "batch_indexes" in rows
+        return self.policy.reward_filter.scale_rewards(rows) if replayed else rows
 
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` as `stored_form` gives it; its steps are counted."""
@@ -484,7 +485,8 @@ class Learner:
         with StatisticsRecorder(policy) as statistics:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(policy.generators.seed)
-                rows = self.rows_of(samples) if is_fragment(samples) else samples  # rows were scaled before
+                samples = typed(samples)
+                rows = self.rows_of(samples) if isinstance(samples, Fragment) else samples  # rows were scaled before
                 for hook in hooks:
                     hook(policy=policy, postprocessed_batch=rows, original_batch=samples)
                 gradients, metrics = policy.compute_gradients(rows)

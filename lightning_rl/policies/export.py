@@ -36,12 +36,13 @@ from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.models.preprocessors import NestedPreprocessor, Preprocessor
 from lightning_rl.policies.acting import run_model
 from lightning_rl.sample_batch import (
+    Fragment,
     SampleBatch,
     flatten_fragment,
     from_nested_batch,
-    is_fragment,
     map_leaves,
     to_nested_batch,
+    typed,
 )
 from lightning_rl.spaces import leaf_spaces, leaf_values, pack_leaves, space_to_json
 from lightning_rl.version import __version__
@@ -275,7 +276,7 @@ def export_policy(
     check_exportable(policy)
     if rows is None:
         rows, source = _sampled_rows(policy.observation_space), "samples of the observation space"
-    rows = flatten_fragment(rows) if is_fragment(rows) else rows
+    rows = flatten_fragment(rows) if isinstance(typed(rows), Fragment) else rows
     if rows.count < EXAMPLE_ROWS:
         raise ConfigError(f"rows: {rows.count} observations to check the file on; expected at least {EXAMPLE_ROWS}")
     policy = policy if policy.device.type == "cpu" else policy.copy_for_acting()

@@ -28,7 +28,7 @@ from lightning_rl.policies.policy_entries import (
 )
 from lightning_rl.policies.policy_mapping import PolicyMapping
 from lightning_rl.policies.policy_module import PolicyModule
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment, other_agent_batches
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, env_steps, other_agent_batches, typed
 from lightning_rl.schema.ranges import Seed, Whole
 from lightning_rl.schema.signatures import keywords_of
 from lightning_rl.seeding import derive_seed
@@ -375,7 +375,7 @@ class PolicySet(PolicyModule):
         self._check_batch(batch)
         if not any(isinstance(part, SampleBatch) and "batch_indexes" in part for _, part in batch.items()):
             self.env_steps += sum_over_ranks(self._steps_of(batch))  # else `take_experience` has counted them
-        fragments = {name: part for name, part in batch.fragments.items() if is_fragment(part)}
+        fragments = {name: part for name, part in batch.fragments.items() if isinstance(typed(part), Fragment)}
         beside = MultiAgentBatch(fragments, batch.env_steps, batch.num_envs)
         for policy_id in self._with_experience(batch):
             part, others = batch[policy_id], {}

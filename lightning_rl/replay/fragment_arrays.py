@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.replay.columns import Path, leaves_of
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, is_fragment
+from lightning_rl.sample_batch import STEP_INPUTS, Fragment, SampleBatch, typed
 
 __all__ = ["NEEDED", "FragmentArrays"]
 
@@ -40,7 +40,7 @@ class FragmentArrays:
         Raises:
             ConfigError: it is not a fragment, lacks what every ring needs, or has ends without a final observation.
         """
-        if any(name not in fragment for name in NEEDED) or not is_fragment(fragment):
+        if any(name not in fragment for name in NEEDED) or not isinstance(typed(fragment), Fragment):
             raise ConfigError(
                 f"a replay buffer takes rollout fragments [T, B, …] with {', '.join(NEEDED)}; this is {fragment}: "
                 "pass what RolloutWorker.sample() gives, before any postprocessing"

@@ -22,7 +22,7 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.rllib.function_optimizer import FunctionOptimizer
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import postprocess_trajectories, takes_episode
-from lightning_rl.sample_batch import SampleBatch, is_fragment, to_tensors
+from lightning_rl.sample_batch import Fragment, SampleBatch, to_tensors, typed
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = [
@@ -200,7 +200,7 @@ class FunctionPolicy(Policy):
         if not isinstance(result, SampleBatch):
             raise ConfigError(f"postprocess_fn returned {type(result).__name__}; expected a SampleBatch")
         result = result.torch()
-        return self.flatten_fragment(result) if is_fragment(result) else result
+        return self.flatten_fragment(result) if isinstance(typed(result), Fragment) else result
 
     def loss(self, *arguments: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The loss and metrics of `loss_fn` (or the base), with the metrics of `stats_fn`."""

@@ -13,7 +13,7 @@ from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import classic_batch
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, env_steps, typed
 
 __all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "call_buffer"]
 
@@ -110,7 +110,7 @@ class LocalReplayBuffer:
         else:
             batches = {DEFAULT_POLICY: batch if isinstance(batch, SampleBatch) else SampleBatch(batch)}
         fragments = {
-            name: rows if "valid" in rows and is_fragment(rows) else fragment_of_rows(rows)
+            name: rows if isinstance(typed(rows), Fragment) else fragment_of_rows(rows)
             for name, rows in batches.items()
         }
         first = next(iter(fragments.values()))

@@ -21,7 +21,7 @@ from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer, call_buffe
 from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
 from lightning_rl.rllib.sample_batch import classic_batch, concat_samples
 from lightning_rl.rllib.workers import PlanWorkers
-from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, env_steps, is_fragment
+from lightning_rl.sample_batch import AnyBatch, Fragment, MultiAgentBatch, SampleBatch, env_steps, typed
 
 __all__ = [
     "ConcatBatches",
@@ -257,7 +257,7 @@ class StandardizeFields:
         """The batch, changed where it holds rows with these columns."""
         parts = [part for _, part in batch.items()] if isinstance(batch, MultiAgentBatch) else [batch]
         for part in parts:
-            for name in self.fields if not is_fragment(part) else ():
+            for name in self.fields if not isinstance(typed(part), Fragment) else ():
                 if name in part:
                     column = part[name]
                     part[name] = (column - column.mean()) / max(1e-4, float(column.std()))
@@ -302,7 +302,7 @@ class TrainOneStep:
         for name, own in info.items():
             several = isinstance(batch, MultiAgentBatch)
             rows, policy = (batch[name], self.policy.get_policy(name)) if several else (batch, self.policy)
-            if not is_fragment(rows) and policy.learner.td_errors is not None:
+            if not isinstance(typed(rows), Fragment) and policy.learner.td_errors is not None:
                 own["td_error"] = policy.learner.td_errors.cpu().numpy()
         return batch, info
 

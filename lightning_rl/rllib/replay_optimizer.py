@@ -10,7 +10,7 @@ from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.samples_optimizer import SyncSamplesOptimizer
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
+from lightning_rl.sample_batch import Fragment, SampleBatch, env_steps, typed
 
 __all__ = ["SyncReplayOptimizer"]
 
@@ -101,7 +101,7 @@ class SyncReplayOptimizer(SyncSamplesOptimizer):
 
 def taken_in(policy: Any, samples: SampleBatch) -> SampleBatch:
     """Samples as they are stored, counted: fragments, or rows of workers that postprocess them."""
-    if is_fragment(samples):
+    if isinstance(typed(samples), Fragment):
         return policy.learner.take_experience(samples)
     if policy.learner.needs_every_fragment:
         raise ConfigError(

@@ -11,7 +11,7 @@ import torch
 
 from lightning_rl import sample_batch
 from lightning_rl.sample_batch import DEFAULT_POLICY as DEFAULT_POLICY_ID
-from lightning_rl.sample_batch import PER_SEQUENCE, is_fragment, map_leaves
+from lightning_rl.sample_batch import PER_SEQUENCE, Fragment, map_leaves, typed
 
 __all__ = ["DEFAULT_POLICY_ID", "OWN_NAMES", "MultiAgentBatch", "SampleBatch", "classic_batch", "concat_samples"]
 
@@ -80,13 +80,6 @@ class SampleBatch(BatchMethods, sample_batch.SampleBatch):
     UNROLL_ID = "unroll_id"
     VALUES_BOOTSTRAPPED = "values_bootstrapped"
 
-    @classmethod
-    def of(cls, batch: sample_batch.SampleBatch) -> Self:
-        """The batch under RLlib's names; both share their columns, those that are added later too."""
-        shared = cls()
-        shared._columns = batch._columns
-        return shared
-
     def __getattr__(self, name: str) -> Any:
         return super().__getattr__(OWN_NAMES.get(name, name))
 
@@ -123,7 +116,9 @@ class SampleBatch(BatchMethods, sample_batch.SampleBatch):
 
     def _has_next_obs(self) -> bool:
         """Whether it is a fragment, whose observations have one row more."""
-        return not super().__contains__("next_obs") and super().__contains__("obs") and is_fragment(self)
+        return (
+            not super().__contains__("next_obs") and super().__contains__("obs") and isinstance(typed(self), Fragment)
+        )
 
     def get(self, name: str, default: Any = None) -> Any:
         """Column of that name, or `default`."""
@@ -181,7 +176,7 @@ class SampleBatch(BatchMethods, sample_batch.SampleBatch):
             KeyError: there is no such column, or neither "eps_id" nor "dones".
             ValueError: it is a fragment.
         """
-        if is_fragment(self):
+        if isinstance(typed(self), Fragment):
             raise ValueError(
                 "split_by_episode got a fragment [T, lanes, …]; expected rows: policy.postprocess_trajectory(fragment) "
                 "gives them, as does a RolloutWorker that is made of a policy's class"

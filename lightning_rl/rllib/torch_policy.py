@@ -41,12 +41,13 @@ from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode, tensor_rows
 from lightning_rl.sample_batch import (
     PER_SEQUENCE,
+    Fragment,
     env_steps,
     first_row,
     from_nested_batch,
-    is_fragment,
     map_leaves,
     to_tensors,
+    typed,
 )
 from lightning_rl.schedules import schedule_value
 
@@ -193,7 +194,7 @@ class RLlibMethods:
 
         Environment steps are counted and running statistics updated here, not in `learn_on_loaded_batch`.
         """
-        learner, fragment = self.learner, is_fragment(batch)
+        learner, fragment = self.learner, isinstance(typed(batch), Fragment)
         # Replayed rows were counted when they were collected.
         if learner.counts_env_steps and (fragment or not self.off_policy):
             self.env_steps += sum_over_ranks(env_steps(batch))
@@ -297,7 +298,7 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
         self, batch: sample_batch.SampleBatch, other_agent_batches: Any = None
     ) -> sample_batch.SampleBatch:
         """The fragment as transitions `[N, …]`, under RLlib's names; of one trajectory, the trajectory."""
-        is_whole = "valid" in batch and is_fragment(batch)
+        is_whole = isinstance(typed(batch), Fragment)
         return SampleBatch.of(super().postprocess_trajectory(batch, other_agent_batches)) if is_whole else batch
 
 
@@ -531,7 +532,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
     def postprocess_trajectory(self, batch: Any, other_agent_batches: Any = None, *episode: Any) -> Any:
         """The base's rows of a fragment; or of one trajectory in arrays, as a method in RLlib's form hands it on."""
-        if "valid" in batch and is_fragment(batch):
+        if isinstance(typed(batch), Fragment):
             return super().postprocess_trajectory(batch, other_agent_batches)
         rows = super().postprocess_trajectory(fragment_of_trajectory(batch))
         trajectory = batch.copy()
@@ -667,7 +668,7 @@ def _on_trajectories(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def postprocess_trajectory(self: Any, batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
-        if "valid" in batch and is_fragment(batch):
+        if isinstance(typed(batch), Fragment):
             return postprocess_trajectories(self, functools.partial(method, self), batch, other_agent_batches)
         return method(self, batch, other_agent_batches, episode)
 

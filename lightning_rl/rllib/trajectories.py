@@ -13,7 +13,7 @@ import torch
 from lightning_rl import sample_batch
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.rllib.sample_batch import SampleBatch
-from lightning_rl.sample_batch import PER_SEQUENCE, concat_samples, is_fragment, transition_rows
+from lightning_rl.sample_batch import PER_SEQUENCE, Fragment, concat_samples, transition_rows, typed
 
 __all__ = [
     "change_trajectories",
@@ -146,7 +146,7 @@ def change_trajectories(
     steps, lanes = fragment.valid.shape
     placed = fragment.copy()
     placed["place"] = torch.arange(steps * lanes).view(steps, lanes)
-    stored = is_fragment(rows)
+    stored = isinstance(typed(rows), Fragment)
     order = placed["place"].flatten() if stored else policy.flatten_fragment(placed)["place"]
     if not stored and len(order) != rows.count:
         change(SampleBatch.of(rows), SampleBatch.of(fragment))

@@ -17,7 +17,7 @@ from lightning_rl.rollouts.fragments import EnvSteps, concat_steps, zip_leaves
 from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
 from lightning_rl.rollouts.policy_lanes import PolicyLanes
 from lightning_rl.rollouts.recurrent_state import LaneMemory
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, as_plain, map_leaves, to_nested_batch
+from lightning_rl.sample_batch import STEP_INPUTS, Fragment, SampleBatch, as_plain, map_leaves, to_nested_batch
 
 __all__ = ["AgentLanes"]
 
@@ -191,7 +191,7 @@ class AgentLanes(PolicyLanes):
         return np.array(value[:, self.row_index], order="C").reshape(self.size, *value.shape[2:])
 
     # -- the fragment -------------------------------------------------------------------------------------------------
-    def build(self, steps: EnvSteps, of_agents: AgentSteps) -> SampleBatch:
+    def build(self, steps: EnvSteps, of_agents: AgentSteps) -> Fragment:
         """The recorded rows in the agents' own time; the columns of `sample_batch.py`, with "t", "env_t", "eps_id".
 
         Raises:
@@ -221,7 +221,7 @@ class AgentLanes(PolicyLanes):
         rewards: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
-    ) -> SampleBatch:
+    ) -> Fragment:
         """Rows gathered in the agents' own time; keeps the actions that are not rows yet for the next fragment."""
         held = self.held
         if held is not None:  # what is held lies before the first step
@@ -241,7 +241,7 @@ class AgentLanes(PolicyLanes):
             self.held["held_rewards"] = torch.from_numpy(own.held_rewards)
         source, valid = torch.from_numpy(own.steps), torch.from_numpy(own.valid)
         rows = source[:-1].clamp(max=count - 1)
-        fragment = SampleBatch(
+        fragment = Fragment(
             rewards=torch.from_numpy(own.rewards.astype(np.float32)),
             terminated=torch.from_numpy(own.terminated),
             truncated=torch.from_numpy(own.truncated),

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.sample_batch import SampleBatch, to_nested_batch
+from lightning_rl.sample_batch import Fragment, SampleBatch, to_nested_batch
 
 __all__ = [
     "EnvSteps",
@@ -90,7 +90,7 @@ def stack_masks(masks: Sequence[np.ndarray], steps: int) -> Tensor:
     return torch.from_numpy(concat_steps([*missing, *masks]))
 
 
-def insert_reset_rows(fragment: SampleBatch, following: SampleBatch) -> SampleBatch:
+def insert_reset_rows(fragment: Fragment, following: SampleBatch) -> Fragment:
     """Bring SAME_STEP rows into the common form: a reset row follows each end, in that environment's column.
 
     Columns of environments with fewer ends are padded with `valid=False` rows at the bottom.

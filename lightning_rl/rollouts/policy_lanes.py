@@ -17,7 +17,7 @@ from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.fragments import describe_not_finite, is_finite, stack_masks, stack_steps, step_inputs
 from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
 from lightning_rl.rollouts.recurrent_state import PolicyMemory
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import Fragment, SampleBatch
 
 __all__ = ["LaneRows", "PolicyLanes"]
 
@@ -195,7 +195,7 @@ class PolicyLanes:
         terminated: np.ndarray,
         truncated: np.ndarray,
         columns: Mapping[str, np.ndarray],
-    ) -> SampleBatch:
+    ) -> Fragment:
         """What was recorded, in the columns of `sample_batch.py`.
 
         Args:
@@ -208,7 +208,7 @@ class PolicyLanes:
             EnvError: a reward or an observation is not finite.
         """
         rows = self.rows
-        fragment = SampleBatch(
+        fragment = Fragment(
             actions=stack_steps(rows.actions),
             rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
             terminated=torch.from_numpy(terminated & valid),

@@ -33,10 +33,10 @@ from lightning_rl.rollouts.worker_options import LONGEST_EPISODE
 from lightning_rl.sample_batch import (
     DEFAULT_POLICY,
     AnyBatch,
+    Fragment,
     MultiAgentBatch,
     SampleBatch,
     env_steps,
-    is_fragment,
     other_agent_batches,
 )
 
@@ -641,7 +641,7 @@ def has_experience(samples: SampleBatch | MultiAgentBatch) -> bool:
     """Whether a sample has rows of experience; a fragment of one step may hold nothing but resets."""
     if isinstance(samples, MultiAgentBatch):
         return any(has_experience(batch) for _, batch in samples.items())
-    return bool(samples.valid.any()) if is_fragment(samples) else samples.count > 0
+    return bool(samples.valid.any()) if isinstance(samples, Fragment) else samples.count > 0
 
 
 def instantiate_policy(policy: Any, env: EnvCreator, config: Mapping[str, Any] | None) -> Any:

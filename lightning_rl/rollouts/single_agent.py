@@ -19,7 +19,7 @@ from lightning_rl.rollouts.fragments import (
     write_final_masks,
 )
 from lightning_rl.rollouts.policy_lanes import LaneRows, PolicyLanes
-from lightning_rl.sample_batch import DEFAULT_POLICY, SampleBatch, map_leaves
+from lightning_rl.sample_batch import DEFAULT_POLICY, Fragment, map_leaves
 
 __all__ = ["SingleAgent"]
 
@@ -135,7 +135,7 @@ class SingleAgent:
         """Count steps into the episodes; as `EpisodeTracker.count`."""
         return self.worker.episodes.count(rewards, ended, over)
 
-    def build(self, steps: EnvSteps) -> SampleBatch:
+    def build(self, steps: EnvSteps) -> Fragment:
         """The recorded steps as a fragment in the common form."""
         valid = steps.active & steps.experience
         fragment = self.own.build_fragment(valid, steps.rewards, steps.terminated, steps.truncated, {"t": steps.t})

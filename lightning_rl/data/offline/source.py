@@ -21,7 +21,7 @@ from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.ring import ENDED, ROW, SAMPLEABLE, TERMINATED
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, flatten_fragment, map_leaves
+from lightning_rl.sample_batch import STEP_INPUTS, Fragment, flatten_fragment, map_leaves
 from lightning_rl.schema.ranges import Count, Portion, Positive
 from lightning_rl.schema.signatures import ImportPath, check_fields
 from lightning_rl.seeding import derive_seed
@@ -251,7 +251,7 @@ class OfflineSource(Source):
             self.ratio.record_steps(steps)
             yield Draw(self.buffer.sample(steps * self.batch_size // self.ranks, self._generator), steps)
 
-    def next_episodes(self) -> SampleBatch:
+    def next_episodes(self) -> Fragment:
         """The next whole episodes of this pass, side by side: a fragment `[T, E, …]` of about `rows_per_iteration`."""
         chosen: list[int] = []
         rows, wanted = 0, -(-self.rows_per_iteration // self.ranks)
@@ -268,12 +268,12 @@ class OfflineSource(Source):
             self._position += 1
         return self._side_by_side(np.array(chosen))
 
-    def _side_by_side(self, episodes: np.ndarray) -> SampleBatch:
+    def _side_by_side(self, episodes: np.ndarray) -> Fragment:
         """These episodes as the columns of a fragment; shorter ones are padded with `valid=False` rows."""
         ring, starts, lengths = self.buffer.ring, self._starts[episodes], self._lengths[episodes]
         t = np.arange(lengths.max() + 1)[:, None]  # a row more: the observation after the last step
         slots = starts + np.minimum(t, lengths)
-        fragment = SampleBatch()
+        fragment = Fragment()
         for name in ring.columns:
             read = ring.columns.read(name, slots.ravel())
             rows = slots.shape if name in STEP_INPUTS else (len(t) - 1, len(episodes))
@@ -288,7 +288,7 @@ class OfflineSource(Source):
         return fragment
 
 
-def returns_to_go(fragment: SampleBatch, gamma: float) -> torch.Tensor:
+def returns_to_go(fragment: Fragment, gamma: float) -> torch.Tensor:
     """Discounted sums of the rewards from each row to its episode's last, float32 `[R, 1]`; no value after a cut."""
     rewards, valid = fragment.rewards[:, 0].double().numpy(), fragment.valid[:, 0].numpy()
     returns, after = np.zeros(len(rewards)), 0.0

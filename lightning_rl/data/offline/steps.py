@@ -17,7 +17,7 @@ from gymnasium import Space, spaces
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.replay.columns import Path
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import Fragment, SampleBatch
 from lightning_rl.spaces.actions import ActionTransform
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 
@@ -83,12 +83,12 @@ class Steps:
         held = np.floor((episode + 1) * share) > np.floor(episode * share)
         return self[~held], self[held]
 
-    def fragment(self) -> SampleBatch:
+    def fragment(self) -> Fragment:
         """The steps as a rollout fragment `[R, 1, …]` of one environment, as `RolloutWorker.sample` gives them.
 
         "t" counts from each episode's first row here, even if its beginning was not recorded.
         """
-        fragment, rows = SampleBatch(), np.arange(len(self))
+        fragment, rows = Fragment(), np.arange(len(self))
         begins = np.insert(self.closing_rows[:-1] + 1, 0, 0)
         t = (rows - np.repeat(begins, np.diff(np.append(begins, len(self))))).astype(np.int32)
         for path, column in {**self.columns, ("t",): t}.items():

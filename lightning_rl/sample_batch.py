@@ -207,9 +207,21 @@ class SampleBatch:
             columns[name] = column.map(fn) if isinstance(column, SampleBatch) else fn(column)
         return batch
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """Every tensor on `device`; Lightning calls this to move a batch."""
-        return self.map(lambda column: torch.as_tensor(column).to(device, non_blocking=non_blocking))
+    def to(self, device: torch.device | str) -> Self:
+        """Every column as a tensor on `device`; Lightning calls this to move a batch.
+
+        To a GPU from pinned memory, so that only code that reads the copy waits for it. Torch keeps the pinned memory
+        until the copy is done, and gives it to the next batch.
+        """
+        on_gpu = torch.device(device).type == "cuda"
+
+        def move(column: Any) -> Tensor:
+            tensor = torch.as_tensor(column)
+            if on_gpu and tensor.device.type == "cpu" and not tensor.is_pinned():
+                tensor = tensor.pin_memory()
+            return tensor.to(device, non_blocking=on_gpu)
+
+        return self.map(move)
 
     def numpy(self) -> Self:
         """Every column as a numpy array on the CPU (views where possible): what travels between processes."""
@@ -370,9 +382,9 @@ class MultiAgentBatch:
         parts = {name: fn(batch) for name, batch in self.policy_batches.items()}
         return MultiAgentBatch(parts, self.env_steps, self.num_envs)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> MultiAgentBatch:
-        """Every tensor on `device`."""
-        return self.map_batches(lambda batch: batch.to(device, non_blocking))
+    def to(self, device: torch.device | str) -> MultiAgentBatch:
+        """Every column as a tensor on `device`."""
+        return self.map_batches(lambda batch: batch.to(device))
 
     def numpy(self) -> MultiAgentBatch:
         """Every column as a numpy array on the CPU (views where possible)."""

@@ -350,17 +350,15 @@ def replayed_policy(discrete: bool) -> tuple[Any, Any]:
 def time_updates(rows: Rows, side: str, policy: Any, buffer: Any, device: str, seconds: float) -> None:
     """Gradient steps/s of a policy, as its iteration takes them from a replay buffer."""
     import numpy as np
-    import torch
 
-    from lightning_rl.data.device_transfer import to_device
     from lightning_rl.data.draws import Draw
 
-    generator, place = np.random.default_rng(0), torch.device(device)
+    generator = np.random.default_rng(0)
 
     class Draws:
         def __iter__(self) -> Iterator[Any]:
             for _ in range(8):
-                yield Draw(to_device(buffer.sample(AT_ONCE * BATCH, generator), place), AT_ONCE)
+                yield Draw(buffer.sample(AT_ONCE * BATCH, generator).to(device), AT_ONCE)
 
         def update_priorities(self, batch: Any) -> None:
             """Uniform draws have none."""

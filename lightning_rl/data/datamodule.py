@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.metrics import ensure_metrics_callback
 from lightning_rl.data.datasets import EvaluationDataset
-from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import (
     EVALUATION_DEFAULTS,
@@ -40,7 +38,6 @@ from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
-from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Seed
 from lightning_rl.schema.signatures import check_keywords
@@ -231,12 +228,6 @@ class RolloutDataModule(LightningDataModule):
         return EvaluationDataset(self.evaluate)
 
     test_dataloader = val_dataloader
-
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Copy a batch, to a GPU through pinned memory; Lightning calls this with every item of a dataset."""
-        if isinstance(batch, SampleBatch):
-            return to_device(batch, device)
-        return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def state_dict(self) -> dict[str, Any]:
         """Where all ranks' workers are, the episode window, source and feeds; plain data and tensors."""

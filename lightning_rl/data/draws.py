@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from lightning_rl.data.device_transfer import to_device
 from lightning_rl.sample_batch import Fragment, SampleBatch, typed
 
 __all__ = ["Draw", "Draws"]
@@ -44,7 +43,7 @@ class Draws:
         self.feed, self.plan, self.fragments = feed, plan, fragments
         self.device = torch.device("cpu")
 
-    def to(self, device: torch.device | str, **keywords: Any) -> Self:
+    def to(self, device: torch.device | str) -> Self:
         """Give rows on `device`; Lightning calls this."""
         self.device = torch.device(device)
         return self
@@ -58,7 +57,7 @@ class Draws:
             ):  # stored here, or in a shard
                 left -= 1
             else:
-                yield draw if on_cpu else draw._replace(rows=to_device(draw.rows, self.device))
+                yield draw if on_cpu else draw._replace(rows=draw.rows.to(self.device))
             if left <= 0 and self.feed.due <= 0:
                 return
 

@@ -189,9 +189,9 @@ class FedBatch(MultiAgentBatch):
         """Rows of experience that the workers gave, over all policies."""
         return self._fragments.agent_steps
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> FedBatch:
+    def to(self, device: torch.device | str) -> FedBatch:
         """Fragments on `device`; draws come there when they are taken."""
-        fragments = self._fragments.to(device, non_blocking)
+        fragments = self._fragments.to(device)
         parts = {
             name: part.to(device) if isinstance(part, Draws) else fragments[name]
             for name, part in self.policy_batches.items()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from unittest.mock import ANY, Mock
+from unittest.mock import ANY, Mock, call
 
 import numpy as np
 import pytest
 import torch
 
 from lightning_rl.data import RolloutDataModule
-from lightning_rl.data.device_transfer import to_device
 from lightning_rl.policies import PPO
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
@@ -25,7 +24,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Mock:
     made.pin.side_effect = made.to.side_effect = lambda given, *_, **__: given
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: made.pin(tensor))
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: False)
-    monkeypatch.setattr(SampleBatch, "to", lambda batch, *how, **keywords: made.to(batch, *how, **keywords))
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, *how, **keywords: made.to(tensor, *how, **keywords))
     return made
 
 
@@ -35,14 +34,14 @@ def batch() -> SampleBatch:
 
 def test_a_gpu_copies_every_column_from_pinned_memory_without_blocking(calls: Mock) -> None:
     RolloutDataModule({"id": "CartPole-v1"}).transfer_batch_to_device(batch(), GPU, 0)
-    assert [tuple(call.args[0].shape) for call in calls.pin.mock_calls] == [(3, 2), (3,)]
-    calls.to.assert_called_once_with(ANY, GPU, non_blocking=True)
-    assert [name for name, *_ in calls.mock_calls] == ["pin", "pin", "to"]
+    assert [tuple(pinned.args[0].shape) for pinned in calls.pin.mock_calls] == [(3, 2), (3,)]
+    assert calls.to.mock_calls == [call(ANY, GPU, non_blocking=True)] * 2
+    assert [name for name, *_ in calls.mock_calls] == ["pin", "to", "pin", "to"]
 
 
 def test_on_a_cpu_nothing_is_pinned_or_copied() -> None:
     before = batch()
-    after = to_device(before, torch.device("cpu"))
+    after = before.to("cpu")
     assert after.obs.x.data_ptr() == before.obs.x.data_ptr()
 
 

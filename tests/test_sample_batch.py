@@ -13,18 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_rl.sample_batch import (
+    Fragment,
     MultiAgentBatch,
     SampleBatch,
     concat_samples,
     flatten_fragment,
     from_nested_batch,
+    pad_time,
     to_nested_batch,
+    transition_rows,
+    typed,
 )
 
 
 def rows(count: int, start: int = 0) -> SampleBatch:
     ids = torch.arange(start, start + count)
     return SampleBatch(obs=SampleBatch(image=ids.float()[:, None], tag=ids), actions=ids, rewards=ids.float())
+
+
+def test_every_operation_on_a_fragment_keeps_its_type_and_flattening_gives_rows() -> None:
+    made = SampleBatch(obs=torch.zeros(3, 2, 4), valid=torch.ones(2, 2, dtype=torch.bool), rewards=torch.zeros(2, 2))
+    fragment = typed(made)
+    assert isinstance(fragment, Fragment) and typed(fragment) is fragment and fragment.columns == made.columns
+    kept = [fragment.to("cpu"), fragment.numpy(), fragment.copy(), fragment.without("rewards"), pad_time(fragment, 3)]
+    kept += [
+        pickle.loads(pickle.dumps(fragment)),
+        concat_samples([fragment, fragment]),
+        concat_samples([made, fragment]),
+    ]
+    assert all(type(each) is Fragment for each in kept[:-1]) and kept[-1].valid.shape == (2, 4)
+    for flat in (flatten_fragment(fragment), transition_rows(fragment)):
+        assert type(flat) is SampleBatch and typed(flat) is flat
 
 
 def test_columns_are_named_by_attribute_and_by_key() -> None:

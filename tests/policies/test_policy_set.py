@@ -463,7 +463,7 @@ def test_a_batch_of_one_agent_or_an_unknown_policy_or_numbers_that_are_not_finit
     policy = ppo_and_dqn()
     batch = sample(policy)
     unknown = MultiAgentBatch({"thrid": batch["first"]}, 1)
-    cases = [(batch["first"], "MultiAgentBatch.*SampleBatch"), (unknown, "'thrid'")]
+    cases = [(batch["first"], "MultiAgentBatch.*Fragment"), (unknown, "'thrid'")]
     assert not_refused(policy.learn_on_batch, cases) == []
     batch["second"]["rewards"] = torch.full_like(batch["second"].rewards, torch.nan)
     with pytest.raises(NonFiniteError, match="'second'"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,8 @@ class RolloutDataModule(LightningDataModule):
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.feeds = PolicyFeeds(self)
         self.workers: Any = None
+        self._prepared_for: tuple[Any, Any] | None = None  # the Trainer and its policy
+        self._stopping: Callable[[], bool] | None = None
         self._left_at: dict[str, Any] = {}  # the positions of workers that an exception stopped
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
@@ -198,7 +200,8 @@ class RolloutDataModule(LightningDataModule):
         """
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
-        if stage == "fit":
+        if stage == "fit" and (self.workers is None or self._prepared_for != (self.trainer, policy)):
+            self._prepared_for = (self.trainer, policy)
             callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]  # pyright: ignore
             check_callbacks(callbacks)
             self.source.prepare(policy)
@@ -211,17 +214,17 @@ class RolloutDataModule(LightningDataModule):
                 if self._left_at:
                     self.workers.load_state_dict(self._left_at)
                 self.source.start()
+                if self._stopping is not None:
+                    self.workers.stop_when(self._stopping)
         evaluates = stage != "fit" or self.trainer.limit_val_batches != 0
         if self.evaluator is None and evaluates:
             self.evaluator = self._make_evaluator(policy)
+            if self._stopping is not None and self.evaluator.workers is not None:
+                self.evaluator.workers.stop_when(self._stopping)
 
     def train_dataloader(self) -> Any:
         """The sized dataset itself, because a DataLoader would draw from the global generator at each `iter`."""
         return self.source.dataset(self, self._policy())
-
-    def iterations(self, policy: Any) -> Iterator[Any]:
-        """The items of the training dataset, in which each policy of several agents finds what it learns from."""
-        return map(self.feeds.feed, self.source.iterations(policy))
 
     def val_dataloader(self) -> Any:
         """One evaluation."""
@@ -359,6 +362,7 @@ class RolloutDataModule(LightningDataModule):
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` once `stopping()`: in evaluations at once, in waits for processes after seconds."""
+        self._stopping = stopping
         for workers in (self.workers, self.evaluation_workers):
             if workers is not None:
                 workers.stop_when(stopping)

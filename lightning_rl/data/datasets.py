@@ -27,7 +27,7 @@ class PlanDataset(IterableDataset[Any]):
     The plan continues from one epoch to the next, so that training does not depend on when evaluations take place.
 
     Args:
-        datamodule: `datamodule.iterations(policy)` gives the items.
+        datamodule: its source gives the items, in which its feeds replace what policies of several agents learn from.
         policy: that learns.
     """
 
@@ -37,7 +37,8 @@ class PlanDataset(IterableDataset[Any]):
 
     def iterations(self) -> Iterator[Any]:
         """The items; begun again where they end."""
-        return self.datamodule.iterations(self.policy)
+        items = self.datamodule.source.iterations(self.policy)
+        return map(self.datamodule.feeds.feed, items) if self.policy.agents else items
 
     def __len__(self) -> int:
         return ENDLESS

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from lightning_rl.data.draws import Draws
-from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, typed
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, typed
 
 __all__ = ["PolicyFeeds", "trained_policies"]
 
@@ -60,12 +59,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
                 rows are not of the same steps, or they draw different numbers of them.
         """
         if not isinstance(batch, MultiAgentBatch):
-            if _needs_replay(self._policy, batch):  # of a user's own plan; else the source has refused the policy
-                raise ConfigError(
-                    f"{type(self._policy).__name__} learns from replayed transitions, and got a rollout: use a "
-                    "ReplayDataModule (data=replay)"
-                )
-            return batch
+            return batch  # gradients of workers
         replaying = self._replaying()
         for name in replaying:
             self._begin_training(name)
@@ -124,7 +118,8 @@ class PolicyFeeds(dict[str, ReplayFeed]):
         return {f"data.{key}": getattr(feed, key) for key in keys} | rows
 
     def _check_learns_from(self, name: str, part: Any) -> None:
-        if name in self._policy.policies_to_train and _needs_replay(policy := self._policy.policies[name], part):
+        policy = self._policy.policies[name] if name in self._policy.policies_to_train else None
+        if policy is not None and policy.off_policy and isinstance(typed(part), Fragment):
             raise ConfigError(
                 f"policy {name!r}, a {type(policy).__name__}, learns from replayed transitions and has no buffer: give "
                 f"it one by datamodule.feeds[{name!r}] = ReplayFeed(), or leave it out of policies_to_train"
@@ -133,9 +128,10 @@ class PolicyFeeds(dict[str, ReplayFeed]):
     def metrics(self) -> dict[str, float]:
         """Rows in each buffer and gradient steps on its draws, under the names of the metric registry."""
         found: dict[str, float] = {}
-        for name, feed in self._made().items():
-            found[f"replay/{name}/rows"] = float(len(feed.buffer))
-            found[f"replay/{name}/updates"] = float(feed.ratio.taken)
+        for name, feed in self.items():
+            if feed.buffer is not None:
+                found[f"replay/{name}/rows"] = float(len(feed.buffer))
+                found[f"replay/{name}/updates"] = float(feed.ratio.taken)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -202,9 +198,3 @@ class FedBatch(MultiAgentBatch):
 def trained_policies(policy: Any) -> list[Any]:
     """The policies that learn, in a set or of a single agent."""
     return [policy.policies[policy_id] for policy_id in policy.policies_to_train]
-
-
-def _needs_replay(policy: Any, batch: Any) -> bool:
-    """Whether the policy learns from replayed transitions, and the batch is a rollout fragment."""
-    acted = isinstance(batch, SampleBatch) and isinstance(typed(batch), Fragment)
-    return acted and kind_of_data(type(policy)) == "transitions"

@@ -11,6 +11,7 @@ from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.errors import ConfigError, import_object, short_repr
+from lightning_rl.sample_batch import Fragment, SampleBatch, typed
 from lightning_rl.schema.ranges import Count
 from lightning_rl.schema.signatures import ImportPath, check_fields
 
@@ -83,7 +84,7 @@ class Source:
 
     def iterations(self, policy: Any) -> Iterator[Any]:
         """What each iteration learns from: the items of `plan(workers, policy, source)`."""
-        return record_times(self.run_plan(self.workers, policy, self), self.record_time)
+        return record_times(self.run_plan(self.workers, policy, self), self.datamodule.record_time)
 
     def record_time(self, batch: Any, seconds: float) -> None:
         """Add the time that a batch took to collect; for plans."""
@@ -160,7 +161,24 @@ class SyncSource(Source):
 
     def iterations(self, policy: Any) -> Iterator[Any]:
         """What each iteration learns from: the items of `plan(workers, policy)`."""
-        return record_times(self.run_plan(self.workers, policy), self.record_time)
+        batches = self.run_plan(self.workers, policy)
+        if self._own_plan and policy.off_policy:
+            batches = map(partial(refuse_rollout, policy), batches)
+        return record_times(batches, self.datamodule.record_time)
+
+
+def refuse_rollout(policy: Any, batch: Any) -> Any:
+    """A batch of a user's own plan for a policy that learns from replay.
+
+    Raises:
+        ConfigError: it is a rollout fragment.
+    """
+    if isinstance(batch, SampleBatch) and isinstance(typed(batch), Fragment):
+        raise ConfigError(
+            f"{type(policy).__name__} learns from replayed transitions, and got a rollout: use a ReplayDataModule "
+            "(data=replay)"
+        )
+    return batch
 
 
 def callable_at(key: str, named: Any, bases: tuple[Any, ...], expected: str) -> Callable[..., Any]:

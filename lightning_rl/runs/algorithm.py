@@ -246,7 +246,8 @@ class Algorithm:
         self.trainer.callbacks = [*kept, ConfigInCheckpoint(config, own=signed)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
         self._passed_total = False
-        self._interrupts = StopSignals((signal.SIGINT,), answer="stopping after this iteration")
+        self._interrupts = signals = StopSignals((signal.SIGINT,), answer="stopping after this iteration")
+        self.datamodule.stop_when(lambda: signals.received is not None)  # workers that hang are not waited for
         try:
             self.policy.spec()
         except CheckpointError as error:
@@ -274,7 +275,6 @@ class Algorithm:
             return
         signals = self._interrupts
         signals.received, signals.deferring = None, True
-        self.datamodule.stop_when(lambda: signals.received is not None)  # workers that hang are not waited for
         with signals:
             yield
         if signals.received is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Self, TypeVar, overload
 
 import numpy as np
@@ -148,7 +149,7 @@ class SampleBatch:
                 return self._columns[index]
             except KeyError:
                 raise KeyError(self._missing(index)) from None
-        return self.map(lambda column: column[index])
+        return self.map(itemgetter(index))
 
     def __setitem__(self, name: str, value: Any) -> None:
         # Arrays first: the test for an abstract class costs more than all the rest.
@@ -568,8 +569,9 @@ def is_new(fragment: Fragment) -> Any:
 
 def new_rows(rows: SampleBatch) -> SampleBatch:
     """The rows `[N, …]` without those of an earlier iteration; if there are some, only the observations remain."""
-    seen = [name for name in ("obs", "central_obs") if name in rows]
-    return rows.select(*seen)[~rows.replayed] if "replayed" in rows else rows
+    if "replayed" not in rows:
+        return rows
+    return rows.select(*(name for name in ("obs", "central_obs") if name in rows))[~rows.replayed]
 
 
 def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBatch:

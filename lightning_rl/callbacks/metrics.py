@@ -13,7 +13,6 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.process_memory import resident_mb
@@ -63,7 +62,6 @@ class MetricsCallback(Callback):
         self._row: dict[str, float] = {}  # values of the next row, except for means
         self._sums: dict[str, list[float]] = {}  # metric → [sum, count] over the iterations since the last row
         self._row_began = (0, 0.0)  # env steps of the last row, and seconds of iterations since then
-        self._hooked: list[Any] = []  # callbacks with `on_train_result`
 
     @property
     def best_return(self) -> float | None:
@@ -88,8 +86,6 @@ class MetricsCallback(Callback):
         self._env_steps = step
         if not self._row:
             self._row_began = (step, 0.0)
-        callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        self._hooked = [callback for callback in callbacks if overridden_hooks(callback, ("on_train_result",))]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Collect an iteration's metrics, and write a row if one is due."""
@@ -103,11 +99,12 @@ class MetricsCallback(Callback):
         result["time/iterations"] = float(pl_module.iterations)
         result["time/learn_s"] = float(pl_module.learn_seconds)
         result["time/total_s"] = self.seconds
+        result["sys/rss_mb"] = resident_mb()
+        callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        for callback in callbacks:
+            if hasattr(callback, "on_train_result"):
+                callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
         due = trainer.is_last_batch or self._is_due(step)
-        if due or self._hooked:
-            result["sys/rss_mb"] = resident_mb()
-        for callback in self._hooked:
-            callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
         self._take(result, seconds)
         self._env_steps, self._iteration_started, self._other_seconds = step, now, 0.0
         if due:
@@ -198,8 +195,6 @@ class MetricsCallback(Callback):
         row = {**self._row, **{name: total / count for name, (total, count) in self._sums.items()}}
         if "time/fps" in row:
             row["time/fps"] = (self._env_steps - self._row_began[0]) / max(self._row_began[1], 1e-9)
-        row.setdefault("sys/rss_mb", resident_mb())
-        self.latest["sys/rss_mb"] = row["sys/rss_mb"]
         self._row, self._sums, self._row_began = {}, {}, (self._env_steps, 0.0)
         self._log(trainer, row, self._env_steps)
 
@@ -233,7 +228,10 @@ def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
 def metrics_callback(trainer: Trainer) -> MetricsCallback | None:
     """The metrics callback of a Trainer; `None` without one."""
     callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-    return next((callback for callback in callbacks if isinstance(callback, MetricsCallback)), None)
+    for callback in callbacks:
+        if isinstance(callback, MetricsCallback):
+            return callback
+    return None
 
 
 def ensure_metrics_callback(trainer: Trainer) -> None:

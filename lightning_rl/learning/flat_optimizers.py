@@ -89,7 +89,7 @@ class FlatParameters:
         self._last_addresses = self._addresses()
 
     def _addresses(self) -> list[int]:
-        return [parameter.data_ptr() for parameter in (self.parameter, *self.parameters)]
+        return [*map(Tensor.data_ptr, (self.parameter, *self.parameters))]
 
 
 def _slot(size: int) -> int:

@@ -164,20 +164,24 @@ class Learner:
             self._optimizer.set_lr(policy.env_steps)
         try:
             with flush_denormals():
-                for metrics in steps(iteration, experience, take_step or self._class_step):
-                    iteration.steps.append(metrics)
+                for step in steps(iteration, experience, take_step or self._class_step):
+                    iteration.steps.append(step)
         finally:
             self._iteration = None
             policy.log_extra = True
-        explored = {f"exploration/{name}": value for name, value in policy.exploration.info(policy.env_steps).items()}
-        rate = {} if self._optimizer is None else {"lr": self._optimizer.rate}
-        policy.iteration_metrics = {**explored, **means(iteration.steps, iteration.rare), **iteration.numbers, **rate}
-        policy.after_iteration(policy.iteration_metrics)
+        metrics: dict[str, float] = {}
+        for name, value in policy.exploration.info(policy.env_steps).items():
+            metrics[f"exploration/{name}"] = value
+        metrics |= {**means(iteration.steps, iteration.rare), **iteration.numbers}
+        if self._optimizer is not None:
+            metrics["lr"] = self._optimizer.rate
+        policy.iteration_metrics = metrics
+        policy.after_iteration(metrics)
         policy.progress.iterations += 1
         if iteration.batch is not None:
-            self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=policy.iteration_metrics)
+            self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=metrics)
         policy.learn_seconds = time.perf_counter() - started - iteration.wait_seconds
-        return policy.iteration_metrics
+        return metrics
 
     def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
         """Learn from a fragment or rows by the class's gradients; within its own `learn_on_batch` from the rows only.
@@ -313,10 +317,9 @@ class Learner:
             if explored is not None:
                 loss = loss + explored[0]
                 extra_metrics |= {f"exploration/{name}": value for name, value in explored[1].items()}
-            model_metrics = {
-                f"model/{name}": torch.as_tensor(value).squeeze() for name, value in policy.model.metrics().items()
-            }
-            metrics = {"loss": loss, **metrics, **extra_metrics, **model_metrics}
+            metrics = {"loss": loss, **metrics, **extra_metrics}
+            for name, value in policy.model.metrics().items():
+                metrics[f"model/{name}"] = torch.as_tensor(value).squeeze()
             td_errors = metrics.pop("td_errors", None)
             self.td_errors = None if td_errors is None else td_errors.detach()
             return loss, metrics

@@ -23,13 +23,13 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
 
 
 def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
-    """Numbers that a user's function returned, as tensors; those that are not tensors become float64.
+    """Numbers to report, as tensors without a graph; those that are not tensors become float64.
 
     Raises:
         ValueError: one is neither a number nor a tensor; names it.
     """
     return {
-        name: number if isinstance(number, Tensor) else number_as_tensor(name, number)
+        name: number.detach() if isinstance(number, Tensor) else number_as_tensor(name, number)
         for name, number in numbers.items()
     }
 

@@ -79,6 +79,7 @@ class PolicyOptimizer:
     def make(self) -> torch.optim.Optimizer:
         """A new optimizer of the policy's parameters, with the learning rate of its env steps."""
         groups = [group for group in self.policy.parameter_groups() if group["params"]]  # else all of it is frozen
+        self._has_delayed_groups = any("every" in group for group in groups)
         torch_class: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
         cls: Any = FLAT_OPTIMIZERS[self.name] if self.name in FLAT_OPTIMIZERS and is_small(groups) else torch_class
         keywords = _fused_keywords(torch_class, self.keywords)
@@ -106,7 +107,6 @@ class PolicyOptimizer:
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
         self._direct = trainer is None or (ENABLED and _can_call_torch_directly(self.policy))
-        self._has_delayed_groups = any("every" in group for group in self.torch_optimizer.param_groups)
 
     def _find_lightning_optimizer(self) -> Any:
         """The Trainer's wrapper of this optimizer; the Trainer of several policies has one for each."""

@@ -38,11 +38,10 @@ def step_by_loss(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:
     if not policy.keep_learning(metrics):
         return metrics, False
     metrics["grad_norm"] = optimizer.step(loss, metrics)
-    if optimizer.info:
-        metrics |= as_tensors(optimizer.info)
+    metrics |= optimizer.info
     policy.progress.gradient_steps += 1
     policy.after_step()
-    return {name: value.detach() for name, value in as_tensors(metrics).items()}, True
+    return as_tensors(metrics), True
 
 
 def step_by_gradients(learner: Any, rows: SampleBatch) -> tuple[Metrics, bool]:

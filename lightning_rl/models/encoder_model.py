@@ -17,7 +17,7 @@ __all__ = ["EncoderModel"]
 
 
 class EncoderModel(Model):
-    """An encoder with heads for outputs and values; a subclass defines the encoder's input in `encoder_inputs`.
+    """An encoder with heads for outputs and values; a subclass may define another input in `encoder_inputs`.
 
     Args:
         obs_space, action_space, num_outputs, preprocessor: see `Model`; `num_outputs=0` makes a feature extractor that
@@ -80,8 +80,8 @@ class EncoderModel(Model):
         self.num_outputs = num_outputs or encoder.size
 
     def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Any:
-        """The input of the encoder."""
-        raise NotImplementedError  # abstract
+        """The input of the encoder; here the preprocessed observations, `[N, size]`."""
+        return input_dict["obs_flat"]
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import Space
-from torch import Tensor
 
 from lightning_rl.models.encoder_model import EncoderModel
 from lightning_rl.models.layers import MLP
@@ -77,7 +76,3 @@ class FullyConnectedNetwork(EncoderModel):
             no_final_linear=no_final_linear and bool(hiddens),
             **keywords,
         )
-
-    def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Tensor:
-        """The preprocessed observations, `[N, size]`."""
-        return input_dict["obs_flat"]

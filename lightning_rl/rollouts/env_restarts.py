@@ -71,7 +71,8 @@ class EnvRestarts:
             What `collect` returned.
 
         Raises:
-            EnvApiError: at once.
+            EnvApiError: at once; also if the policy failed on an observation outside of its space, for which the
+                environment is at fault.
             EnvError: that of the first failure, when all attempts have failed; or a new environment cannot be made.
         """
         finished = len(self.worker.episodes.finished)
@@ -79,7 +80,13 @@ class EnvRestarts:
         for failures in range(self.max_restarts + 1):
             try:
                 begin()
-                collected = collect()
+                try:
+                    collected = collect()
+                except (IndexError, RuntimeError, ValueError) as error:
+                    if not isinstance(error, EnvError) and (problem := self.worker.describe_outside()):
+                        failed = f"the policy failed on it with {type(error).__name__}: {error}"
+                        raise EnvApiError(f"{problem}; {failed}") from error
+                    raise
             except EnvApiError:
                 raise
             except EnvError as error:

@@ -182,7 +182,7 @@ class RolloutWorker:
             EnvError: an environment raised, or gave values that are not finite, in each attempt; names the worker, the
                 step and the environment.
         """
-        samples = self._retry(self._collect)
+        samples = self.restarts.retry(self._begin_fragment, self._collect)
         self.fragment += 1
         self.env_steps += env_steps(samples)
         for lanes in self.agents.lanes:
@@ -194,26 +194,7 @@ class RolloutWorker:
             hook(worker=self, samples=samples)
         return self.rows_of(samples) if self.postprocess else samples
 
-    def _retry(self, collect: Callable[[], Any]) -> Any:
-        """Begin a fragment and call `collect`; both again if an environment fails.
-
-        If the policy fails on an observation outside of its space, the environment is at fault.
-        """
-
-        def collect_or_blame() -> Any:
-            try:
-                return collect()
-            except EnvError:
-                raise
-            except (IndexError, RuntimeError, ValueError) as error:
-                if problem := self._describe_outside():
-                    failed = f"the policy failed on it with {type(error).__name__}: {error}"
-                    raise EnvApiError(f"{problem}; {failed}") from error
-                raise
-
-        return self.restarts.retry(self._begin_fragment, collect_or_blame)
-
-    def _describe_outside(self) -> str:
+    def describe_outside(self) -> str:
         """Say which of the latest observations is outside of its space; "" if none is."""
         problems = (lanes.bounds_check.describe(*self.agents.observed(lanes)) for lanes in self.agents.lanes)
         return next(filter(None, problems), "")
@@ -241,7 +222,7 @@ class RolloutWorker:
         while len(played) < count:
             self.force_reset()
             quota = split_evenly(count - len(played), self.num_envs)
-            played += self._retry(partial(self._play_episodes, quota))
+            played += self.restarts.retry(self._begin_fragment, partial(self._play_episodes, quota))
             self.force_reset()
             self.fragment += 1
         return played
@@ -254,7 +235,7 @@ class RolloutWorker:
             return timeit(self._play_step, number=steps) / steps
 
         self.force_reset()
-        seconds = self._retry(play)
+        seconds = self.restarts.retry(self._begin_fragment, play)
         self.episodes.pop_finished()
         self.force_reset()
         return seconds
@@ -469,7 +450,9 @@ class RolloutWorker:
 
     def _begin_or_continue_episodes(self) -> None:
         """Reset all environments, unless their episodes continue or come back from a checkpoint."""
-        self._bring_back_episodes()
+        saved, self._saved = self._saved, None
+        if saved is not None:
+            self._bring_back_episodes(saved)
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
         self.obs, self.info = self._reset()
@@ -495,10 +478,9 @@ class RolloutWorker:
             **self.agents.state_dict(),
         }
 
-    def _bring_back_episodes(self) -> None:
-        """Go on with the episodes of a checkpoint, if there are any and their environments come back."""
-        saved, self._saved = self._saved, None
-        if saved is None or self._positions is None:
+    def _bring_back_episodes(self, saved: Mapping[str, Any]) -> None:
+        """Go on with the episodes of a checkpoint, if their environments come back."""
+        if self._positions is None:
             return
         try:
             restored = self._positions.restore(self.env, saved["envs"])

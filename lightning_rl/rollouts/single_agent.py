@@ -98,6 +98,8 @@ class SingleAgent:
             EnvApiError: a mask does not fit the action space, or forbids everything in a running episode.
         """
         worker, finder = self.worker, self._action_masks
+        if type(worker.obs) is np.ndarray and not self._has_masks and "action_mask" not in worker.info:
+            return None  # the usual case
         masks = finder.find_all(worker.obs, worker.info, worker.num_envs, always=self._has_masks)
         self._has_masks = masks is not None
         seen = finder.find_inside(worker.obs, worker.num_envs) if masks is None else masks

@@ -99,12 +99,13 @@ class MetricsCallback(Callback):
         result["time/iterations"] = float(pl_module.iterations)
         result["time/learn_s"] = float(pl_module.learn_seconds)
         result["time/total_s"] = self.seconds
-        result["sys/rss_mb"] = resident_mb()
         callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        for callback in callbacks:
-            if hasattr(callback, "on_train_result"):
-                callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
+        hooked = [callback for callback in callbacks if hasattr(callback, "on_train_result")]
         due = trainer.is_last_batch or self._is_due(step)
+        if due or hooked:
+            result["sys/rss_mb"] = resident_mb()
+        for callback in hooked:
+            callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
         self._take(result, seconds)
         self._env_steps, self._iteration_started, self._other_seconds = step, now, 0.0
         if due:
@@ -195,6 +196,8 @@ class MetricsCallback(Callback):
         row = {**self._row, **{name: total / count for name, (total, count) in self._sums.items()}}
         if "time/fps" in row:
             row["time/fps"] = (self._env_steps - self._row_began[0]) / max(self._row_began[1], 1e-9)
+        row.setdefault("sys/rss_mb", resident_mb())
+        self.latest["sys/rss_mb"] = row["sys/rss_mb"]
         self._row, self._sums, self._row_began = {}, {}, (self._env_steps, 0.0)
         self._log(trainer, row, self._env_steps)
 

@@ -54,9 +54,9 @@ def custom_model(
     Raises:
         ConfigError: the class does not take the keywords, or returns something else than the contract says.
     """
-    keywords = dict(config["custom_model_config"] or {})
     obs_space, *others = arguments
     seen, config = model_class.constructor_view(obs_space, config, preprocessor)
+    keywords = dict(config["custom_model_config"] or {})
     arguments = (seen, *others)
     if preprocessor is not None and not model_class.reads_preprocessed:
         keywords["preprocessor"] = preprocessor

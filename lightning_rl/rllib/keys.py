@@ -116,7 +116,6 @@ FIXED: dict[str, tuple[Any, str]] = {
     "extra_python_environs_for_worker": ({}, "set environment variables before Ray starts"),
     "shuffle_sequences": (True, "minibatches are always shuffled"),
     "after_train_step": (None, "`on_learn_on_batch` of a callback, or your own plan"),
-    "_disable_preprocessor_api": (False, "preprocessors belong to the model"),
     "bc_logstd_coeff": (0.0, "`exploration` widens what a policy does; imitation does not"),
     "mixer": ("qmix", "the sum of values is another trainer, `VDNTrainer`"),
     "evaluation_duration_unit": ("episodes", "evaluations play whole episodes"),
@@ -170,6 +169,7 @@ NO_EFFECT: dict[str, str] = {
 }
 EVALUATION_KEYS = {"explore": "evaluation.explore", "horizon": "evaluation.max_episode_steps"}
 EVALUATION_FIXED: dict[str, tuple[Any, ...]] = {"input": ("sampler",), "multiagent": (), "env_task_fn": ()}
+AS_GIVEN = "_disable_preprocessor_api"  # of the config, or its section "model"
 # Keys that are counted or put together in another way, with the place that they reach.
 SPECIAL: dict[str, str] = {
     "env": "`env.id`: an id, a class or a function; a retired id becomes its successor",
@@ -193,13 +193,14 @@ SPECIAL: dict[str, str] = {
     "min_iter_time_s": "least seconds of a result; also as `min_time_s_per_iteration`, `min_time_s_per_reporting`",
     "defaults": "`rllib`: the defaults of this page, in place of this package's",
     "vf_share_layers": "`model.vf_share_layers`",
+    AS_GIVEN: "a custom model of RLlib's kind gets observations as the environment gives them, as others do here",
     **dict.fromkeys(("min_time_s_per_iteration", "min_time_s_per_reporting"), "as `min_iter_time_s`"),
     **REPLAY_SPECIAL,
     **ASYNC_SPECIAL,
     **OFFLINE_SPECIAL,
 }
-MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
-MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
+MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_action_flattening"), False)
+MODEL_ONLY |= {"lstm_use_prev_action_reward": -1}
 ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  # of the model there, of the env here
 RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
 EXPLORATION_NAMES = {"ou_base_scale": "ou_base_noise"}
@@ -209,6 +210,7 @@ ZERO_IS_UNSET = ("kl_target", "replay_buffer_num_slots")
 MUST_BE_0 = ("beta", "learning_starts")
 OF_MARWIL = (*MUST_BE_0, "vf_coeff", "moving_average_sqd_adv_norm_start", "moving_average_sqd_adv_norm_update_rate")
 """Keys that say nothing in RLlib's BC, whose `beta` is 0, or in both: where the policy here has none, they are left."""
+AUTO_EPISODES = 10  # of an evaluation whose length RLlib adapts to that of training
 DEPRECATED = -1  # what RLlib's defaults have for a key that another one has taken the place of
 
 
@@ -261,7 +263,8 @@ def translate_keys(
     if given.get("vf_share_layers", DEPRECATED) != DEPRECATED:
         put(out, "model.vf_share_layers", given["vf_share_layers"])
     if "model" in given:
-        out["model"] = {**model_keys(given["model"], out, str(given.get("env"))), **out.get("model", {})}
+        section = {AS_GIVEN: given.get(AS_GIVEN, False), **given["model"]}
+        out["model"] = {**model_keys(section, out, str(given.get("env"))), **out.get("model", {})}
     if given.get("num_gpus"):
         out["trainer"] = {"accelerator": "gpu", "devices": max(1, int(given["num_gpus"]))}
     _evaluation(out, given)
@@ -373,6 +376,8 @@ def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[
     model = dict(given)
     if "custom_options" in model:
         model["custom_model_config"] = {**model.pop("custom_options"), **model.get("custom_model_config", {})}
+    if model.pop(AS_GIVEN, False) and model.get("custom_model") is not None:
+        model["custom_model_config"] = {**(model.get("custom_model_config") or {}), AS_GIVEN: True}
     if isinstance(both := model.get("lstm_use_prev_action_reward"), bool):
         model |= {"lstm_use_prev_action": both, "lstm_use_prev_reward": both, "lstm_use_prev_action_reward": -1}
     if filters := model.get("conv_filters"):
@@ -387,6 +392,13 @@ def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[
 
 
 def _value(key: str, value: Any) -> Any:
+    if key == "evaluation_duration" and value == "auto":
+        warnings.warn(
+            f"config key 'evaluation_duration'='auto': evaluations play {AUTO_EPISODES} episodes, however long "
+            "training takes meanwhile",
+            stacklevel=4,
+        )
+        return AUTO_EPISODES
     if key == "exploration_config":
         found = {EXPLORATION_NAMES.get(name, name): each for name, each in (value or {}).items()}
         if found.get("type") == "Curiosity" and "lr" in found:

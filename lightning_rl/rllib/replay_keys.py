@@ -39,7 +39,6 @@ REPLAY_FIXED: dict[str, tuple[Any, str]] = {
     "use_huber": (False, "TD errors of these critics are squared"),
     "huber_threshold": (1.0, "only with `use_huber`"),
     "zero_init_states": (False, "stored states begin a sequence, and `burn_in` refreshes them"),
-    "storage_unit": ("timesteps", "rows are stored; `replay_sequence_length` draws sequences of them"),
     "before_learn_on_batch": (None, "`on_learn_on_batch` of a callback"),
     "_deterministic_loss": (False, "it is for RLlib's own tests"),
     "_use_beta_distribution": (False, "actions are squashed Gaussians"),
@@ -65,11 +64,13 @@ REPLAY_SPECIAL: dict[str, str] = {
     **dict.fromkeys(("actor_hidden_activation", "critic_hidden_activation"), TOGETHER),
     "replay_buffer_config": "its keys are those of this page; a type with Prioritized in its name: `data.prioritized`",
     "optimizer": "its keys are those of this page",
+    "storage_unit": "rows are stored, and recurrent policies draw sequences of them: timesteps or sequences",
 }
 
 BUFFER = {"capacity": "buffer_size", "replay_batch_size": "train_batch_size"}  # names inside replay_buffer_config
 BUFFER |= {name: f"prioritized_replay_{name}" for name in ("alpha", "beta", "eps")}
-BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_FIXED, *REPLAY_NO_EFFECT, *BETA)}
+BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_FIXED, *REPLAY_NO_EFFECT, *BETA, "storage_unit")}
+UNITS = ("timesteps", "sequences")
 
 
 def draws_in_lockstep(given: Mapping[str, Any]) -> bool:
@@ -124,8 +125,13 @@ def write_replay_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: M
         out: what goes over the defaults, with the plain keys already in it.
         given: RLlib's keys.
         defaults: the composed config of the policy.
+
+    Raises:
+        ConfigError: a key has a value that means nothing here.
     """
     data, policy = out.setdefault("data", {}), out.setdefault("policy", {})
+    if (unit := getattr(given.get("storage_unit"), "value", given.get("storage_unit"))) not in (None, *UNITS):
+        raise ConfigError(f"config key 'storage_unit'={unit!r}; expected {' or '.join(UNITS)}")
     if data.get("sequence_length") == -1:
         data["sequence_length"] = (given.get("model") or {}).get("max_seq_len", defaults["model"]["max_seq_len"])
     _counts(data, given, {**defaults, "workers": {**defaults["workers"], **out.get("workers", {})}})

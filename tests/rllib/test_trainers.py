@@ -238,7 +238,7 @@ def test_keys_without_a_meaning_or_with_another_one_are_refused() -> None:
         ("PPO", {"framework": "tf"}, f"'framework'='tf'; {one} 'torch'"),
         ("PPO", {"observation_filter": "Mean"}, "expected 'NoFilter' or 'MeanStdFilter'"),
         ("PPO", {"model": {"fcnet_hidden": [3]}}, "no key 'model.fcnet_hidden'. Did you mean 'model.fcnet_hiddens'"),
-        ("PPO", {"model": {"_disable_preprocessor_api": True}}, f"{one} False"),
+        ("PPO", {"model": {"_disable_action_flattening": True}}, f"{one} False"),
         ("PPO", {"evaluation_config": {"gama": 0}}, "evaluation_config has no key 'gama'. Did you mean 'gamma'"),
         ("PPO", {"evaluation_config": {"input": "a.json"}}, "'input'='a.json': evaluations cannot differ in it"),
         ("PPO", {"evaluation_config": {"record_env": True}}, f"{one} False"),

@@ -13,7 +13,9 @@ from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.rllib.sample_batch import SampleBatch
 
-__all__ = ["TorchModelV2"]
+__all__ = ["AS_GIVEN", "TorchModelV2"]
+
+AS_GIVEN = "_disable_preprocessor_api"  # of the model config
 
 
 class TorchModelV2:
@@ -21,7 +23,8 @@ class TorchModelV2:
 
     The model reads preprocessed observations, as in RLlib: "obs" has the structure of the environment's space, with
     discrete parts as one-hot vectors; `obs_space` is that of the vectors, and its attribute `original_space` that of
-    the environment. A Box of any shape stays as it is. `custom_loss(policy_loss, loss_inputs)` gets one loss `[1]`,
+    the environment. A Box of any shape stays as it is. With `_disable_preprocessor_api`, "obs" and `obs_space` are the
+    environment's own. `custom_loss(policy_loss, loss_inputs)` gets one loss `[1]`,
     where RLlib has a list, and may return a list.
 
     Args:
@@ -45,6 +48,7 @@ class TorchModelV2:
     ) -> None:
         self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
         self.model_config, self.name = model_config, name
+        self.reads_preprocessed = not model_config.get(AS_GIVEN, False)
         self.preprocessor = make_preprocessor(getattr(obs_space, "original_space", obs_space))
 
     @classmethod
@@ -52,11 +56,13 @@ class TorchModelV2:
         cls, obs_space: Space[Any], config: Mapping[str, Any], preprocessor: Preprocessor | None
     ) -> tuple[Space[Any], Mapping[str, Any]]:
         """The space of preprocessed observations, and the config with "custom_options"."""
+        options = dict(config["custom_model_config"] or {})
+        as_given = bool(options.pop(AS_GIVEN, False))
         seen = obs_space
-        if preprocessor is not None or not isinstance(obs_space, spaces.Box):
+        if not as_given and (preprocessor is not None or not isinstance(obs_space, spaces.Box)):
             seen = (preprocessor or make_preprocessor(obs_space)).observation_space
             seen.original_space = obs_space  # type: ignore[attr-defined]
-        return seen, {**config, "custom_options": dict(config["custom_model_config"] or {})}
+        return seen, {**config, "custom_model_config": options, "custom_options": {**options}, AS_GIVEN: as_given}
 
     def from_batch(self: Any, train_batch: Mapping[str, Any], is_training: bool = True) -> tuple[Tensor, list[Tensor]]:
         """Outputs `[N, num_outputs]` of the rows of a batch, and the state after them.
@@ -70,7 +76,7 @@ class TorchModelV2:
         """
         flat = self.preprocessor.transform_batch(train_batch["obs"])
         before = {name: train_batch.get(name) for name in ("prev_actions", "prev_rewards")}
-        obs = self.preprocessor.restore(flat)
+        obs = self.preprocessor.restore(flat) if self.reads_preprocessed else train_batch["obs"]
         inputs = InputDict(self.preprocessor.transform_batch, obs=obs, obs_flat=flat, is_training=is_training, **before)
         states = [train_batch[f"state_in_{number}"] for number in range(len(self.get_initial_state()))]
         return self(inputs, states, train_batch.get("seq_lens"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lightning_rl.errors import ConfigError, did_you_mean, short_repr
 from lightning_rl.schema.signatures import call_with_accepted_args
 from lightning_rl.spaces import space_difference
 
-__all__ = ["PolicySpec", "check_policy_spaces", "multi_agent_keys"]
+__all__ = ["PolicySpec", "check_policy_spaces", "multi_agent_keys", "policy_classes"]
 
 SECTION = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by", "replay_mode")
 NO_EFFECT = ("policy_map_capacity", "policy_map_cache", "observation_fn")
@@ -91,6 +91,13 @@ def check_policy_spaces(section: Mapping[str, Any], policies: Mapping[str, Any])
                     f"multiagent.policies[{name!r}]: its {what} is not that of its agents: {difference}; give None, "
                     "which takes theirs"
                 )
+
+
+def policy_classes(section: Mapping[str, Any]) -> Iterator[type]:
+    """The classes that the section `multiagent` names, in order."""
+    given = section.get("policies")
+    found = (_unpack(str(name), spec)[0] for name, spec in given.items()) if isinstance(given, Mapping) else ()
+    return (each for each in found if each is not None)
 
 
 def _unpack(name: str, spec: Any) -> tuple[Any, Any, Any, Any]:

@@ -6,11 +6,12 @@ A plan of this form collects, stores and learns by itself; one Lightning batch i
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from operator import methodcaller
 from typing import Any, Self
 
@@ -94,9 +95,39 @@ class LocalIterator:
         """Pairs (`None`, item): an item does not say which worker it is from."""
         return self.for_each(lambda item: (None, item))
 
+    def duplicate(self, n: int) -> list[LocalIterator]:
+        """The same items `n` times; those that one of the iterators has given are held until all have."""
+        return [*map(LocalIterator, itertools.tee(self.items, n))]
+
     def take(self, count: int) -> list[Any]:
         """The next `count` items that are there."""
         return list(itertools.islice((item for item in self.items if item is not NOT_READY), count))
+
+
+STEPS_SAMPLED_COUNTER = "num_steps_sampled"
+
+
+class SharedMetrics:
+    """What the functions of an execution plan count; a trainer's result has it under "info".
+
+    Attributes:
+        counters: by name; "num_steps_sampled" is the environment steps before the present item of the plan.
+    """
+
+    def __init__(self) -> None:
+        self.counters: defaultdict[str, int] = defaultdict(int)
+
+
+running_metrics: ContextVar[SharedMetrics] = ContextVar("running_metrics")
+
+
+def get_shared_metrics() -> SharedMetrics:
+    """Those of the execution plan that runs.
+
+    Raises:
+        LookupError: none does.
+    """
+    return running_metrics.get()
 
 
 def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "") -> dict[str, dict[str, float]]:
@@ -439,6 +470,7 @@ class ClassicPlan:
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         self.trainer = [trainer] if len([name for name in names if name != "local_replay_buffer"]) > 2 else []
         self.takes_buffer = "local_replay_buffer" in names or any(each.kind is each.VAR_KEYWORD for each in parameters)
+        self.metrics = SharedMetrics()
         self._running: tuple[Any, Iterator[Any]] | None = None
         self.changes: Sequence[Callable[[Any], Any]] = ()
 
@@ -483,4 +515,13 @@ class PlannedDataset(PlanDataset):
     def iterations(self) -> Iterator[Callable[[], Any]]:
         """Each continues with the plan."""
         while True:
-            yield functools.partial(next, self.plan(self.workers))
+            yield self._next
+
+    def _next(self) -> Any:
+        metrics = self.plan.metrics
+        metrics.counters[STEPS_SAMPLED_COUNTER] = self.workers.policy.env_steps
+        token = running_metrics.set(metrics)
+        try:
+            return next(self.plan(self.workers))
+        finally:
+            running_metrics.reset(token)

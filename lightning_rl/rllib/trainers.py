@@ -49,7 +49,7 @@ from lightning_rl.rllib.keys import (
     translate_keys,
 )
 from lightning_rl.rllib.merge import merge_configs
-from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces
+from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces, policy_classes
 from lightning_rl.rllib.offline_keys import (
     Output,
     ReaderPlan,
@@ -146,6 +146,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         policy = self.get_default_policy_class(given)
         if policy is None and self._trains_itself:
             policy = Untrained
+        policy = policy or next(policy_classes(given.get("multiagent") or {}), None)
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
         policy = class_of_option(policy)
@@ -241,8 +242,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             result["info"]["learner"][policy_id]["custom_metrics"] = numbers
         result["custom_metrics"] = {**self._statistics.custom_metrics(), **learned}
         result["hist_stats"] |= self._statistics.hist_stats()
-        for change in self.run_config["data"]["plan"].changes if self._planned else ():
-            result = change(result)
+        if self._planned:
+            plan = self.run_config["data"]["plan"]
+            result["info"] = {**plan.metrics.counters, **result["info"]}
+            for change in plan.changes:
+                result = change(result)
         every = self.config.get("evaluation_interval")
         if every and (self.iteration + 1) % every == 0:
             result |= self.evaluate()

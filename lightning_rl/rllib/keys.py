@@ -107,8 +107,8 @@ FIXED: dict[str, tuple[Any, str]] = {
     "no_done_at_end": (False, "truncation is bootstrapped without it"),
     "observation_space": (None, "it is the environment's"),
     "action_space": (None, "it is the environment's"),
-    "render_env": (False, "`lightning-rl play` shows episodes"),
-    "record_env": (False, "`lightning-rl video` records episodes"),
+    "render_env": (False, "`evaluation_config` may have it; `lightning-rl play` shows episodes"),
+    "record_env": (False, "`evaluation_config` may have it; `lightning-rl video` records episodes"),
     "monitor": (False, "`lightning-rl video` records episodes"),
     "fake_sampler": (False, "there is no such test here"),
     "synchronize_filters": (True, "filters are part of the policy and travel with its weights"),
@@ -168,6 +168,7 @@ NO_EFFECT: dict[str, str] = {
     **dict.fromkeys(ASYNC_NO_EFFECT, "the learner has no thread of its own"),
 }
 EVALUATION_KEYS = {"explore": "evaluation.explore", "horizon": "evaluation.max_episode_steps"}
+SHOWN = ("record_env", "render_env")  # of an evaluation, as `Trainer` reads them
 EVALUATION_FIXED: dict[str, tuple[Any, ...]] = {"input": ("sampler",), "multiagent": (), "env_task_fn": ()}
 AS_GIVEN = "_disable_preprocessor_api"  # of the config, or its section "model"
 # Keys that are counted or put together in another way, with the place that they reach.
@@ -183,7 +184,8 @@ SPECIAL: dict[str, str] = {
     "evaluation_interval": "results of `train` between two evaluations",
     "evaluation_config": "its keys explore, horizon, env and env_config: `evaluation.explore`, "
     "`evaluation.max_episode_steps`, `evaluation.env`; exploration_config, seed and callbacks are the evaluations' "
-    "own; other keys have no effect there",
+    "own; record_env (a directory, or True) writes a video of another episode, and render_env shows one in a window, "
+    "if there is a display; other keys have no effect there",
     "custom_eval_function": "called with the trainer and its evaluation workers in place of an evaluation",
     "env_task_fn": "called with a result and each environment, which gets the task that it returns",
     "logger_config": "`type` is called with the other keys and a `logdir`, and gets each result",
@@ -316,6 +318,7 @@ def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:
         put(out, "evaluation.env", {**env, "kwargs": merge_configs(given.get("env_config") or {}, own)})
     if section.get("exploration_config"):
         section.setdefault("explore", True)
+    section = {key: value for key, value in section.items() if key not in SHOWN}
     for key, value in section.items():
         if key in EVALUATION_KEYS:
             put(out, EVALUATION_KEYS[key], value)

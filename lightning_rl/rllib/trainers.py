@@ -71,12 +71,14 @@ from lightning_rl.rllib.policy_configs import (
 )
 from lightning_rl.rllib.replay_keys import ROW_COUNTS, draws_in_lockstep
 from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
+from lightning_rl.rllib.shown_episodes import episodes_of
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
 from lightning_rl.rllib.workers import PlanWorkers, Workers
 from lightning_rl.runs import algorithm
 from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
+from lightning_rl.runs.watch import has_display
 from lightning_rl.schema.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer"]
@@ -427,10 +429,20 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if hooks and self.run_config["evaluation"]["episodes"]:
             for numbers in self.evaluation_workers.workers.foreach_worker(pop_numbers):
                 statistics.add(numbers)
+        self._show_episode()
         result = evaluation_result(self._state, metrics, statistics)
         if self._estimators:
             result["evaluation"]["off_policy_estimator"] = classic_estimates(self._estimators, metrics)
         return result
+
+    def _show_episode(self) -> None:
+        """Play another episode for the keys `record_env` and `render_env` of evaluations."""
+        section = self.config.get("evaluation_config") or {}
+        if record := section.get("record_env"):
+            directory = Path(self.logdir if record is True else record)
+            next(episodes_of(self, False, directory, first=self.policy.env_steps))
+        elif section.get("render_env") and has_display():
+            next(episodes_of(self, True, None, first=self.policy.env_steps))
 
     @contextmanager
     def _exploring_by(self, exploration: Mapping[str, Any]) -> Iterator[None]:

@@ -30,7 +30,7 @@ from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.run_directory.regular_files import refuse_links
 from lightning_rl.runs.evaluation import load_policy_and_environment, longest_episode
 
-__all__ = ["MOST_STEPS", "RENDERERS", "play", "record"]
+__all__ = ["MOST_STEPS", "RENDERERS", "has_display", "play", "record"]
 
 RENDERERS = {"human": "human", "ansi": "ansi", "rgb": "rgb_array"}
 """Ways to show an environment → its render mode."""

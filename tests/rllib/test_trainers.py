@@ -241,7 +241,7 @@ def test_keys_without_a_meaning_or_with_another_one_are_refused() -> None:
         ("PPO", {"model": {"_disable_action_flattening": True}}, f"{one} False"),
         ("PPO", {"evaluation_config": {"gama": 0}}, "evaluation_config has no key 'gama'. Did you mean 'gamma'"),
         ("PPO", {"evaluation_config": {"input": "a.json"}}, "'input'='a.json': evaluations cannot differ in it"),
-        ("PPO", {"evaluation_config": {"record_env": True}}, f"{one} False"),
+        ("PPO", {"evaluation_config": {"monitor": True}}, f"{one} False"),
         ("PPO", {"batch_mode": "whole"}, "workers.batch_mode='whole'"),
         ("PPO", {"training_intensity": 2}, "'training_intensity' is for algorithms that replay"),
         ("PPO", {"noise_stdev": 0.02}, "no key 'policy.sigma'"),

@@ -231,12 +231,13 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
 
 
 def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
-    """Coerce one of the policies of several agents, with its `data` if it learns from replay, and `spaces_of`."""
+    """Coerce one of the policies of several agents, with its `data` if it has its own, and `spaces_of`."""
     if "spaces_of" in entry:
         agent = coerce(f"{key}.spaces_of", entry["spaces_of"], str)
         own = {name: value for name, value in entry.items() if name != "spaces_of"}
         return {**_coerce_entry(key, own, config), "spaces_of": agent}
     from lightning_rl.data.kinds_of_data import kind_of_data
+    from lightning_rl.data.offline.source import OfflineSource
     from lightning_rl.data.replay_feed import ReplayFeed
 
     if "checkpoint" in entry:
@@ -247,6 +248,10 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
     kind = kind_of_data(policy_class)
     if kind == "populations":
         raise ConfigError(f"{key}: {policy_class.__name__} learns from whole runs of one agent; take another policy")
+    if _source_class("data", config["data"].get("_target_")) is OfflineSource:
+        if not data:
+            return found  # the run's own
+        return {**found, "data": _coerce_to_constructor(f"{key}.data", data, OfflineSource, config)}
     if kind != "transitions":
         return found
     target, planned = data.get("_target_"), config["data"].get("plan") is not None

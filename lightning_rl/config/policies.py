@@ -15,6 +15,7 @@ __all__ = ["complete_policies"]
 
 RANDOM = "lightning_rl.policies.RandomPolicy"
 SCRIPTED = "lightning_rl.policies.ScriptedPolicy"
+OFFLINE = "lightning_rl.data.offline.source:OfflineSource"
 
 Compose = Callable[[Sequence[str]], dict[str, Any]]
 
@@ -63,8 +64,11 @@ def _defaults_of(key: str, chosen: Any, config: Mapping[str, Any]) -> dict[str, 
         store_policy(named, chosen)
     elif callable(chosen) or (is_path(str(chosen)) and not isinstance(import_object(chosen), type)):
         return {"_target_": SCRIPTED, "function": chosen}
+    choices = [f"policy='{named}'", "env=custom", "env.id=given", "experiment=none", "logger=none"]
+    if config["data"].get("_target_") == OFFLINE:  # nothing acts, so that no policy has another source
+        choices.append("data=offline")
     try:
-        composed = compose_config([f"policy='{named}'", "env=custom", "env.id=given", "experiment=none", "logger=none"])
+        composed = compose_config(choices)
     except ConfigError as error:
         raise ConfigError(f"{key}={short_repr(chosen)}: {error}", key=key, value=chosen) from error
     target = chosen if isinstance(chosen, type) else composed["policy"]["_target_"]

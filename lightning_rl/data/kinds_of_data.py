@@ -13,8 +13,9 @@ SERVE_SEVERAL_AGENTS = (
     "lightning_rl.data.async_source:AsyncSource",
     "lightning_rl.data.gradient_source:GradientSource",
     "lightning_rl.data.replay_feed:ReplayFeed",
+    "lightning_rl.data.offline.source:OfflineSource",
 )
-"""Import paths of the sources that serve several agents; of a `ReplayFeed`, each policy has its own."""
+"""Import paths of the sources that serve several agents; a `ReplayFeed` or `OfflineSource` is one policy's own."""
 
 KINDS_OF_DATA = {
     "rollouts": "rollouts of its own policy",

@@ -162,11 +162,11 @@ class PolicyFeeds(dict[str, ReplayFeed]):
 
 
 class FedBatch(MultiAgentBatch):
-    """A multi-agent batch some of whose parts are draws from replay buffers.
+    """A multi-agent batch some of whose parts are draws from replay buffers, or recorded data.
 
     Args:
         parts: policy id → what it learns from.
-        fragments: the batch that the workers gave.
+        fragments: the batch that the workers gave; no fragments where nothing but recorded data is learned from.
     """
 
     __slots__ = ("_fragments",)
@@ -189,7 +189,7 @@ class FedBatch(MultiAgentBatch):
         """Fragments on `device`; draws come there when they are taken."""
         fragments = self._fragments.to(device)
         parts = {
-            name: part.to(device) if isinstance(part, Draws) else fragments[name]
+            name: fragments[name] if part is self._fragments.policy_batches.get(name) else part.to(device)
             for name, part in self.policy_batches.items()
         }
         return FedBatch(parts, fragments)

@@ -107,10 +107,12 @@ def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[
         data: id → `data` section.
 
     Raises:
-        ConfigError: the source gives no rollouts, or a policy needs its own rollouts that are not there.
+        ConfigError: the source gives no rollouts, or a policy needs its own rollouts or its own data that are not
+            there.
     """
     from lightning_rl.data.gradient_source import GradientSource
     from lightning_rl.data.kinds_of_data import SERVE_SEVERAL_AGENTS, kind_of_data
+    from lightning_rl.data.offline.source import OfflineSource
     from lightning_rl.data.replay_feed import ReplayFeed
     from lightning_rl.data.source import SyncSource
 
@@ -125,8 +127,11 @@ def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[
     if f"{kind.__module__}:{kind.__qualname__}" not in SERVE_SEVERAL_AGENTS:
         raise ConfigError(
             f"data._target_={import_path(kind)} serves one agent; several agents take data=on_policy, async, "
-            "gradients, or replay, where each policy that replays has a buffer of its own"
+            "gradients, replay, where each policy that replays has a buffer of its own, or offline, where each has its "
+            "own data"
         )
+    if kind is OfflineSource:
+        return _data_sets(config, list(trained), data), {}
     planned = config["data"].get("plan") is not None  # and then it may give anything to a policy without a buffer
     replays = [name for name, each in policy.policies.items() if kind_of_data(type(each)) == "transitions"]
     replaying = [name for name in trained if name in replays and not (planned and not _has_buffer(data.get(name)))]
@@ -144,6 +149,30 @@ def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[
     # Policies that are not trained now may be trained later.
     with_feed = [name for name in replays if name in replaying or (name not in trained and name in data)]
     return dict(config), {name: _feed(name, data.get(name)) for name in with_feed}
+
+
+def _data_sets(config: Config, trained: Sequence[str], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with the data set of each policy in training: the directory of its name in that of the run."""
+    from lightning_rl.data.offline.policy_data_sets import PolicyDataSets
+    from lightning_rl.data.offline.source import OfflineSource
+
+    if config["count_steps_by"] != "env_steps":
+        raise ConfigError(
+            f"count_steps_by={config['count_steps_by']} with data=offline: env steps are counted by the data that are "
+            "read; set it to env_steps"
+        )
+    everyones, data_sets = config["data"]["input"], {}
+    for name in trained:
+        section = {key: value for key, value in {**config["data"], **data.get(name, {})}.items() if key != "_target_"}
+        if section["input"] is None or section["input"] == everyones:
+            if not isinstance(everyones, str) or not (Path(everyones) / name).is_dir():
+                raise ConfigError(
+                    f"data.input={short_repr(everyones)}: the policy {name!r} has no data there; expected data.output of "
+                    f"a run of several agents, which holds a directory {name}, or policies.{name}.data.input"
+                )
+            section["input"] = str(Path(everyones) / name)
+        data_sets[name] = OfflineSource(**section)
+    return {**config, "data": {"_target_": PolicyDataSets, "data_sets": data_sets}}
 
 
 def _feed(name: str, section: Mapping[str, Any] | None) -> Any:

@@ -84,8 +84,14 @@ def find_shards(directory: Path) -> list[Path]:
     """
     found = sorted(directory.glob("*.parquet"))
     if not found:
+        of_policies = ", ".join(sorted({str(file.parent) for file in directory.glob("*/*.parquet")}))
         raise ConfigError(
-            f"{directory} holds no shard; expected *.parquet as data.output or `lightning-rl record` writes"
+            f"{directory} holds no shard; "
+            + (
+                f"those of several policies are in {of_policies}: give one of these, or their environment with env="
+                if of_policies
+                else "expected *.parquet as data.output or `lightning-rl record` writes"
+            )
         )
     return found
 

@@ -245,7 +245,8 @@ class OfflineSource(Source):
         return self.ratio.due(self.policy.env_steps)
 
     def _draw_due(self) -> Iterator[Draw]:
-        self.policy.env_steps += self.ratio.env_steps_until(self.policy.env_steps, self.steps_per_iteration)
+        if self.policy.learner.counts_env_steps:  # else `PolicyDataSets` has, for all policies
+            self.policy.env_steps += self.ratio.env_steps_until(self.policy.env_steps, self.steps_per_iteration)
         most = min(STEPS_AT_ONCE, len(self.buffer) * self.ranks // self.batch_size)
         while steps := min(self.due, most):
             self.ratio.record_steps(steps)

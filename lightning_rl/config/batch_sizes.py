@@ -34,7 +34,7 @@ def check_minibatches(config: Config) -> None:
 
 
 def _is_of_rollout_rows(config: Config) -> bool:
-    """Whether a training batch consists of a rollout's rows, and not of draws, data, populations or a plan's own choice."""
+    """Whether a batch consists of a rollout's rows, and not of draws, recorded data, populations or a plan's choice."""
     return config["data"].get("plan") is None and not {"batch_size", "data_sets", "directions"} & config["data"].keys()
 
 

@@ -167,8 +167,8 @@ def _data_sets(config: Config, trained: Sequence[str], data: Mapping[str, Any]) 
         if section["input"] is None or section["input"] == everyones:
             if not isinstance(everyones, str) or not (Path(everyones) / name).is_dir():
                 raise ConfigError(
-                    f"data.input={short_repr(everyones)}: the policy {name!r} has no data there; expected data.output of "
-                    f"a run of several agents, which holds a directory {name}, or policies.{name}.data.input"
+                    f"data.input={short_repr(everyones)}: the policy {name!r} has no data there; expected data.output "
+                    f"of a run of several agents, which holds a directory {name}, or policies.{name}.data.input"
                 )
             section["input"] = str(Path(everyones) / name)
         data_sets[name] = OfflineSource(**section)

@@ -7,9 +7,9 @@
     python scripts/offline_scores.py table --data DIR --json scores.jsonl
 
 `data` trains SAC, and records four data sets (Fu et al. 2020, arXiv:2004.07219): `expert` is played by the checkpoint
-with the highest evaluated return, `medium` by the first one that reaches a third of it, both with sampled actions;
-`medium-replay` is all experience until that checkpoint, and `medium-expert` are medium and expert together. It
-continues where it was stopped, except within the training of SAC.
+with the highest evaluated return, `medium` by the first one where the last 100 episodes of training returned a third of
+it, both with sampled actions; `medium-replay` is all experience until that checkpoint, and `medium-expert` is medium
+and expert together. What is there already is not made again.
 
 `run` trains each algorithm with the published settings of its paper for locomotion on the same batches and networks on
 both sides. A score is that of the last policy: the mean return of 20 episodes with its best actions, between 0 (random
@@ -66,7 +66,7 @@ PEERS = tuple(name for name in ALGORITHMS if name != "bc_10%")
 def make_data(data: Path, env_steps: int, rows: int, seed: int) -> None:
     """Train SAC, record the data sets, and write the returns of random play and of the expert to references.json."""
     sac, replay = data / "sac", data / "replay"
-    if not (sac / "status.json").exists():
+    if not sac.exists():
         command(
             *("train", "policy=sac", "experiment=none", f"env.id={ENV}", f"total_env_steps={env_steps}"),
             *("data.n_step=1", f"data.output={replay}", "data.save_replay=false", f"seed={seed}", f"run_dir={sac}"),
@@ -74,10 +74,11 @@ def make_data(data: Path, env_steps: int, rows: int, seed: int) -> None:
             *("evaluation.every_env_steps=5%", "evaluation.max_share=null"),
         )
     with (sac / "metrics.csv").open() as file:
-        evaluations = [(int(row["env_steps"]), row["eval/ep_rew_mean"]) for row in csv.DictReader(file)]
-    returns = {steps: float(value) for steps, value in evaluations if value}
+        evaluated = [row for row in csv.DictReader(file) if row["eval/ep_rew_mean"]]
+    returns = {int(row["env_steps"]): float(row["eval/ep_rew_mean"]) for row in evaluated}
     expert = max(returns, key=returns.__getitem__)
-    medium = next(steps for steps, value in returns.items() if value >= returns[expert] / 3)
+    sampled = {int(row["env_steps"]): float(row["rollout/ep_rew_mean"]) for row in evaluated}
+    medium = next(steps for steps, value in sampled.items() if value >= returns[expert] / 3)
     checkpoint = {steps: sac / "checkpoints" / f"step_{steps:09}.ckpt" for steps in (medium, expert)}
 
     for name, steps in (("medium", medium), ("expert", expert)):
@@ -95,10 +96,13 @@ def make_data(data: Path, env_steps: int, rows: int, seed: int) -> None:
 
 def record(checkpoint: Path, out: Path, rows: int) -> None:
     """Record episodes with sampled actions, fifty at a time, until there are enough rows."""
-    seed = 0
-    while not out.exists() or summary(open_data(out))["steps"] < rows:
-        command("record", str(checkpoint), f"--out={out}", "--episodes=50", "--explore", f"--seed={seed}")
-        seed += 1
+    found = summary(open_data(out)) if out.exists() else {"steps": 0, "episodes": 0}
+    while found["steps"] < rows:
+        seed = found["episodes"]
+        said = command(
+            "record", str(checkpoint), f"--out={out}", "--episodes=50", "--explore", f"--seed={seed}", "--json"
+        )
+        found = json.loads(said)
 
 
 def copy(shards: list[Path], out: Path) -> None:

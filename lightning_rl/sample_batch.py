@@ -61,7 +61,7 @@ __all__ = [
 ARRAYS = (Tensor, np.ndarray)
 DEFAULT_POLICY = "default_policy"
 """The id of the one policy, where batches and weights are keyed by policy."""
-STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards", "central_obs")
+STEP_INPUTS = ("obs", "state_in", "prev_obs", "prev_actions", "prev_rewards", "central_obs")
 """What a policy reads before a step. Fragments have one row more of these: the value after the last step needs it."""
 PER_SEQUENCE = ("seq_lens", "state_in")
 """Columns with one entry per sequence of a training batch."""
@@ -109,6 +109,7 @@ class SampleBatch:
     seq_lens: Tensor  # int64 [S], lengths of the sequences that the rows of a training batch are
     following: SampleBatch  # [S, …], `STEP_INPUTS` after each sequence's last row
     replayed: Tensor  # bool, True on rows of an earlier iteration, where new and old fragments are mixed
+    prev_obs: Tensor | SampleBatch  # [N, n, *], the n observations before the row's, the oldest first; 0 if none
     prev_actions: Tensor | SampleBatch  # actions of the last step, or [N, n, *] of the last n; −1 or 0. if none
     prev_rewards: Tensor
     central_obs: Tensor  # float32 [N, S], state of the environment or all agents' observations, for central critics

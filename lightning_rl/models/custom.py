@@ -16,6 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.previous_step import initial_previous_step
+from lightning_rl.sample_batch import map_leaves
 from lightning_rl.schema.signatures import ImportPath, coerce
 from lightning_rl.spaces import leaf_spaces, pack_leaves
 
@@ -128,8 +129,13 @@ def _check_forward(model: Model, obs_space: Space[Any]) -> None:
         "prev_actions": None,
         "prev_rewards": None,
         "is_training": False,
-        **initial_previous_step(model, model.action_space, 2, torch.device("cpu")),
+        **initial_previous_step(model, obs_space, model.action_space, 2, torch.device("cpu")),
     }
+    if model.prev_obs:
+        inputs["prev_obs"] = map_leaves(
+            lambda leaf: leaf.unsqueeze(1).expand(2, model.prev_obs, *leaf.shape[1:]), inputs["obs"]
+        )
+    inputs |= model.derived_inputs(inputs)
     state = [part.unsqueeze(0).expand(2, *part.shape) for part in model.get_initial_state()]
     with torch.no_grad():
         result = model(inputs, state, torch.ones(2, dtype=torch.int64) if state else None)

@@ -22,7 +22,8 @@ class InputDict(dict[str, Any]):
 
     Args:
         flat: function that preprocesses and filters "obs".
-        columns: "obs", "prev_actions", "prev_rewards", "is_training", and for central critics "central_obs".
+        columns: "obs", "prev_obs", "prev_actions", "prev_rewards", "is_training", and for central critics
+            "central_obs".
     """
 
     def __init__(self, flat: Callable[[Any], Tensor], **columns: Any) -> None:
@@ -60,8 +61,8 @@ class Model(FastAttributes):
             (`log_std_clip_param`).
         values_are_cheap: whether `value_function` costs almost nothing after a forward (shared layers); values are then
             recorded while acting.
-        prev_actions, prev_rewards: numbers of previous actions and rewards that the model reads; workers keep them for
-            each environment.
+        prev_obs, prev_actions, prev_rewards: numbers of earlier observations, actions and rewards that the model reads;
+            workers keep them for each environment.
         reads_preprocessed: whether "obs" is "obs_flat" in the structure of the space, instead of what the environment
             gave: discrete parts are one-hot vectors, and everything is filtered.
         model_config: all keys of the config that the model was built by.
@@ -70,6 +71,7 @@ class Model(FastAttributes):
     forbids_actions: bool = True
     log_std_clip: float = 20.0
     values_are_cheap: bool = False
+    prev_obs: int = 0
     prev_actions: int = 0
     prev_rewards: int = 0
     reads_preprocessed: bool = False
@@ -110,7 +112,8 @@ class Model(FastAttributes):
             input_dict: "obs" (nested and typed as the environment's, tensors of `[N, *]`), "obs_flat" (float32 `[N,
                 preprocessor.size]`, filtered; computed on first access), "prev_actions" and "prev_rewards" (in the
                 policy's action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; before the first step −1
-                for a discrete action and 0 for a number), "is_training", and in learning with a central critic
+                for a discrete action and 0 for a number), "prev_obs" (`[N, n, *]`, the n observations before "obs", the
+                oldest first; zeros before the first step), "is_training", and in learning with a central critic
                 "central_obs" (float32 `[N, S]`).
             state: recurrent state, `[S, …]` each; empty for feed-forward models.
             seq_lens: lengths `[S]` of the sequences when a recurrent model learns; the rows are then `[S · L]`,
@@ -118,6 +121,10 @@ class Model(FastAttributes):
                 sequence of length 1.
         """
         raise NotImplementedError  # abstract
+
+    def derived_inputs(self, input_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Further inputs of `forward` that are computed from the input dict, such as windows over earlier steps."""
+        return {}
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the observations of the last `forward`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from lightning_rl.models.model import Model
+from lightning_rl.models.previous_step import PREVIOUS
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["ModelWrapper"]
@@ -25,7 +27,8 @@ class ModelWrapper(Model):
         own = {name: getattr(wrapped, name) for name in ("obs_space", "action_space", "preprocessor")} | spaces
         super().__init__(num_outputs=num_outputs, **own)
         self.wrapped = wrapped
-        self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
+        for name in PREVIOUS:
+            setattr(self, name, getattr(wrapped, name))
         self.reads_preprocessed = wrapped.reads_preprocessed
 
     def __getattr__(self, name: str) -> Any:
@@ -40,6 +43,10 @@ class ModelWrapper(Model):
     def get_initial_state(self) -> list[Tensor]:
         """The wrapped model's initial state."""
         return self.wrapped.get_initial_state()
+
+    def derived_inputs(self, input_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of the wrapped model."""
+        return self.wrapped.derived_inputs(input_dict)
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
         """The wrapped model's custom loss."""

@@ -1,35 +1,47 @@
-"""Previous actions and rewards that a model reads at an episode's first step, before there are any."""
+"""Earlier observations, actions and rewards that a model reads at an episode's first step, before there are any."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space
+from gymnasium.vector.utils import create_empty_array
 
-from lightning_rl.models.model import Model
-from lightning_rl.sample_batch import to_nested_batch
+from lightning_rl.sample_batch import map_leaves, to_nested_batch
 from lightning_rl.spaces import is_continuous, leaf_spaces, pack_leaves
 
-__all__ = ["initial_previous_actions", "initial_previous_step", "previous_columns"]
+PREVIOUS = ("prev_obs", "prev_actions", "prev_rewards")
+"""Columns of earlier steps."""
+
+__all__ = ["PREVIOUS", "initial_previous_actions", "initial_previous_step", "previous_columns"]
 
 
 def previous_columns(model: Any) -> list[str]:
-    """Those of "prev_actions" and "prev_rewards" that a model reads."""
-    return [name for name in ("prev_actions", "prev_rewards") if getattr(model, name)]
+    """Those of `PREVIOUS` that a model reads."""
+    return [name for name in PREVIOUS if getattr(model, name)]
 
 
-def initial_previous_step(model: Model, space: Space[Any], batch_size: int, device: torch.device) -> dict[str, Any]:
-    """The "prev_actions" and "prev_rewards" at an episode's start, for a model that reads them.
+def initial_previous_step(
+    model: Any, observation_space: Space[Any], space: Space[Any], batch_size: int, device: torch.device
+) -> dict[str, Any]:
+    """Those of `PREVIOUS` that a model reads, at an episode's start.
 
     Args:
-        model: its `prev_actions` and `prev_rewards` are the numbers of steps.
+        model: its attributes of these names are the numbers of steps.
+        observation_space: the space of the environment's observations.
         space: the space of the policy's actions.
         batch_size: number of rows.
         device: the device of the tensors.
     """
     actions, rewards = model.prev_actions, model.prev_rewards
     before: dict[str, Any] = {}
+    if model.prev_obs:
+        nothing = create_empty_array(observation_space, batch_size, fn=np.zeros)
+        before["prev_obs"] = to_nested_batch(
+            map_leaves(lambda leaf: torch.from_numpy(leaf[:, None].repeat(model.prev_obs, 1)).to(device), nothing)
+        )
     if actions:
         leading = (batch_size, actions) if actions > 1 else (batch_size,)
         before["prev_actions"] = initial_previous_actions(space, leading, device)

@@ -226,6 +226,11 @@ def check_exportable(policy: Any) -> None:
     name = type(policy).__name__
     if not policy.has_model:
         raise ConfigError(f"{name} has no model: only policies that act by a network can be exported")
+    if policy.prev_obs:
+        raise ConfigError(
+            f"{name}: its model reads {policy.prev_obs} earlier observations, which files do not keep: stack "
+            "observations by the environment wrapper gymnasium.wrappers:FrameStackObservation, or use a recurrent model"
+        )
     own = sorted({"compute_actions", "env_actions"} & policy.overridden)
     if own:
         raise ConfigError(

@@ -34,7 +34,7 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.noisy import NoisyLinear
-from lightning_rl.models.previous_step import initial_previous_step, previous_columns
+from lightning_rl.models.previous_step import PREVIOUS, initial_previous_step, previous_columns
 from lightning_rl.policies.acting import DeviceGenerators, can_skip_model, run_model, state_or_start
 from lightning_rl.policies.checkpoints import (
     counters,
@@ -224,6 +224,7 @@ class Policy(PolicyModule):
         obs: Any,
         state: Sequence[Tensor] = (),
         *,
+        prev_obs: Any = None,
         prev_actions: Any = None,
         prev_rewards: Any = None,
         explore: bool | None = True,
@@ -236,8 +237,8 @@ class Policy(PolicyModule):
         Args:
             obs: `[B, *]`, arrays or tensors, nested as the space is.
             state: recurrent state `[B, …]` each; empty for feed-forward models.
-            prev_actions, prev_rewards: the previous actions and rewards of the step(s) before, for models that read
-                them (`Model.forward` documents the shapes); `None` at an episode's start.
+            prev_obs, prev_actions, prev_rewards: the observations, actions and rewards of the step(s) before, for
+                models that read them (`Model.forward` documents the shapes); `None` at an episode's start.
             explore: True or `None`: sample through the exploration strategy; False: take the best action.
             timestep: env steps so far, for exploration schedules; `None`: `env_steps`.
             action_mask: `[B, n]`, allowed discrete actions; `None`: "action_mask" of a Dict observation, if any.
@@ -261,7 +262,7 @@ class Policy(PolicyModule):
                     return blind, list(state), {}
             on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # the usual case, six times as fast
             obs = torch.from_numpy(obs) if on_cpu else to_tensors(obs, device)
-            before = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
+            before = {"prev_obs": prev_obs, "prev_actions": prev_actions, "prev_rewards": prev_rewards}
             dist, outputs, state_out = run_model(self, obs, state, before, action_mask, how)
             extra = {**strategy.extra_action_out(outputs), **self.extra_action_out(outputs, dist)}
             if not logp:
@@ -385,11 +386,11 @@ class Policy(PolicyModule):
         model = self.model if model is None else model
         # Without state the rows of a sequence are independent of each other: no padding.
         obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
-        if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # the usual case
+        if seq_lens is None and not (model.prev_obs or model.prev_actions or model.prev_rewards):  # the usual case
             inputs = self.input_dict(obs, is_training=model.training, central_obs=batch.get("central_obs"))
             return model(inputs, (), None)[0], self.mask_of(batch), None
         gaps = None if seq_lens is None else padding(seq_lens)
-        before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards", "central_obs")}
+        before: dict[str, Any] = {name: batch.get(name) for name in (*PREVIOUS, "central_obs")}
         mask = self.mask_of(batch)
         if gaps is not None:
             obs, before = (
@@ -429,6 +430,7 @@ class Policy(PolicyModule):
         self,
         obs: Any,
         *,
+        prev_obs: Any = None,
         prev_actions: Any = None,
         prev_rewards: Any = None,
         central_obs: Tensor | None = None,
@@ -439,13 +441,14 @@ class Policy(PolicyModule):
         A model that reads preprocessed observations gets them as "obs" (`Model.reads_preprocessed`).
 
         Args:
-            obs, prev_actions, prev_rewards: the observations, previous actions and rewards of `N` rows.
+            obs, prev_obs, prev_actions, prev_rewards: the observations of `N` rows, and the earlier ones, actions and
+                rewards.
             central_obs: `[N, S]`, for a central critic; `None` in acting, which needs no values.
             is_training: whether the model is in train mode; `None`: the mode of this policy.
         """
-        columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
+        columns: dict[str, Any] = {"prev_obs": prev_obs, "prev_actions": prev_actions, "prev_rewards": prev_rewards}
         model = self.model
-        if (model.prev_actions and prev_actions is None) or (model.prev_rewards and prev_rewards is None):
+        if any(columns[name] is None for name in previous_columns(model)):
             nothing = self.initial_previous_step(row_count(obs))
             columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
         if central_obs is not None:
@@ -456,7 +459,19 @@ class Policy(PolicyModule):
         if model.reads_preprocessed:
             columns["obs_flat"] = flat = self.flat_observations(obs)
             obs = self.preprocessor.restore(flat)
-        return InputDict(self.flat_observations, obs=obs, **columns)
+        if model.prev_obs:
+            columns["prev_obs"] = self._earlier_observations(columns["prev_obs"])
+        inputs = InputDict(self.flat_observations, obs=obs, **columns)
+        inputs.update(model.derived_inputs(inputs))
+        return inputs
+
+    def _earlier_observations(self, windows: Any) -> Any:
+        """Observations `[N, n, *]` in the form in which the model reads "obs"."""
+        windows = from_nested_batch(self.observation_space, to_nested_batch(windows))
+        if not self.model.reads_preprocessed:
+            return windows
+        flat = self.flat_observations(map_leaves(lambda leaf: leaf.flatten(0, 1), windows))
+        return map_leaves(lambda leaf: leaf.unflatten(0, (-1, self.model.prev_obs)), self.preprocessor.restore(flat))
 
     def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
         """The inputs of a model without state for the rows' observations, or (`following`) the next ones."""
@@ -487,6 +502,11 @@ class Policy(PolicyModule):
         return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
 
     @property
+    def prev_obs(self) -> int:
+        """The number of earlier observations that the model reads."""
+        return self.model.prev_obs
+
+    @property
     def prev_actions(self) -> int:
         """The number of earlier steps of which the model reads the actions."""
         return self.model.prev_actions
@@ -497,8 +517,10 @@ class Policy(PolicyModule):
         return self.model.prev_rewards
 
     def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
-        """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
-        return initial_previous_step(self.model, self.action_transform.policy_space, batch_size, self.device)
+        """The "prev_obs", "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
+        return initial_previous_step(
+            self.model, self.observation_space, self.action_transform.policy_space, batch_size, self.device
+        )
 
     # -- modes --------------------------------------------------------------------------------------------------------
     def train(self, mode: bool = True) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_rl.models.previous_step import previous_columns
+from lightning_rl.models.previous_step import PREVIOUS, previous_columns
 from lightning_rl.sample_batch import SampleBatch, to_sequences
 
 __all__ = [
@@ -34,7 +34,7 @@ def sequences_of(fragment: SampleBatch, max_seq_len: int, gamma: float) -> Sampl
         gamma: discount per environment step.
     """
     batch = fragment.copy()
-    for name in ("obs", "prev_actions", "prev_rewards"):
+    for name in ("obs", *PREVIOUS):
         if name in batch:
             column = batch[name]
             batch[f"next_{name}"] = column[1:]
@@ -81,7 +81,7 @@ def run_burn_in(policy: Any, model: Any, batch: SampleBatch, counts: Tensor) -> 
 
 def select_rows(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:
     """The model's inputs of the chosen rows, in sequences of `lens` that begin in `state`."""
-    names = ("obs", "prev_actions", "prev_rewards", "action_mask")
+    names = ("obs", *PREVIOUS, "action_mask")
     return SampleBatch({name: batch[name][chosen] for name in names if name in batch}, state_in=state, seq_lens=lens)
 
 

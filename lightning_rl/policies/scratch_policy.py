@@ -133,6 +133,7 @@ class NoModel(nn.Module):
         takes = inspect.signature(compute_actions).parameters
         numbers = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
         are_numbers = all(isinstance(leaf, numbers) for _, leaf in leaf_spaces(action_space))
+        self.prev_obs = 0
         self.prev_actions = int("prev_action_batch" in takes and are_numbers)
         self.prev_rewards = int("prev_reward_batch" in takes)
 

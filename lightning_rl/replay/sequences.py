@@ -19,7 +19,7 @@ from lightning_rl.schema.signatures import check_keywords
 
 __all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
 
-SEQUENCE_COLUMNS = (*REPLAY_COLUMNS, "state_in", "prev_actions", "prev_rewards", "t")
+SEQUENCE_COLUMNS = (*REPLAY_COLUMNS, "state_in", "prev_obs", "prev_actions", "prev_rewards", "t")
 
 
 class SequenceReplayBuffer(ReplayBuffer):

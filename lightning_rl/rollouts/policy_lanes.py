@@ -168,6 +168,7 @@ class PolicyLanes:
     def act(self, obs: Any, mask: np.ndarray | None, **more: Any) -> tuple[Any, Any, dict[str, Any]]:
         """What `compute_actions` of the policy gives; `more`: further arguments of it."""
         memory = self.memory
+        memory.obs = obs
         # Each policy has its own count, which its exploration follows: that of a frozen one stands still.
         return self._act_of_policy(
             obs,

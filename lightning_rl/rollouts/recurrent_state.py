@@ -1,4 +1,4 @@
-"""Inputs of models with memory that a worker keeps from step to step: state, earlier actions, earlier rewards."""
+"""Inputs of models with memory that a worker keeps: state, and earlier observations, actions and rewards."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ class PolicyMemory:
     """The memory of one policy in `num_envs` environments; empty, and without cost, for models without memory.
 
     Args:
-        policy: `get_initial_state(num_envs)`; `prev_actions` and `prev_rewards`, the numbers of earlier actions and
-            rewards that its model reads; `initial_previous_step(num_envs)`, their values at an episode's start.
+        policy: `get_initial_state(num_envs)`; `prev_obs`, `prev_actions` and `prev_rewards`, the numbers of earlier
+            observations, actions and rewards that its model reads; `initial_previous_step(num_envs)`, their values at
+            an episode's start.
         num_envs: environments.
 
     Attributes:
         active: whether the model has any memory.
         state: recurrent state before the next step, `[B, …]` each.
-        before: "prev_actions" and "prev_rewards", if the model reads them: `[B, *]`, or `[B, n, *]` of the last n
-            steps, the oldest first.
+        before: "prev_obs" `[B, n, *]`, "prev_actions" and "prev_rewards", if the model reads them: `[B, *]`, or
+            `[B, n, *]` of the last n steps, the oldest first.
+        obs: the newest observations that the policy has read.
     """
 
     def __init__(self, policy: Any, num_envs: int) -> None:
@@ -35,7 +37,8 @@ class PolicyMemory:
         self.active = False
         self.state: list[Tensor] = []
         self.before: dict[str, Any] = {}
-        self.steps = {name: getattr(policy, name, 0) for name in ("prev_actions", "prev_rewards")}
+        self.obs: Any = None
+        self.steps = {name: getattr(policy, name, 0) for name in ("prev_obs", "prev_actions", "prev_rewards")}
         self._first = SampleBatch()
 
     def restart(self) -> None:
@@ -47,7 +50,7 @@ class PolicyMemory:
         self._first = self.columns()
 
     def columns(self) -> SampleBatch:
-        """The columns that a fragment records before each step: "state_in", "prev_actions", "prev_rewards", if any."""
+        """The columns that a fragment records before each step: "state_in", "prev_obs", "prev_actions", …, if any."""
         state = {"state_in": SampleBatch({str(i): part for i, part in enumerate(self.state)})} if self.state else {}
         return SampleBatch({**state, **self.before})
 
@@ -55,8 +58,12 @@ class PolicyMemory:
         """Take in a step: the state after it, its actions and its rewards."""
         self.state = list(state)
         for name in self.before:
-            newest = to_nested_batch(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
-            self.before[name] = zip_leaves(_shift if self.steps[name] > 1 else _cast, self.before[name], newest)
+            if name == "prev_rewards":
+                newest: Any = torch.tensor(rewards, dtype=torch.float32)
+            else:
+                newest = to_nested_batch(actions if name == "prev_actions" else self.obs)
+            is_window = self.steps[name] > 1 or name == "prev_obs"
+            self.before[name] = zip_leaves(_shift if is_window else _cast, self.before[name], newest)
 
     def state_dict(self) -> dict[str, Any]:
         """The memory now, and that of an episode's start, which may depend on weights that have changed since."""

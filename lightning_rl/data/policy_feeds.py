@@ -92,7 +92,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
             feed.ratio.offset += policy.env_steps - self._stopped_at.pop(name)
             feed.force_reset()
 
-    def _check_same_steps(self, fragments: Mapping[str, SampleBatch]) -> None:
+    def _check_same_steps(self, fragments: Mapping[str, Fragment]) -> None:
         """Check that the next draws of the policies with these fragments are of the same environment steps."""
         first, *others = fragments
         expected = self._draws_by(first)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.errors import ConfigError, import_object, import_path
+from lightning_rl.errors import ConfigError, import_object, import_path, short_repr
 
 if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator

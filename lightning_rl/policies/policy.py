@@ -519,7 +519,7 @@ class Policy(PolicyModule):
     def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
         """The "prev_obs", "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
         return initial_previous_step(
-            self.model, self.observation_space, self.action_transform.policy_space, batch_size, self.device
+            self, self.observation_space, self.action_transform.policy_space, batch_size, self.device
         )
 
     # -- modes --------------------------------------------------------------------------------------------------------

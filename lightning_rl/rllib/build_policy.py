@@ -15,6 +15,7 @@ from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.policies.policy import Policy
 from lightning_rl.rllib.function_policy import VERBS_BY_HOOKS, FunctionPolicy, settings_of
 from lightning_rl.rllib.keys import policy_keywords
+from lightning_rl.rllib.trajectories import takes_episode
 from lightning_rl.schema.signatures import keywords_of
 
 __all__ = ["HOOKS", "build_policy"]
@@ -86,6 +87,8 @@ def build_policy(
     }
     if "loss_fn" in merged:
         namespace["has_classic_loss"] = True
+    if "postprocess_fn" in merged:
+        namespace["reads_trajectories"] = takes_episode(merged["postprocess_fn"], 3)
     # RLlib's own `compute_actions` calls `act`, and so the functions.
     if not _is_classic(root) and not set(merged).isdisjoint(VERBS_BY_HOOKS["compute_actions"]):
         namespace["compute_actions"] = FunctionPolicy.act_by_functions

@@ -18,6 +18,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import make_exploration
 from lightning_rl.rllib.batch_builders import MultiAgentSampleBatchBuilder
 from lightning_rl.rllib.env_api import agent_number
+from lightning_rl.rllib.episode_records import AGENT, EpisodeRecords, reads_episodes
 from lightning_rl.rllib.extra_batches import append_batches
 from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
@@ -27,7 +28,6 @@ from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, map_leave
 
 __all__ = ["DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
 
-AGENT = "agent0"  # RLlib's name of a single agent
 SMOOTHED = 100  # episodes that statistics of a result are of
 
 
@@ -161,7 +161,7 @@ class Episode:
     """A running episode of one environment.
 
     Attributes:
-        episode_id: counts the episodes of the worker.
+        episode_id: the value of the column "eps_id"; with one agent it counts the episodes of the worker.
         env_id: index of the environment.
         user_data, custom_metrics, hist_data: the callbacks' own; `custom_metrics` holds numbers, `hist_data` lists.
         length, total_reward: steps so far, and the sum of all agents' rewards.
@@ -292,6 +292,7 @@ class EpisodeCallbacks(RLCallback):
         self.learned: dict[str, dict[str, Any]] = {}
         self._numbers: dict[str, list[float]] = {}
         self._learning: dict[tuple[str, int], Episode] = {}  # by (policy, lane)
+        self.records = EpisodeRecords()
 
     @staticmethod
     def adapt(callbacks: Any) -> Any:
@@ -306,7 +307,11 @@ class EpisodeCallbacks(RLCallback):
         key = worker.stream, worker.worker_index
         before = self._workers.get(key)
         started = 0 if before is None else before.started
-        episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started, self.numbered)
+        read = [policy for policy in worker.policies.values() if reads_episodes(policy)]
+        for policy in read:
+            policy.episode_records = self.records
+        records = self.records if read else None
+        episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started, self.numbered, records)
         if before is None or before.base_env.vector_env is not worker.env:
             episodes.announce_environments()
         for env in range(worker.num_envs):
@@ -323,8 +328,10 @@ class EpisodeCallbacks(RLCallback):
         self._workers[key].step(obs, rewards, np.asarray(terminated) | np.asarray(truncated), info)
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """As RLlib's; first add what callbacks have added."""
+        """As RLlib's; trajectories get the ids of their episodes, and the sample what callbacks have added."""
         episodes = self._workers.get((worker.stream, worker.worker_index))
+        if episodes is not None and episodes.records is not None and episodes.trains:
+            episodes.add_ids(samples)
         if episodes is not None and (batches := episodes.pop_extra_batches()):
             if isinstance(samples, MultiAgentBatch):
                 raise ConfigError("add_extra_batch: rows of several agents cannot be added to a sample")
@@ -391,7 +398,7 @@ class EpisodeCallbacks(RLCallback):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the running episodes, which belong to this process."""
-        return {**super().__getstate__(), "_workers": {}, "_learning": {}}
+        return {**super().__getstate__(), "_workers": {}, "_learning": {}, "records": EpisodeRecords()}
 
 
 class WorkerEpisodes:
@@ -402,14 +409,28 @@ class WorkerEpisodes:
         callbacks: RLlib's callbacks, a class or a dict.
         started: episodes of this worker that started before.
         numbered: see `EpisodeCallbacks`.
+        records: get the episodes, and the infos of training; `None`: no policy reads them.
     """
 
-    def __init__(self, worker: Any, callbacks: DefaultCallbacks, started: int, numbered: bool) -> None:
+    def __init__(
+        self,
+        worker: Any,
+        callbacks: DefaultCallbacks,
+        started: int,
+        numbered: bool,
+        records: EpisodeRecords | None = None,
+    ) -> None:
+        self.records, self.trains = records, worker.stream == "rollout"
+        self.played: list[list[int]] = [[] for _ in range(worker.num_envs)]  # "eps_id" of each row of the sample
         self.worker, self.callbacks, self.started = ClassicWorker(worker), callbacks, started
         self.base_env, self.policies = BaseEnv(worker.env), self.worker.policy_map
         self.layout = worker.agents.layout
         agents = () if self.layout is None else self.layout.agents
         self.agents = [agent_number(agent) if numbered else agent for agent in agents]
+        if records is not None and agents:
+            records.agents |= {
+                lanes.policy_id: [self.agents[slot] for slot in lanes.slots] for lanes in worker.agents.lanes
+            }
         self.running: list[Episode | None] = [None] * worker.num_envs
         self.resets = np.zeros(worker.num_envs, dtype=bool)  # environments whose next row is a reset
         self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
@@ -435,10 +456,17 @@ class WorkerEpisodes:
 
     def start(self, env: int, obs: Any, info: Mapping[str, Any]) -> None:
         """An episode starts in an environment."""
+        number = (self.worker.worker_index << 40) + self.started
+        eps_id = number if self.layout is None else int(self.worker.agents.eps_id[env])
         episode = self.running[env] = Episode(
-            self.worker, env, self.started, self.policies, self.batch_builder, self.extra_batches
+            self.worker, env, eps_id, self.policies, self.batch_builder, self.extra_batches
         )
         self.started += 1
+        if self.records is not None:
+            key = self.worker.stream, self.worker.worker_index
+            self.records.acting.setdefault(key, [None] * len(self.running))[env] = episode
+            if self.trains:
+                self.records.add_episode(episode)
         self._call("on_episode_created", episode)
         episode.observe(self._observations(obs, env), self._infos(info, env))
         self._call("on_episode_start", episode)
@@ -459,12 +487,16 @@ class WorkerEpisodes:
                     episode.observe(self._observations(obs, env), self._infos(info, env))
                 continue
             assert episode is not None
-            final = self.worker.same_step and ended[env]
-            if final:
-                episode.observe({AGENT: info["final_obs"][env]}, {AGENT: info_of(info["final_info"], env)})
+            if self.worker.same_step and ended[env]:
+                seen = {AGENT: info["final_obs"][env]}
+                infos = {AGENT: info_of(info["final_info"], env)}
             else:
-                episode.observe(self._observations(obs, env), self._infos(info, env))
+                seen, infos = self._observations(obs, env), self._infos(info, env)
+            episode.observe(seen, infos)
             episode.add(self._rewards(obs, rewards, env), self._chosen(env))
+            if self.records is not None and self.trains:
+                self.played[env].append(episode.episode_id)
+                self.records.add_infos(episode, infos)
             self._call("on_episode_step", episode)
             self.resets[env] = ended[env] and not self.worker.same_step
             if over[env] or (left is not None and limit is not None and episode.length >= limit):
@@ -474,6 +506,17 @@ class WorkerEpisodes:
                 if self.worker.same_step:
                     self.start(env, obs, info)
         self.note_turns(obs)
+
+    def add_ids(self, samples: Any) -> None:
+        """Add "unroll_id" to a sample, and where there is one agent "eps_id"."""
+        played, self.played = self.played, [[] for _ in self.played]
+        for _, part in samples.as_multi_agent().items():
+            unroll = (self.worker.worker_index << 40) + self.worker.fragment
+            part["unroll_id"] = torch.full(part.valid.shape, unroll, dtype=torch.int64)
+            if self.layout is None:
+                part["eps_id"] = torch.zeros_like(part["unroll_id"])
+                for env, ids in enumerate(played):
+                    part["eps_id"][part.valid[:, env], env] = torch.tensor(ids, dtype=torch.int64)
 
     def _end(self, episode: Episode) -> None:
         self._call("on_episode_end", episode)

@@ -41,6 +41,9 @@ def append_batches(fragment: SampleBatch, batches: Sequence[Any], gamma: float) 
         extra = fragment_of_rows(batch)
         if "t" not in extra:
             extra["t"] = _steps_of_episodes(extra)
+        for name in ("eps_id", "unroll_id"):
+            if name in fragment and name not in extra:
+                extra[name] = torch.full_like(extra.t, -1)  # of no episode that was played
         if "running_returns" in fragment:
             extra["running_returns"] = RunningReturns(gamma).update(extra.rewards, extra.valid, extra.t)
         if missing := [name for name in fragment if name not in extra]:

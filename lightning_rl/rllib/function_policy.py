@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.metrics import Metrics, as_tensors
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.custom import is_model
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict, Model
+from lightning_rl.models.previous_step import PREVIOUS
 from lightning_rl.policies.policy import Policy
 from lightning_rl.rllib.function_optimizer import FunctionOptimizer
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
@@ -29,6 +31,7 @@ __all__ = [
     "VERBS_BY_HOOKS",
     "BatchModel",
     "FunctionPolicy",
+    "act_by_functions",
     "checked_model",
     "loss_and_metrics",
     "settings_of",
@@ -64,7 +67,7 @@ class BatchModel:
         """
         if not isinstance(inputs, SampleBatch):
             if not isinstance(inputs, InputDict):
-                before = {name: inputs[name] for name in ("prev_actions", "prev_rewards") if name in inputs}
+                before = {name: inputs[name] for name in PREVIOUS if name in inputs}
                 inputs = self._policy.input_dict(inputs["obs"], **before)
             return self._policy.model(inputs, state, seq_lens)
         outputs, self._mask, self._kept = self._policy.outputs_of(inputs)
@@ -147,36 +150,9 @@ class FunctionPolicy(Policy):
             return super().actions_to_record(obs, state, **given)
         return self.act_by_functions(obs, state, **given)
 
-    @torch.no_grad()
     def act_by_functions(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
         """What `compute_actions` is where a function replaces it."""
-        training = self.training
-        self.eval()
-        try:
-            return self._compute_actions(self.input_dict(to_tensors(obs, self.device)), state, **given)
-        finally:
-            self.train(training)
-
-    def _compute_actions(
-        self, inputs: InputDict, state: Sequence[Tensor], *, explore: bool = True, timestep: int | None = None, **_: Any
-    ) -> tuple[Any, list[Tensor], Any]:
-        how: dict[str, Any] = {"explore": explore, "timestep": self.env_steps if timestep is None else timestep}
-        if "action_sampler_fn" in self.hooks:
-            actions, logp, state_out = self.hooks["action_sampler_fn"](self, self.model, inputs, state, **how)
-            return actions, list(state_out), {"action_logp": logp}
-        function = self.hooks["action_distribution_fn"]
-        of_obs = any(name.startswith("obs") for name in [*inspect.signature(function).parameters][2:3])
-        if of_obs:  # RLlib's older form, which gets the observations as its models do
-            obs = inputs["obs" if isinstance(self.observation_space, gym.spaces.Box) else "obs_flat"]
-            outputs, dist_class, state_out = function(self, self.model, obs, is_training=False, **how)
-        else:
-            outputs, dist_class, state_out = function(
-                self, self.model, inputs, state_batches=state, seq_lens=None, is_training=False, **how
-            )
-        dist = dist_class(outputs, self.model)
-        generator = self.generators[outputs.device]
-        actions, logp = self.exploration.get_exploration_action(dist, generator=generator, **how)
-        return actions, list(state_out), {"action_logp": logp, **self.extra_action_out(outputs, dist)}
+        return act_by_functions(self, self.hooks, obs, state, **given)
 
     def input_dict(self, obs: Any, **before: Any) -> InputDict:
         """As `Policy.input_dict`; stores the result for `extra_action_out_fn`."""
@@ -234,6 +210,45 @@ class FunctionPolicy(Policy):
         """The base's metrics, unless a `postprocess_fn` replaces its columns, and those of `extra_learn_fetches_fn`."""
         base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
         return {**base, **self._call_hook("extra_learn_fetches_fn", {}, self)}
+
+
+def act_by_functions(
+    policy: Policy,
+    hooks: Mapping[str, Callable[..., Any]],
+    obs: Any,
+    state: Sequence[Tensor] = (),
+    *,
+    explore: bool = True,
+    timestep: int | None = None,
+    **before: Any,
+) -> tuple[Any, list[Tensor], Any]:
+    """Actions, state and recorded columns, as "action_sampler_fn" or "action_distribution_fn" of `hooks` chooses them.
+
+    Args:
+        policy: that acts.
+        hooks: the functions by their names.
+        obs, state, explore, timestep, before: as `Policy.compute_actions`.
+    """
+    before = {name: before[name] for name in PREVIOUS if name in before}
+    how: dict[str, Any] = {"explore": explore, "timestep": policy.env_steps if timestep is None else timestep}
+    with torch.no_grad(), in_eval_mode(policy):
+        inputs = policy.input_dict(to_tensors(obs, policy.device), **before)
+        if hooks.get("action_sampler_fn"):
+            actions, logp, state_out = hooks["action_sampler_fn"](policy, policy.model, inputs, state, **how)
+            return actions, list(state_out), {"action_logp": logp}
+        function = hooks["action_distribution_fn"]
+        of_obs = any(name.startswith("obs") for name in [*inspect.signature(function).parameters][2:3])
+        if of_obs:  # RLlib's older form, which gets the observations as its models do
+            obs = inputs["obs" if isinstance(policy.observation_space, gym.spaces.Box) else "obs_flat"]
+            outputs, dist_class, state_out = function(policy, policy.model, obs, is_training=False, **how)
+        else:
+            outputs, dist_class, state_out = function(
+                policy, policy.model, inputs, state_batches=state, seq_lens=None, is_training=False, **how
+            )
+        dist = dist_class(outputs, policy.model)
+        generator = policy.generators[outputs.device]
+        actions, logp = policy.exploration.get_exploration_action(dist, generator=generator, **how)
+        return actions, list(state_out), {"action_logp": logp, **policy.extra_action_out(outputs, dist)}
 
 
 def checked_model(made: Any) -> Any:

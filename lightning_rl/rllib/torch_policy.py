@@ -28,17 +28,26 @@ from lightning_rl.exploration import Exploration, make_exploration
 from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.policy_optimizer import PolicyOptimizer
-from lightning_rl.models.catalog import model_config
+from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import OUTPUT_READERS, VERBS
 from lightning_rl.rllib.build_policy import build_policy
+from lightning_rl.rllib.episode_records import EpisodeRecords
 from lightning_rl.rllib.function_optimizer import FunctionOptimizer
-from lightning_rl.rllib.function_policy import BatchModel, checked_model, loss_and_metrics, settings_of, td_errors_of
+from lightning_rl.rllib.function_policy import (
+    BatchModel,
+    act_by_functions,
+    checked_model,
+    loss_and_metrics,
+    settings_of,
+    td_errors_of,
+)
 from lightning_rl.rllib.keys import classic_policy_config, policy_keywords
 from lightning_rl.rllib.local_replay_buffer import call_buffer
 from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import fragment_of_trajectory, postprocess_trajectories, takes_episode, tensor_rows
+from lightning_rl.rllib.view_requirements import add_views, default_requirements
 from lightning_rl.sample_batch import (
     PER_SEQUENCE,
     Fragment,
@@ -46,6 +55,7 @@ from lightning_rl.sample_batch import (
     first_row,
     from_nested_batch,
     map_leaves,
+    row_count,
     to_tensors,
     typed,
 )
@@ -54,6 +64,10 @@ from lightning_rl.schedules import schedule_value
 __all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
 
+ACTING = ("action_sampler_fn", "action_distribution_fn")
+GIVEN = ("loss", "action_distribution_class", *ACTING, "max_seq_len", "get_batch_divisibility_req")
+"""RLlib's keywords of a policy's constructor."""
+DEFAULT_VIEWS = default_requirements().keys()
 COEFFICIENTS = {"kl_coeff": "kl_coef", "entropy_coeff": "entropy_coef"}
 
 
@@ -68,12 +82,19 @@ class RLlibMethods:
     """Put before a policy class, it adds RLlib's methods to it."""
 
     framework = "torch"
+    reads_trajectories = False  # whether a method of postprocessing is in RLlib's form
+    takes_episodes = False  # whether `compute_actions` of the class has the argument
+    episode_records: EpisodeRecords | None = None
+    _single_episode: list[Any] | None = None  # that of `compute_single_action`
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a method of postprocessing in RLlib's form see one trajectory at a time."""
         own = vars(cls).get("postprocess_trajectory")
         if own is not None and takes_episode(own, 3):
             cls.postprocess_trajectory = _on_trajectories(own)  # type: ignore[attr-defined]
+            cls.reads_trajectories = True
+        if "compute_actions" in vars(cls):
+            cls.takes_episodes = "episodes" in inspect.signature(vars(cls)["compute_actions"]).parameters
         super().__init_subclass__(**keywords)
 
     # -- acting -------------------------------------------------------------------------------------------------------
@@ -125,7 +146,8 @@ class RLlibMethods:
             state: the state of a recurrent policy: the state that the last call returned; `None` at an episode's start.
             prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
                 them.
-            info, episode: without effect, like in most of RLlib's policies.
+            info: without effect, like in most of RLlib's policies.
+            episode: for a `compute_actions` of the class's own that takes `episodes`.
             input_dict: a batch of one row in place of all these, see `compute_actions_from_input_dict`.
             explore: sample through the exploration strategy, or take the best action; `None`: `config["explore"]`.
             timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
@@ -140,17 +162,32 @@ class RLlibMethods:
             prev_action, prev_reward = (
                 row[name][0] if name in row else None for name in ("prev_actions", "prev_rewards")
             )
-        action, states, extra = super().compute_single_action(  # type: ignore[misc]
-            obs,
-            [torch.as_tensor(part) for part in state or ()],
-            prev_action=prev_action,
-            prev_reward=prev_reward,
-            explore=explore,
-            timestep=timestep,
-            action_mask=action_mask,
-            full_fetch=True,
-        )
+        self._single_episode = [] if episode is None else [episode]
+        try:
+            action, states, extra = super().compute_single_action(  # type: ignore[misc]
+                obs,
+                [torch.as_tensor(part) for part in state or ()],
+                prev_action=prev_action,
+                prev_reward=prev_reward,
+                explore=explore,
+                timestep=timestep,
+                action_mask=action_mask,
+                full_fetch=True,
+            )
+        finally:
+            self._single_episode = None
         return (action, list(map(_array, states)), map_leaves(_array, extra)) if full_fetch else action
+
+    def _episodes_of(self: Any, rows: int) -> list[Any] | None:
+        """The episodes of the environments in which it acts; `None` if this process does not play them."""
+        if self._single_episode is not None:
+            return self._single_episode or None
+        actor = self.exploration.actor
+        records = self.episode_records or EpisodeRecords()
+        acting = records.acting.get((actor.stream, actor.worker_index))
+        if acting is None or rows != actor.num_envs:
+            return None
+        return [acting[row * len(acting) // rows] for row in range(rows)]
 
     def get_exploration_info(self: Any) -> dict[str, Any]:
         """Numbers of the exploration strategy, such as the current ε, as `get_exploration_state`."""
@@ -276,6 +313,19 @@ class RLlibMethods:
         return build_policy(name or cls.__name__, base=cls, module=caller, **hooks)  # type: ignore[arg-type]
 
 
+class ActsInAllLanes(Exploration):
+    """No exploration, for a policy that reads the episodes of its lanes: it acts in all of them at each step."""
+
+    @property
+    def follows_episodes(self) -> bool:
+        """Always."""
+        return True
+
+    def episode_state(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
 class Policy(RLlibMethods, policies.ScratchPolicy):
     """The abstract class there has no model either.
 
@@ -289,6 +339,13 @@ class Policy(RLlibMethods, policies.ScratchPolicy):
     ) -> None:
         super().__init__(observation_space, action_space, config, seed=(config or {}).get("seed") or 0)
         self.is_recurrent: Any = Flag(self.is_recurrent)
+        if self.takes_episodes:
+            self.exploration = ActsInAllLanes(action_space)
+
+    def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+        """As `ScratchPolicy`, with the episodes where `compute_actions` takes them."""
+        episodes = {"episodes": self._episodes_of(row_count(obs))} if self.takes_episodes else {}
+        return super().act(obs, state, **arguments, **episodes)
 
     def _create_exploration(self) -> Exploration:
         """The strategy that it has: what a policy without a model explores by is its own `compute_actions`."""
@@ -308,9 +365,17 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     Args:
         observation_space, action_space: the spaces of one environment.
         config: RLlib's keys, such as "lr", "clip_param" and "model"; those of workers and environments are only kept.
-        keywords: the keywords of the algorithm that the class derives from.
+        keywords: the keywords of the algorithm that the class derives from. `model` may also be a model that is built,
+            and there may be RLlib's `loss(policy, model, dist_class, train_batch)`, `action_distribution_class`,
+            `action_sampler_fn` and `action_distribution_fn` (see `build_policy`); `max_seq_len` and
+            `get_batch_divisibility_req` have no effect.
+
+    Raises:
+        ConfigError: neither the class nor a keyword has a loss.
 
     Attributes:
+        view_requirements: columns of trajectories and training batches by name: RLlib's, those of the model, and those
+            that a class adds.
         config: RLlib's keys with the values that the policy has.
         has_classic_loss: whether the class, or a function, defines a loss in RLlib's form.
         base_metrics: metrics of the last loss that a class calls as `super().loss`, or that it adds to.
@@ -331,7 +396,8 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             cls.has_classic_action_out = True
         super().__init_subclass__(**keywords)
         cls.overridden = frozenset(verb for verb in VERBS if _definer(cls, verb) is not policies.Policy)
-        cls.has_loss = _definer(cls, "loss") is not policies.Policy
+        # A constructor of its own may hand on a loss.
+        cls.has_loss = _has_loss(cls) or cls.__init__ is not TorchPolicy.__init__
         own_readers = any(_definer(cls, name) is not policies.Policy for name in OUTPUT_READERS)
         cls.reads_outputs = own_readers or cls.has_classic_loss
 
@@ -342,6 +408,19 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
+        given = {name: keywords.pop(name) for name in GIVEN if name in keywords}
+        if isinstance(keywords.get("model"), torch.nn.Module):
+            given["model"] = keywords.pop("model")
+        vars(self)["_given"] = given  # without making the model a submodule
+        if given.get("loss") is not None:
+            self.has_classic_loss = self.supports_recurrent = self.reads_outputs = True  # type: ignore[misc]
+        if not _has_loss(type(self)):
+            self.has_loss = given.get("loss") is not None  # type: ignore[misc]
+        if not self.has_loss and type(self).overridden.isdisjoint({"learn_on_batch", "compute_gradients"}):
+            raise ConfigError(
+                f"policy {type(self).__name__} has no loss: define loss(self, model, dist_class, train_batch), or call "
+                "super().__init__(…, loss=function)"
+            )
         own = vars(self).get("config", {})  # a policy made of functions has its settings before it is built
         base = type(self).__mro__[type(self).__mro__.index(RLlibMethods) + 1]
         keywords = {**policy_keywords(base, config or {}, keywords), **keywords}
@@ -351,12 +430,30 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         self.config = {"framework": "torch", "explore": True, **(config or {}), **built, **own, **same}
         super().__init__(observation_space, action_space, **keywords)
         self.is_recurrent: Any = Flag(self.is_recurrent)
+        given.pop("model", None)
+        self.view_requirements = {**default_requirements(), **getattr(self.model, "view_requirements", {})}
         steps = {"optimizer_fn": "optimizer", "extra_grad_process_fn": "extra_grad_process"}
         if given := {hook: getattr(type(self), name) for hook, name in steps.items() if self._defines(name)}:
             self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, given)
 
     def _defines(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(TorchPolicy, method)
+
+    @property
+    def prev_actions(self) -> int:
+        """The number of earlier actions that workers record; RLlib's trajectories and losses have at least one."""
+        return max(self.model.prev_actions, self._records_previous)
+
+    @property
+    def prev_rewards(self) -> int:
+        """The number of earlier rewards that workers record."""
+        return max(self.model.prev_rewards, self._records_previous)
+
+    @property
+    def _records_previous(self) -> bool:
+        acts = type(self).compute_actions
+        takes_them = acts is TorchPolicy.compute_actions or "obs_batch" in inspect.signature(acts).parameters
+        return takes_them and not self.off_policy and (self.has_classic_loss or self.reads_trajectories)
 
     # -- hooks of a class ---------------------------------------------------------------------------------------------
     def make_model(self) -> Any:
@@ -365,7 +462,13 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None, **head: Any) -> tuple[Any, DistFactory]:
         """As `lightning_rl.Policy`, with the model of the class's `make_model`."""
+        if "model" in self._given:
+            chosen = self._given.get("action_distribution_class")
+            policy_space = self.action_transform.policy_space
+            dist_class = chosen or ModelCatalog.get_action_dist(self.action_space, model, policy_space)[0]
+            return checked_model(self._given["model"]), dist_class
         default, dist_class = super().make_model_and_action_dist(model, **head)
+        dist_class = self._given.get("action_distribution_class") or dist_class
         if not self._defines("make_model"):
             return default, dist_class
         vars(self)["_default_model"] = default  # without becoming a submodule
@@ -421,7 +524,8 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             state_batches: recurrent state `[B, …]` each; `None` at an episode's start.
             prev_action_batch, prev_reward_batch: the previous actions and rewards of the step before, for models that
                 read them.
-            info_batch, episodes: without effect, like in most of RLlib's policies.
+            info_batch, episodes: without effect, like in most of RLlib's policies; a class's own method that takes
+                `episodes` gets those of the environments, where this process plays them.
             explore: sample through the exploration strategy, or take the best actions; `None`: `config["explore"]`.
             timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.
             keywords: see `lightning_rl.Policy.compute_actions`: action_mask, logp.
@@ -441,9 +545,13 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
     def actions_to_record(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Any], Any]:
         """As `lightning_rl.Policy`; a class's own `compute_actions` gets RLlib's arguments and may return arrays."""
+        if any(self._given.get(name) for name in ACTING):
+            return act_by_functions(self, self._given, obs, state, **arguments)
         if type(self).compute_actions is TorchPolicy.compute_actions:
             return super().compute_actions(obs, state, **arguments)
         takes = inspect.signature(type(self).compute_actions).parameters
+        if self.takes_episodes:
+            arguments["episodes"] = self._episodes_of(row_count(obs))
         if "obs_batch" in takes:
             renamed = {"prev_actions": "prev_action_batch", "prev_rewards": "prev_reward_batch"}
             arguments = {renamed.get(name, name): value for name, value in arguments.items()}
@@ -524,6 +632,8 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
         Of a batch alone, as the learner calls it, (scalar, metrics).
         """
+        if len(arguments) == 1 and self._given.get("loss") is not None:
+            return _learner_calls_loss(_given_loss)(self, arguments[0])
         loss, metrics = super().loss(arguments[-1])
         if len(arguments) == 1:
             return loss, self._with_grad_info(metrics, arguments[0])
@@ -533,6 +643,9 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     def postprocess_trajectory(self, batch: Any, other_agent_batches: Any = None, *episode: Any) -> Any:
         """The base's rows of a fragment; or of one trajectory in arrays, as a method in RLlib's form hands it on."""
         if isinstance(typed(batch), Fragment):
+            own = self.view_requirements.keys() - DEFAULT_VIEWS
+            if (self.has_classic_loss or own) and not self.off_policy:
+                batch = add_views(self.view_requirements, batch, self.model, self.action_transform.policy_space)
             return super().postprocess_trajectory(batch, other_agent_batches)
         rows = super().postprocess_trajectory(fragment_of_trajectory(batch))
         trajectory = batch.copy()
@@ -604,6 +717,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         return super().export_model(export_dir, **{"format": "onnx" if onnx else "torchscript", **keywords})
 
 
+TorchPolicy.takes_episodes = False
 TorchPolicy.overridden, TorchPolicy.has_loss = frozenset(), False  # its own methods only adapt those of another
 
 
@@ -622,6 +736,16 @@ def _positional(function: Callable[..., Any]) -> int:
         parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         for parameter in inspect.signature(function).parameters.values()
     )
+
+
+def _has_loss(cls: type) -> bool:
+    return _definer(cls, "loss") is not policies.Policy
+
+
+def _given_loss(self: Any, model: Any, dist_class: Any, train_batch: SampleBatch) -> Any:
+    """The loss of the keyword `loss`, which gets the policy as well if it takes four arguments."""
+    function = self._given["loss"]
+    return function(*((self,) if _positional(function) > 3 else ()), model, dist_class, train_batch)
 
 
 def _definer(cls: type, name: str) -> type:

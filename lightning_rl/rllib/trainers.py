@@ -37,6 +37,7 @@ from lightning_rl.rllib.callbacks import (
 from lightning_rl.rllib.config_in_file import trainer_in
 from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
 from lightning_rl.rllib.env_api import current_api, map_number
+from lightning_rl.rllib.episode_records import reads_episodes
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.keys import (
     KNOWN,
@@ -166,6 +167,12 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         classic = self._translated({**given, "env": env}, policy, defaults)
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
+        trained = [
+            policy_class,
+            *(entry.get("_target_", entry.get("policy")) for entry in classic.get("policies", {}).values()),
+        ]
+        if any(map(reads_episodes, trained)) and not episode_callbacks(classic.get("callbacks", ())):
+            classic["callbacks"] = [*classic.get("callbacks", ()), EpisodeCallbacks(DefaultCallbacks)]
         own = (given.get("evaluation_config") or {}).get("callbacks")
         self._evaluation_callbacks = None if own is None else EpisodeCallbacks.adapt(own)
         for each in episode_callbacks([*classic.get("callbacks", ()), self._evaluation_callbacks]):

@@ -12,7 +12,9 @@ import torch
 
 from lightning_rl import sample_batch
 from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.rllib.episode_records import EpisodeRecords
 from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rllib.view_requirements import add_views, default_requirements
 from lightning_rl.sample_batch import PER_SEQUENCE, Fragment, concat_samples, transition_rows, typed
 
 __all__ = [
@@ -81,15 +83,25 @@ def fragment_of_trajectory(trajectory: sample_batch.SampleBatch) -> sample_batch
     last = {
         "obs": columns.next_obs,
         "state_in": sample_batch.SampleBatch({name.removeprefix("state_out_"): columns[name] for name in states}),
+        "prev_obs": columns.obs,
         "prev_actions": columns.actions,
         "prev_rewards": columns.rewards,
     }
     fragment = columns.without("next_obs", *states)
     for name in sample_batch.STEP_INPUTS:
         if name in columns:
-            fragment[name] = concat_samples([columns.select(name), _only(name, last[name][-1:])])[name]
+            fragment[name] = concat_samples([columns.select(name), _only(name, _last(columns[name], last[name]))])[name]
     fragment["valid"] = torch.ones(trajectory.count, dtype=torch.bool)
     return fragment.map(lambda column: column.unsqueeze(1))
+
+
+def _last(before: Any, newest: Any) -> Any:
+    """The entry after the last row of `before`: the newest one, or where these are windows, the next window."""
+    if isinstance(before, sample_batch.SampleBatch):
+        return sample_batch.SampleBatch({name: _last(before[name], newest[name]) for name in before})
+    if before.ndim == newest.ndim:
+        return newest[-1:].to(before.dtype)
+    return torch.cat([before[-1:, 1:], newest[-1:].unsqueeze(1).to(before.dtype)], dim=1)
 
 
 def _only(name: str, column: Any) -> sample_batch.SampleBatch:
@@ -106,7 +118,8 @@ def postprocess_trajectories(
 
     Args:
         policy: whose fragment it is; with a recurrent model the rows are cut into its sequences.
-        function: gets numpy arrays and may return arrays or tensors, of any number of rows.
+        function: gets numpy arrays, with "infos" and the `Episode` if a worker of this process played it, and may
+            return arrays or tensors, of any number of rows.
         fragment: `[T, B, …]`.
         others: policy id → (policy, its fragment), `None` with a single agent. The function gets (policy, trajectory)
             of each other agent in the episode, by the policy's id, or "id_1", … if several have it.
@@ -115,17 +128,24 @@ def postprocess_trajectories(
         ConfigError: the function did not return a batch.
     """
     done: list[sample_batch.SampleBatch] = []
+    asked = getattr(policy, "view_requirements", None) or default_requirements()
+    fragment = add_views(asked, fragment, policy.model, policy.action_transform.policy_space)
     beside = {name: (other, trajectories(part)) for name, (other, part) in (others or {}).items()}
+    records = getattr(policy, "episode_records", None) or EpisodeRecords()
     for trajectory in trajectories(fragment):
-        result = function(trajectory, None if others is None else _same_episode(trajectory, policy, beside), None)
+        eps_id = int(trajectory["eps_id"][0])
+        agent = records.agent(policy.policy_id, int(trajectory["agent_index"][0]))
+        infos = records.infos(eps_id, agent, trajectory["env_t" if "env_t" in trajectory else "t"].tolist())
+        if infos is not None:
+            trajectory["infos"] = infos
+        same = None if others is None else _same_episode(trajectory, policy, beside)
+        result = function(trajectory, same, records.episode(eps_id))
         if not isinstance(result, sample_batch.SampleBatch):
             raise ConfigError(
                 f"{type(policy).__name__}: the function of postprocessing returned {short_repr(result)}; expected the "
                 "SampleBatch that it got, with more columns"
             )
-        rows = SampleBatch.of(result.without("agent_index")).map(
-            lambda column: _tensor(column, fragment.rewards.device)
-        )
+        rows = SampleBatch.of(result.without("infos")).map(lambda column: _tensor(column, fragment.rewards.device))
         done.append(_sequences(rows, policy.max_seq_len) if policy.is_recurrent else rows)
     return concat_samples(done)
 

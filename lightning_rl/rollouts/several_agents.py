@@ -142,7 +142,7 @@ class SeveralAgents:
     # -- episodes -----------------------------------------------------------------------------------------------------
     def restart(self) -> None:
         """Every environment starts an episode."""
-        self._eps_id = np.zeros(self.worker.num_envs, dtype=np.int64)
+        self.eps_id = np.zeros(self.worker.num_envs, dtype=np.int64)
         self.start_episodes(np.ones(self.worker.num_envs, dtype=bool))
 
     def start_episodes(self, starting: np.ndarray) -> None:
@@ -153,8 +153,8 @@ class SeveralAgents:
         envs = np.flatnonzero(starting)
         # Unique in a batch, whichever workers and fragments it is made of: 16 bits, 27 bits, 20 bits.
         first = (self.worker.worker_index << 47) + ((self.worker.fragment & (2**27 - 1)) << 20)
-        self._eps_id = self._eps_id.copy()  # the old one may have been recorded
-        self._eps_id[envs] = first + (self._started + np.arange(len(envs)) & (2**20 - 1))
+        self.eps_id = self.eps_id.copy()  # the old one may have been recorded
+        self.eps_id[envs] = first + (self._started + np.arange(len(envs)) & (2**20 - 1))
         if not self._fixed:
             self._owners = self._owners.copy()
             for place, env in enumerate(envs.tolist()):
@@ -175,13 +175,13 @@ class SeveralAgents:
     def state_dict(self) -> dict[str, Any]:
         """What belongs to the running episodes, beside the lanes' own."""
         owners = None if self._fixed else torch.from_numpy(self._owners)
-        return {"owners": owners, "eps_id": torch.from_numpy(self._eps_id)}
+        return {"owners": owners, "eps_id": torch.from_numpy(self.eps_id)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the episodes of `state`."""
         if state["owners"] is not None:
             self._owners = state["owners"].numpy().copy()
-        self._eps_id = state["eps_id"].numpy().copy()
+        self.eps_id = state["eps_id"].numpy().copy()
 
     def policy_ids(self, env: int) -> list[str]:
         """The policy of each agent in the running episode of an environment."""
@@ -222,7 +222,7 @@ class SeveralAgents:
     def _record_turns(self, acts: np.ndarray, record: bool) -> None:
         self._recorded["acting"].append(acts)
         self._recorded["owners"].append(self._owners)
-        self._recorded["eps_id"].append(self._eps_id)
+        self._recorded["eps_id"].append(self.eps_id)
         if record and self._reads_central_obs:
             self._recorded["central_obs"].append(self.layout.join(self.worker.obs))
 

@@ -115,12 +115,7 @@ CONCEPTS = [
     *takes("policy.policy.Policy", "observation_space action_space config"),
     *gets(
         "Policy.compute_actions",
-        "obs_batch state_batches prev_action_batch prev_reward_batch info_batch kwargs",
-    ),
-    *other(
-        "Policy.compute_actions(episodes)",
-        "agents.callbacks.DefaultCallbacks.on_episode_step",
-        "the argument is `None`: callbacks get the episodes",
+        "obs_batch state_batches prev_action_batch prev_reward_batch info_batch episodes kwargs",
     ),
     *gets("Policy.learn_on_batch", "samples"),
     *gets("Policy.get_weights", "self"),
@@ -499,7 +494,6 @@ ABSENT: dict[str, tuple[str, ...]] = {
         "env.vector_env", "env.remote_vector_env", "env.remote_base_env",
     ),
     "a game's `env_config` has the settings of DeepMind's preprocessing": ("env.wrappers.atari_wrappers",),
-    "every column is recorded, without a requirement": ("policy.view_requirement",),
     "sequences are padded for the model alone": (
         "policy.rnn_sequencing.chop_into_sequences", "policy.rnn_sequencing.pad_batch_to_sequences_of_same_size",
     ),

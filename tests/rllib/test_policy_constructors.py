@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import torch
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.agents.dqn import DQNTorchPolicy, DQNTrainer
 from lightning_rl.rllib.agents.pg import PGTorchPolicy, PGTrainer
 from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
 from lightning_rl.rllib.agents.trainer import Trainer, with_common_config
 from lightning_rl.rllib.env.multi_agent_env import make_multi_agent
+from lightning_rl.rllib.evaluation import RolloutWorker
+from lightning_rl.rllib.models import ModelCatalog
+from lightning_rl.rllib.policy.torch_policy import TorchPolicy
 from lightning_rl.rllib.policy.torch_policy_template import build_torch_policy
 from tests.envs.classic_control import CARTPOLE
 
@@ -70,6 +75,72 @@ def test_such_a_subclass_may_be_one_of_several_policies() -> None:
     trainer.stop()
     assert isinstance(own, OwnPPO) and (own.gamma, base.gamma) == (0.5, 0.99)
     assert set(result["info"]["learner"]) == {"own", "base"}
+
+
+class GivenParts(TorchPolicy):
+    """Builds its model and hands it on, with its loss and its distribution."""
+
+    functions: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, observation_space, action_space, config):
+        dist_class, logit_dim = ModelCatalog.get_action_dist(action_space, config["model"], framework="torch")
+        model = ModelCatalog.get_model_v2(
+            observation_space, action_space, logit_dim, config["model"], framework="torch", name="given"
+        )
+        super().__init__(
+            observation_space,
+            action_space,
+            config,
+            model=model,
+            loss=self.reward_weighted,
+            action_distribution_class=dist_class,
+            **self.functions,
+        )
+
+    def reward_weighted(self, policy, model, dist_class, train_batch):
+        assert policy is self and train_batch["action_dist_inputs"].shape[1] == 2
+        logits, _ = model(train_batch)
+        return -(dist_class(logits, model).logp(train_batch["actions"]) * train_batch["rewards"]).mean()
+
+
+def always_one(policy, model, obs_batch, state_batches=None, explore=None, timestep=None, **keywords):
+    actions = torch.ones(len(obs_batch["obs"]), dtype=torch.int64)
+    return actions, torch.zeros(len(actions)), []
+
+
+class GivenSampler(GivenParts):
+    functions: ClassVar[dict[str, Any]] = {"action_sampler_fn": always_one}
+
+    def reward_weighted(self, policy, model, dist_class, train_batch):
+        self.taken = train_batch["actions"].unique().tolist()
+        return model(train_batch)[0].mean()
+
+
+def test_a_constructor_may_hand_on_a_model_a_loss_and_a_distribution() -> None:
+    made = trained(Trainer, GivenParts, train_batch_size=200, lr=0.01, model={"fcnet_hiddens": [8]})
+    policy = made.policy
+    assert "model" not in vars(policy)["_given"] and 8 in {p.shape[0] for p in policy.model.parameters()}
+    before = {name: weights.copy() for name, weights in policy.get_weights().items()}
+    rows = policy.postprocess_trajectory(RolloutWorker(env_creator=CARTPOLE, policy=policy).sample())
+    loss = policy.loss(rows)[0].item()
+    for _ in range(10):
+        policy.learn_on_batch(rows)
+    assert policy.loss(rows)[0].item() < loss
+    assert any((policy.get_weights()[name] != before[name]).any() for name in before)
+
+
+def test_a_constructor_may_hand_on_a_function_that_acts() -> None:
+    policy = trained(Trainer, GivenSampler, train_batch_size=32).policy
+    assert policy.taken == [1] and policy.compute_single_action(CARTPOLE.spaces()[0].sample())[0] == 1
+
+
+def test_a_constructor_without_a_loss_is_refused() -> None:
+    class NoLoss(TorchPolicy):
+        def __init__(self, observation_space, action_space, config):
+            super().__init__(observation_space, action_space, config)
+
+    with pytest.raises(ConfigError, match="NoLoss has no loss"):
+        trained(Trainer, NoLoss)
 
 
 def own_loss(policy, model, dist_class, train_batch):

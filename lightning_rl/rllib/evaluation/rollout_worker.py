@@ -10,8 +10,9 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.policies.policy_set import PolicySet
-from lightning_rl.rllib.callbacks import EpisodeCallbacks
+from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks
 from lightning_rl.rllib.env_api import current_api
+from lightning_rl.rllib.episode_records import reads_episodes
 from lightning_rl.rllib.keys import policy_keywords
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.sample_batch import classic_batch
@@ -81,12 +82,15 @@ class RolloutWorker(WorkerMethods, rollout_worker.RolloutWorker):  # pyright: ig
         env, section = creator_of(env_creator, env_config, section, episode_horizon, validate_env)
         own = {"model": model_config, "observation_filter": observation_filter, "clip_rewards": clip_rewards}
         config = {**(policy_config or {}), **{key: value for key, value in own.items() if value is not None}}
-        several = isinstance(callbacks, list | tuple)
+        built = build_policies(env, policy, config, section)
+        if callbacks is None and any(map(reads_episodes, built.policies.values())):
+            callbacks = DefaultCallbacks
+        callbacks = [] if callbacks is None else callbacks
         super().__init__(
             env,
-            build_policies(env, policy, config, section),
+            built,
             fragment_length=fragment_length or batch_steps or rollout_fragment_length,
-            callbacks=callbacks if several else [] if callbacks is None else [EpisodeCallbacks.adapt(callbacks)],
+            callbacks=callbacks if isinstance(callbacks, list | tuple) else [EpisodeCallbacks.adapt(callbacks)],
             seed=seed or 0,
             logical_workers=max(1, num_workers),
             postprocess=isinstance(policy, type | Mapping),

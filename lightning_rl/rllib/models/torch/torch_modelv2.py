@@ -12,6 +12,7 @@ from lightning_rl import sample_batch
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rllib.view_requirements import ViewRequirement, derived_inputs, earlier_steps
 
 __all__ = ["AS_GIVEN", "TorchModelV2"]
 
@@ -33,6 +34,10 @@ class TorchModelV2:
         model_config: the whole of it; "custom_options" is another name of "custom_model_config".
         name: that it was registered under.
         framework: RLlib's; it has no effect.
+
+    Attributes:
+        view_requirements: further inputs of `forward` by name; a constructor adds them, and workers keep as many
+            earlier steps as they need.
     """
 
     reads_preprocessed = True
@@ -49,6 +54,7 @@ class TorchModelV2:
         self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
         self.model_config, self.name = model_config, name
         self.reads_preprocessed = not model_config.get(AS_GIVEN, False)
+        self.view_requirements: dict[str, ViewRequirement] = {"obs": ViewRequirement(space=obs_space)}
         self.preprocessor = make_preprocessor(getattr(obs_space, "original_space", obs_space))
 
     @classmethod
@@ -64,6 +70,25 @@ class TorchModelV2:
             seen.original_space = obs_space  # type: ignore[attr-defined]
         return seen, {**config, "custom_model_config": options, "custom_options": {**options}, AS_GIVEN: as_given}
 
+    @property
+    def prev_obs(self) -> int:
+        """The number of earlier observations that `forward` reads."""
+        return earlier_steps(self.view_requirements, "obs")
+
+    @property
+    def prev_actions(self) -> int:
+        """The number of earlier actions that `forward` reads."""
+        return earlier_steps(self.view_requirements, "actions")
+
+    @property
+    def prev_rewards(self) -> int:
+        """The number of earlier rewards that `forward` reads."""
+        return earlier_steps(self.view_requirements, "rewards")
+
+    def derived_inputs(self, input_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The views of `view_requirements`."""
+        return derived_inputs(self.view_requirements, input_dict, self.action_space)
+
     def from_batch(self: Any, train_batch: Mapping[str, Any], is_training: bool = True) -> tuple[Tensor, list[Tensor]]:
         """Outputs `[N, num_outputs]` of the rows of a batch, and the state after them.
 
@@ -77,6 +102,7 @@ class TorchModelV2:
         flat = self.preprocessor.transform_batch(train_batch["obs"])
         before = {name: train_batch.get(name) for name in ("prev_actions", "prev_rewards")}
         obs = self.preprocessor.restore(flat) if self.reads_preprocessed else train_batch["obs"]
+        before |= {name: train_batch[name] for name in self.view_requirements if name in train_batch and name != "obs"}
         inputs = InputDict(self.preprocessor.transform_batch, obs=obs, obs_flat=flat, is_training=is_training, **before)
         states = [train_batch[f"state_in_{number}"] for number in range(len(self.get_initial_state()))]
         return self(inputs, states, train_batch.get("seq_lens"))

@@ -184,8 +184,7 @@ SPECIAL: dict[str, str] = {
     "evaluation_interval": "results of `train` between two evaluations",
     "evaluation_config": "its keys explore, horizon, env and env_config: `evaluation.explore`, "
     "`evaluation.max_episode_steps`, `evaluation.env`; exploration_config, seed and callbacks are the evaluations' "
-    "own; record_env (a directory, or True) writes a video of another episode, and render_env shows one in a window, "
-    "if there is a display; other keys have no effect there",
+    "own; record_env writes a video of another episode, and render_env shows one; other keys have no effect there",
     "custom_eval_function": "called with the trainer and its evaluation workers in place of an evaluation",
     "env_task_fn": "called with a result and each environment, which gets the task that it returns",
     "logger_config": "`type` is called with the other keys and a `logdir`, and gets each result",

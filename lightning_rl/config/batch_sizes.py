@@ -1,4 +1,4 @@
-"""Checks before a run starts that a training batch can be split into the configured parts, and ends with the run."""
+"""Checks before a run starts that a training batch can be split into the configured parts."""
 
 from __future__ import annotations
 
@@ -17,49 +17,28 @@ Config = Mapping[str, Any]
 def check_minibatches(config: Config) -> None:
     """Check that every minibatch has at least two rows, even if half of the rows are resets (episodes of one step).
 
+    Only of batches that consist of a rollout's rows: draws, populations and custom plans have sizes of their own.
+
     Raises:
         ConfigError: there may be too few.
     """
-    key, count = _minibatches(config)
-    if count is None or not _is_of_rollout_rows(config):
+    policy, workers, data = config["policy"], config["workers"], config["data"]
+    if data.get("plan") is not None or {"batch_size", "data_sets", "directions"} & data.keys():
         return
-    fragments, what = _fragments(config)
-    environments, steps = config["workers"]["envs_per_worker"], config["workers"]["fragment_length"]
-    rows = fragments * environments * steps
-    if rows < 2 * count:
-        raise ConfigError(
-            f"rollout has {rows} rows ({fragments} {what} × {environments} environments × {steps} steps); "
-            f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
-        )
-
-
-def _is_of_rollout_rows(config: Config) -> bool:
-    """Whether a batch consists of a rollout's rows, and not of draws, recorded data, populations or a plan's choice."""
-    return config["data"].get("plan") is None and not {"batch_size", "data_sets", "directions"} & config["data"].keys()
-
-
-def _minibatches(config: Config) -> tuple[str, int | None]:
-    """The key with the number of parts of a batch, and that number; `None` if it is not a number."""
-    policy = config["policy"]
-    gradients = "gradients_per_iteration" in config["data"]  # gradients of whole fragments, or of parts that are summed
+    gradients = "gradients_per_iteration" in data  # gradients of whole fragments, or of parts that are summed
     key = "microbatches" if gradients or "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
-    count = 1 if count is None else count  # `None` takes at most as many parts as rows allow
-    return key, count if isinstance(count, int) else None
-
-
-def _fragments(config: Config) -> tuple[int, str]:
-    """The least number of fragments in a batch of one rank, and a name for them."""
-    workers, data = config["workers"], config["data"]
-    if "gradients_per_iteration" in data:
-        return 1, "fragment"
-    fragments = data.get("fragments_per_batch", 1)
-    fragments = max(1, fragments) if isinstance(fragments, int) else 1
-    if "requests_per_worker" in data:  # fragments of any workers, as they come
-        return fragments, "fragments"
-    ranks = ranks_of(config)
-    count = logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks
-    return fragments * count, "workers" if fragments == 1 else "fragments"
+    fragments = 1 if gradients else data.get("fragments_per_batch", 1)
+    if not gradients and "requests_per_worker" not in data:  # a fragment of each worker, not of those that are ready
+        ranks = ranks_of(config)
+        fragments *= logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks
+    environments, steps = workers["envs_per_worker"], workers["fragment_length"]
+    rows = fragments * environments * steps
+    if isinstance(count, int) and rows < 2 * count:  # `None` takes at most as many parts as rows allow
+        raise ConfigError(
+            f"rollout has {rows} rows (fragments: {fragments}, environments: {environments}, steps: {steps}); "
+            f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
+        )
 
 
 def check_population(config: Config) -> None:

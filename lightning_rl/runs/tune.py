@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.compose import check_choices
+from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.search_spaces import spell
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import leaves
@@ -212,6 +213,11 @@ def trial_config(overrides: Sequence[str], run_dir: Path) -> dict[str, Any]:
         ConfigError: a key or value cannot work, or not in a trial.
     """
     config = evaluated_config([*with_defaults(overrides, DEFAULTS), f"run_dir='{run_dir}'"])
+    if config["evaluation"]["parallel"] or ranks_of(config) > 1:
+        raise ConfigError(
+            "a trial of Ray Tune has one rank and waits for its evaluations: set trainer.devices=1 and "
+            "evaluation.parallel=false"
+        )
     config["checkpoint"]["every_env_steps"] = config["evaluation"]["every_env_steps"]
     return config
 

@@ -72,6 +72,7 @@ class PolicyOptimizer:
     def torch_optimizer(self) -> torch.optim.Optimizer:
         """The torch optimizer, built on first use, when the parameters are on their device."""
         optimizer = self.make()
+        self._has_delayed_groups = any("every" in group for group in optimizer.param_groups)
         if not isinstance(optimizer, FlatSteps):  # which checks what it loads itself
             optimizer.register_load_state_dict_pre_hook(compatible_state)
         return optimizer
@@ -79,7 +80,6 @@ class PolicyOptimizer:
     def make(self) -> torch.optim.Optimizer:
         """A new optimizer of the policy's parameters, with the learning rate of its env steps."""
         groups = [group for group in self.policy.parameter_groups() if group["params"]]  # else all of it is frozen
-        self._has_delayed_groups = any("every" in group for group in groups)
         torch_class: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
         cls: Any = FLAT_OPTIMIZERS[self.name] if self.name in FLAT_OPTIMIZERS and is_small(groups) else torch_class
         keywords = _fused_keywords(torch_class, self.keywords)

@@ -41,6 +41,7 @@ def data(arguments: Sequence[str]) -> int:
 
     `--report FILE.html` writes a page with histograms, and what the data can and cannot tell.
     `data SOURCE --to minari:NAME`, FILE.hdf5 or a new directory writes it in another format.
+    `--format arrow` and `--format parquet` are Minari's other formats of minari:NAME.
     """
     parser = Parser(prog="lightning-rl data", description=data.__doc__)
     parser.add_argument("source", help="a directory of shards, or a file, as for data.input")
@@ -48,13 +49,15 @@ def data(arguments: Sequence[str]) -> int:
     to = "write the data set here instead: minari:NAME, a file.hdf5 (D4RL's format), or a new directory for shards"
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a page with histograms")
     parser.add_argument("--to", metavar="TARGET", help=to)
+    minari = "format of minari:NAME: hdf5 (default), arrow or parquet"
+    parser.add_argument("--format", choices=("hdf5", "arrow", "parquet"), help=minari)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     from lightning_rl.data.offline.data_set import convert, open_data
     from lightning_rl.data.offline.summary import summary
 
     if options.to is not None:
-        written = convert(open_data(options.source, options.columns), options.to)
+        written = convert(open_data(options.source, options.columns), options.to, options.format)
         print(json.dumps({"written": str(written)}) if options.json else written)
         return 0
     result = summary(open_data(options.source, options.columns, skip_damaged=True))

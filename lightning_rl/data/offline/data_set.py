@@ -71,20 +71,23 @@ def open_data(
     return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
 
 
-def convert(data: DataSet, target: str) -> Path:
+def convert(data: DataSet, target: str, minari_format: str | None = None) -> Path:
     """Write a data set in another format, part by part; returns where it is.
 
     Args:
         data: what `open_data` returns.
         target: "minari:NAME" (`minari.write_minari`), a file with the suffix .hdf5 or .h5 for D4RL's format
             (`tables.write_hdf5`), or a directory for shards.
+        minari_format: one of `minari.FORMATS`, for "minari:NAME"; `None`: HDF5.
 
     Raises:
         ConfigError: there is one already, its name is unsuitable, or the format lacks what the data need.
     """
     kind, colon, name = target.partition(":")
     if kind == "minari" and colon:
-        return write_minari(name, data.spec, data.read())
+        return write_minari(name, data.spec, data.read(), minari_format or "hdf5")
+    if minari_format is not None:
+        raise ConfigError(f"--format {minari_format} with --to {short_repr(target)}: it is for --to minari:NAME")
     path = Path(target)
     if path.suffix in (".hdf5", ".h5"):
         return write_hdf5(path, data.spec, data.read())

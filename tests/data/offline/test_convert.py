@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from lightning_rl.cli import main
 from lightning_rl.data.offline.data_set import convert, open_data
+from lightning_rl.data.offline.minari import FORMATS
 from lightning_rl.data.offline.shards import write_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes, in_env_space, join
 from lightning_rl.errors import ConfigError
@@ -29,15 +30,16 @@ def assert_same_steps(found: Steps, expected: Steps) -> None:
             assert found.columns[path][rows].tobytes() == column[rows].tobytes(), path
 
 
+@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("name", ["toy/nested-v0", "ABSOLUTE"])
 def test_minari_holds_nested_spaces_in_the_actions_of_the_environment(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "root"))
     name = str(tmp_path / "toy-v1") if name == "ABSOLUTE" else name
     for number, seed in enumerate((0, 1)):
         write_shard(tmp_path / "shards", f"part-{number}", nested_steps(seed=seed), NESTED)
-    written = convert(open_data(tmp_path / "shards"), f"minari:{name}")
+    written = convert(open_data(tmp_path / "shards"), f"minari:{name}", kind)
     about = json.loads((written / "data" / "metadata.json").read_text())
     assert (about["total_episodes"], about["total_steps"], about["dataset_id"][:3]) == (6, 16, "toy")
     data = open_data(f"minari:{name}")
@@ -46,12 +48,17 @@ def test_minari_holds_nested_spaces_in_the_actions_of_the_environment(
     assert_same_steps(next(data.read()), expected)
 
 
-@pytest.mark.parametrize("target", ["minari:{}/pendulum-v0", "{}/pendulum.hdf5", "{}/shards"])
+MINARI = "minari:{}/pendulum-v0"
+
+
+@pytest.mark.parametrize(
+    "target", [MINARI, f"{MINARI} --format=arrow", f"{MINARI} --format=parquet", "{}/pendulum.hdf5", "{}/shards"]
+)
 def test_recorded_episodes_survive_every_format(target: str, tmp_path: Path) -> None:
     """With log-probabilities, and an episode that recording cut, which neither terminated nor was truncated."""
     record(tmp_path / "recorded", PENDULUM, samples=4)
-    target = target.format(tmp_path)
-    assert main(["data", str(tmp_path / "recorded"), "--to", target]) == 0
+    target, *options = target.format(tmp_path).split()
+    assert main(["data", str(tmp_path / "recorded"), "--to", target, *options]) == 0
     expected = join(list(open_data(tmp_path / "recorded").read()))
     assert not expected.columns[("truncated",)][expected.closing_rows - 1].all()
     found = join(list(open_data(target).read()))
@@ -67,6 +74,13 @@ def test_a_data_set_is_never_overwritten(target: str, tmp_path: Path) -> None:
     convert(data, target.format(tmp_path))
     with pytest.raises(ConfigError, match="again"):
         convert(data, target.format(tmp_path))
+
+
+@pytest.mark.parametrize("target", ["{}/again.hdf5", "{}/again"])
+def test_a_format_of_minari_is_for_minari(target: str, tmp_path: Path) -> None:
+    record(tmp_path / "recorded", PENDULUM, samples=1)
+    with pytest.raises(ConfigError, match="--format arrow"):
+        convert(open_data(tmp_path / "recorded"), target.format(tmp_path), "arrow")
 
 
 @pytest.mark.parametrize("name", ["pendulum", "a b-v0", "../pendulum-v0"])

@@ -1,4 +1,4 @@
-"""Data sets in Minari's two formats, as its version 0.5.4 writes them."""
+"""Data sets in Minari's three formats, as its version 0.5.4 writes them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 from pyarrow import dataset
 
+from lightning_rl.data.offline import shards
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.steps import Steps
 from lightning_rl.errors import ConfigError
@@ -56,7 +57,7 @@ def lists(array: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(array.astype(np.float32).ravel(), 2)
 
 
-def write_arrow(directory: Path) -> None:
+def write_tables(directory: Path, kind: str) -> None:
     for number, episode in zip((2, 10), episodes(), strict=True):
         goal = pa.StructArray.from_arrays([lists(episode["observations"]["goal"][0])], names=["0"])
         obs = pa.StructArray.from_arrays([goal, lists(episode["observations"]["x"])], names=["goal", "x"])
@@ -64,14 +65,14 @@ def write_arrow(directory: Path) -> None:
         steps = np.full(len(obs), number, np.int32)
         batch = pa.RecordBatch.from_pydict({"episode_id": steps, "observations": obs, **rest})
         options: Any = {"partitioning": ["episode_id"], "existing_data_behavior": "overwrite_or_ignore"}
-        dataset.write_dataset(batch, directory, format="arrow", **options)
+        dataset.write_dataset(batch, directory, format=kind, **options)
 
 
 def written(root: Path, kind: str, **about: Any) -> Path:
     directory = root / "toy" / "move-v0" / "data"
     directory.mkdir(parents=True)
     (directory / "metadata.json").write_text(json.dumps({**ABOUT, "data_format": kind, **about}))
-    (write_hdf5 if kind == "hdf5" else write_arrow)(directory)
+    write_hdf5(directory) if kind == "hdf5" else write_tables(directory, kind)
     return directory
 
 
@@ -80,8 +81,8 @@ def read(name: Any) -> Steps:
     return steps
 
 
-@pytest.mark.parametrize("kind", ["hdf5", "arrow"])
-def test_both_formats_are_read_by_name_and_by_directory(
+@pytest.mark.parametrize("kind", ["hdf5", "arrow", "parquet"])
+def test_all_formats_are_read_by_name_and_by_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     directory = written(tmp_path, kind, **SPACES)
@@ -115,6 +116,40 @@ def test_links_and_damaged_files_are_refused(tmp_path: Path) -> None:
         read(directory.parent)
     with pytest.raises(ConfigError, match="holds a data set"):
         read(tmp_path / "nothing")
+    (directory / "metadata.json").write_text(json.dumps({**ABOUT, "data_format": "lance"}))
+    with pytest.raises(ConfigError, match="'lance'"):
+        read(directory.parent)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_a_table_that_is_cut_or_larger_than_the_memory_is_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """13 rows of 2 + 2 floats, an action, a reward and two ends, of at most 8 bytes each, need at most 832 bytes."""
+    directory = written(tmp_path, kind, **SPACES)
+    (file,) = (directory / "2").iterdir()
+    with monkeypatch.context() as less:
+        less.setattr(shards, "ENOUGH", 0)
+        less.setattr(shards, "available_bytes", lambda: 800)
+        with pytest.raises(ConfigError, match=f"{file} holds 0.00 GiB"):
+            read(directory.parent)
+        less.setattr(shards, "available_bytes", lambda: 1000)
+        read(directory.parent)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match=str(directory)):
+        read(directory.parent)
+
+
+def test_spaces_whose_shape_minari_does_not_write_are_read(tmp_path: Path) -> None:
+    actions = {"type": "MultiDiscrete", "dtype": "int64", "nvec": [[3, 2]], "start": [[0, 1]]}
+    directory = written(tmp_path, "hdf5", **{**SPACES, "action_space": json.dumps(actions)})
+    with h5py.File(directory / "main_data.hdf5", "a") as content:
+        for episode in content.values():
+            first = episode["actions"][()]
+            del episode["actions"]
+            episode["actions"] = np.stack((first, np.ones_like(first)), 1)[:, None]
+    spec = open_data(f"minari:{directory.parent}").spec
+    assert spec.action_space == spaces.MultiDiscrete(np.array([[3, 2]]), start=np.array([[0, 1]]))
 
 
 def test_without_spaces_in_the_metadata_they_are_inferred_and_no_environment_is_made(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankErro
 
 ENDED = ("ok", "interrupted")  # states of a run that ended without an error
 AFRESH = "delete the directory and train again, or give another run_dir"
+LOG_KNOWN_METRICS = ("lightning", "lightning_rl", "torch", "torchmetrics")  # packages
 SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how it learns, not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
 # Keys that decide where and how a run is computed and recorded, not what it learns.
@@ -152,6 +153,7 @@ def build(
     source = instantiate(config["data"], "_target_")
     datamodule = RolloutDataModule(env, config["workers"], config["evaluation"], source, **shared)
     datamodule.feeds.update(feeds)
+    check_monitors(users, policy)
     if is_first_rank():
         warn_if_nothing_is_learned(config, datamodule)
     if config["init_from"] is not None and ckpt_path is None:
@@ -249,6 +251,23 @@ def instantiate(entry: Any, key: str, *arguments: Any, expected: type = object, 
             f"{expected.__module__}.{expected.__name__}"
         )
     return found
+
+
+def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
+    """Check the metrics that Lightning's callbacks among the user's watch, unless the user's own code may log others.
+
+    Raises:
+        ConfigError: a callback watches a metric that is never logged.
+    """
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+    from lightning_rl.callbacks.metric_names import check_metric
+
+    if any(type(each).__module__.partition(".")[0] not in LOG_KNOWN_METRICS for each in (*users, *policy.modules())):
+        return
+    for index, each in enumerate(users):
+        if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor is not None:
+            check_metric(f"callbacks[{index}].monitor", each.monitor, also=("epoch", "step"))
 
 
 def evaluations_decide(config: Mapping[str, Any], users: Sequence[Callback]) -> bool:

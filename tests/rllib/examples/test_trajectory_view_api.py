@@ -51,6 +51,7 @@ class TorchFrameStackingCartPoleModel(TorchModelV2, nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 70,000 steps, of which each forward reads 16
 def test_frames_stacked_by_view_requirements_make_up_for_hidden_velocities() -> None:
     ModelCatalog.register_custom_model("frame_stack_model", TorchFrameStackingCartPoleModel)
     config = {

@@ -77,6 +77,8 @@ class Learner:
 
     Attributes:
         td_errors: the TD errors of the last gradient step's rows `[N]`, if the loss gives them.
+        updates_filters: whether the observation filter learns from the rows of gradient steps; False where the source of
+            data has set its statistics.
         counts_env_steps: whether the learner counts environment steps; False for one of several policies in the same
             environments, whose steps the `PolicySet` counts.
         other_agent_batches: while one of several policies learns: policy id → (policy, its fragment in the same
@@ -94,7 +96,7 @@ class Learner:
         self._gradient_step: TakeStep = step_by_gradients if by_gradients else step_by_loss
         self._class_step: TakeStep = step_by_batch if "learn_on_batch" in policy.overridden else self._gradient_step
         self.td_errors: Tensor | None = None
-        self.counts_env_steps = True
+        self.updates_filters = self.counts_env_steps = True
         self.other_agent_batches: Mapping[str, tuple[Any, SampleBatch]] | None = None
 
     @contextmanager
@@ -221,7 +223,7 @@ class Learner:
         else:
             yield take_step(self, rows)[0]
         iteration.numbers = policy.batch_metrics(rows)
-        if fragment is not None or not policy.off_policy:
+        if self.updates_filters and (fragment is not None or not policy.off_policy):
             # After the last step, so that acting and learning use the same statistics and the first ratio of an
             # iteration is exactly 1.
             policy.update_filters(new_rows(rows))

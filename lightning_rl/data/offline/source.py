@@ -143,6 +143,7 @@ class OfflineSource(Source):
         """Put this rank's share of the episodes into a replay buffer."""
         learner, asked, imitates = policy.learner, policy.replay_columns, kind_of_data(type(policy)) == "episodes"
         columns = (*REPLAY_COLUMNS, *learner.extra_replay_columns())
+        learner.updates_filters = not imitates  # which have the statistics of all data from the start
         # Rows of other ranks are never written, so that all ranks together need the memory of the data once.
         sizes = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)

@@ -264,6 +264,14 @@ def test_observations_are_normalized_by_the_statistics_of_the_data_from_the_star
     assert np.allclose(policy.observation_filter.shift, obs.mean(0, dtype=np.float64), atol=1e-6)
 
 
+def test_statistics_of_the_data_stay_while_an_imitator_learns(cartpole: Path) -> None:
+    policy = BC(*CARTPOLE.spaces(), observation_filter="mean_std")
+    data = source(policy, cartpole)
+    shift = policy.observation_filter.shift.clone()
+    policy.learn_on_batch(data.next_episodes())
+    assert torch.equal(policy.observation_filter.shift, shift)
+
+
 def test_returns_to_go_start_again_with_each_episode() -> None:
     fragment = SampleBatch(
         rewards=torch.tensor([[1.0], [2.0], [0.0], [3.0], [0.0]]),

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env
+from lightning_rl.envs.registry import CONTEXT_NAMES, EnvContext, call_creator, find_registered_env
 from lightning_rl.errors import EnvError
 from lightning_rl.schema.signatures import call_with_accepted_args
 
@@ -44,11 +44,14 @@ def current_api(
 
     Returns:
         `env`, or a function that makes and adapts its environments; `multiagent`, in which a `policy_mapping_fn` of
-        agents that are numbers keeps getting numbers; and whether they are.
+        agents that are numbers keeps getting numbers; and whether they are. A class that needs one argument gets the
+        `EnvContext`, whatever the argument's name is, unless it is a key of `env_config`.
     """
     creator = find_registered_env(env) or env
     if creator is None or isinstance(creator, str):
         return env, multiagent, False
+    if needs_context(creator, env_config):
+        env = creator = partial(make_of_context, env_class=creator)
     context = EnvContext(env_config)
     found: Any = creator
     if not isinstance(creator, type) or not hasattr(creator, "reset"):
@@ -73,6 +76,20 @@ def current_api(
     if mapping is not None and numbered:
         multiagent = {**multiagent, "policy_mapping_fn": partial(map_number, fn=mapping)}
     return adapted, multiagent, numbered
+
+
+def needs_context(creator: Any, env_config: Mapping[str, Any]) -> bool:
+    """Whether it is a class that needs one argument, of a name that says nothing to `call_creator`."""
+    if not isinstance(creator, type):
+        return False
+    parameters = inspect.signature(creator).parameters.values()
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    return len(needed) == 1 and needed[0] not in {*CONTEXT_NAMES, *env_config}
+
+
+def make_of_context(context: EnvContext, *, env_class: type) -> Any:
+    """Make an environment of the whole context, its first argument."""
+    return env_class(context)
 
 
 def agent_number(agent_id: str) -> int:

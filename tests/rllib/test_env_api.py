@@ -136,6 +136,34 @@ def test_environments_with_today_s_api_and_ids_stay_as_they_are() -> None:
         assert current_api(env, {}, {}) == (env, {}, False)
 
 
+@pytest.mark.parametrize("env_config", [{}, {"limit": 7}])
+def test_a_class_gets_its_context_in_an_argument_of_any_name(env_config: dict[str, Any]) -> None:
+    class Modern(gym.Env):
+        observation_space, action_space = BOX, TWO
+
+        def __init__(self, game: Any) -> None:
+            self.given = (dict(game), game.vector_index)
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(2, np.float32), 1.0, True, False, {}
+
+    class Several(Pair):
+        def __init__(self, game: Any) -> None:
+            self.given = (dict(game), game.vector_index)
+            self.observation_space, self.action_space = BOX, TWO
+
+    made = trainer("PG", env=Modern, env_config=env_config, num_envs_per_worker=2)
+    assert made.workers.foreach_env(lambda env: env.given) == [[(env_config, 0), (env_config, 1)]]
+    made.stop()
+    with pytest.warns(UserWarning, match=f"Several {CLASSIC}"):
+        made = trainer("PG", env=Several, env_config=env_config, num_envs_per_worker=1)
+    assert made.workers.foreach_env(lambda env: env.given) == [[(env_config, 0)]]
+    made.stop()
+
+
 def test_agents_that_are_numbers_without_spaces_get_those_of_their_policies() -> None:
     asked: list[Any] = []
 

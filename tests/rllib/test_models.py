@@ -25,6 +25,7 @@ from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
 from lightning_rl.rllib.models.torch.torch_action_dist import TorchDeterministic, TorchMultiCategorical
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
+from lightning_rl.rllib.policy.rnn_sequencing import add_time_dimension
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.small_worker import small_worker
 
@@ -186,6 +187,45 @@ def test_a_recurrent_network_defines_forward_rnn_alone() -> None:
     assert np.isfinite(policy.learn_on_batch(fragment)["loss"])
 
 
+class PackedSequences(TorchModelV2, nn.Module):
+    """Reads `seq_lens` in its own `forward`."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+        self.rnn = nn.GRU(obs_space.shape[0], 8, batch_first=True)
+        self.logits, self.values, self.lengths = nn.Linear(8, num_outputs), nn.Linear(8, 1), []
+
+    def get_initial_state(self):
+        return [torch.zeros(8)]
+
+    def forward(self, input_dict, state, seq_lens):
+        self.lengths.append(seq_lens.tolist())
+        inputs = add_time_dimension(input_dict["obs_flat"].float(), seq_lens=seq_lens)
+        packed = nn.utils.rnn.pack_padded_sequence(inputs, seq_lens.long(), batch_first=True, enforce_sorted=False)
+        hidden, last = self.rnn(packed, state[0].unsqueeze(0))
+        padded, _ = nn.utils.rnn.pad_packed_sequence(hidden, batch_first=True, total_length=inputs.shape[1])
+        self.hidden = padded.flatten(0, 1)
+        return self.logits(self.hidden), [last.squeeze(0)]
+
+    def value_function(self):
+        return self.values(self.hidden).squeeze(1)
+
+
+class ModuleFirst(nn.Module, TorchModelV2):
+    __init__, get_initial_state = PackedSequences.__init__, PackedSequences.get_initial_state
+    forward, value_function = PackedSequences.forward, PackedSequences.value_function
+
+
+@pytest.mark.parametrize("network", [PackedSequences, ModuleFirst])
+def test_sequences_of_a_model_that_acts_have_one_step(network: Any) -> None:
+    policy: Any = PPOTorchPolicy(*CARTPOLE.spaces(), model={"custom_model": network, "max_seq_len": 5})
+    fragment = small_worker(policy).sample()
+    assert policy.model.lengths[-1] == [1, 1, 1, 1]  # 4 environments
+    policy.learn_on_batch(fragment)
+    assert max(policy.model.lengths[-1]) == 5
+
+
 def test_layers_are_initialized_as_asked() -> None:
     layer = SlimFC(3, 5, initializer=normc_initializer(0.5), activation_fn="tanh", bias_init=2.0)
     assert_close(layer[0].weight.norm(dim=1), torch.full((5,), 0.5))
@@ -196,6 +236,7 @@ def test_the_catalog_takes_rllib_s_arguments() -> None:
     dist_class, size = ModelCatalog.get_action_dist(TWO, MODEL_DEFAULTS, framework="torch")
     model = ModelCatalog.get_model_v2(VECTOR, TWO, size, MODEL_DEFAULTS, "torch", name="mine")
     assert dist_class is Categorical and model({"obs_flat": torch.ones(1, 4)})[0].shape == (1, 2)
+    assert_close(model({"obs": torch.ones(1, 4)})[0], model({"obs_flat": torch.ones(1, 4)})[0])
     assert ModelCatalog.get_preprocessor_for_space(Discrete(3)).shape == (3,) and len(MODEL_DEFAULTS) == 38
 
 

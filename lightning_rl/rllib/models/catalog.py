@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import catalog
-from lightning_rl.models.model import Model
+from lightning_rl.models.model import InputDict, Model
 from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
@@ -63,6 +63,13 @@ MODEL_DEFAULTS: dict[str, Any] = {
 """RLlib's values; a key that a trainer's config does not name has that of `lightning_rl.models.MODEL_DEFAULTS`."""
 
 
+def add_flat_obs(model: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a model's `forward`, with "obs_flat" in their first one."""
+    if not arguments or isinstance(arguments[0], InputDict) or "obs_flat" in arguments[0]:
+        return arguments
+    return InputDict(model.preprocessor.transform_batch, **arguments[0]), *arguments[1:]
+
+
 class ModelCatalog(catalog.ModelCatalog):
     """The catalog of this package, with RLlib's arguments."""
 
@@ -80,6 +87,8 @@ class ModelCatalog(catalog.ModelCatalog):
         **model_kwargs: Any,
     ) -> Model:
         """The model of a config; see `lightning_rl.models.ModelCatalog.get_model`.
+
+        Called with "obs" alone, it computes "obs_flat".
 
         Args:
             obs_space, action_space, num_outputs: see there.
@@ -101,7 +110,9 @@ class ModelCatalog(catalog.ModelCatalog):
             made: Any = type(model_interface.__name__, (model_interface, base), namespace)
             return made(obs_space, action_space, num_outputs, model_config, name, **model_kwargs)
         known = {key: value for key, value in model_config.items() if key in catalog.MODEL_DEFAULTS}
-        return cls.get_model(obs_space, action_space, num_outputs, known)
+        model = cls.get_model(obs_space, action_space, num_outputs, known)
+        model.register_forward_pre_hook(add_flat_obs)
+        return model
 
     @classmethod
     def get_action_dist(  # type: ignore[override]

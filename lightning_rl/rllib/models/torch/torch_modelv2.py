@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from gymnasium import Space, spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_rl import sample_batch
 from lightning_rl.models.model import InputDict, Model
@@ -26,7 +27,7 @@ class TorchModelV2:
     discrete parts as one-hot vectors; `obs_space` is that of the vectors, and its attribute `original_space` that of
     the environment. A Box of any shape stays as it is. With `_disable_preprocessor_api`, "obs" and `obs_space` are the
     environment's own. `custom_loss(policy_loss, loss_inputs)` gets one loss `[1]`,
-    where RLlib has a list, and may return a list.
+    where RLlib has a list, and may return a list. `seq_lens` of a model with a state are ones where it acts.
 
     Args:
         obs_space, action_space: the spaces of one environment.
@@ -42,6 +43,12 @@ class TorchModelV2:
 
     reads_preprocessed = True
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let `seq_lens` be given where `nn.Module` is the first base, too."""
+        super().__init_subclass__(**keywords)
+        if cls.__call__ is nn.Module.__call__:
+            cls.__call__ = TorchModelV2.__call__  # type: ignore[method-assign]
+
     def __init__(
         self,
         obs_space: Space[Any],
@@ -56,6 +63,14 @@ class TorchModelV2:
         self.reads_preprocessed = not model_config.get(AS_GIVEN, False)
         self.view_requirements: dict[str, ViewRequirement] = {"obs": ViewRequirement(space=obs_space)}
         self.preprocessor = make_preprocessor(getattr(obs_space, "original_space", obs_space))
+
+    def __call__(
+        self: Any, input_dict: Any, state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """`forward`; a model that acts takes one step of each sequence."""
+        if state and seq_lens is None:
+            seq_lens = torch.ones(len(state[0]), dtype=torch.int32, device=state[0].device)
+        return nn.Module.__call__(self, input_dict, state, seq_lens)
 
     @classmethod
     def constructor_view(

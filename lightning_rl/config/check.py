@@ -30,6 +30,7 @@ Config = Mapping[str, Any]
 
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
+LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, because it takes seconds
 
 
 @runtime_checkable
@@ -164,6 +165,12 @@ def _check_constructors(config: dict[str, Any]) -> None:
         for name, entry in config["logger"].items()
     }
 
+    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
+    if steps > max(total, LONG_FRAGMENT):
+        raise ConfigError(
+            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
+            f"would take {steps} steps of every environment; lower it, or raise total_env_steps"
+        )
     check_minibatches(config)
     check_population(config)
     if not policy_class.has_loss and "learn_on_batch" in policy_class.overridden and ranks_of(config) > 1:
@@ -280,6 +287,8 @@ def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
     hints = hints_of(trainer_class, TrainerSection, without=TRAINER_KEYS_WITH_A_HOME)
     _coerce_section(config, "trainer", hints)
+    if config["trainer"].get("devices") == []:
+        raise ConfigError("trainer.devices=[]; expected a number of devices, or the indices of some")
     check_devices(config["trainer"], config["workers"])
 
 
@@ -333,6 +342,12 @@ def _check_metrics(config: Config) -> None:
             raise ConfigError(
                 f"stop.metric={metric!r} with evaluation.every_env_steps=0: nothing is ever evaluated; set "
                 "evaluation.every_env_steps, or stop.metric=rollout/ep_rew_mean"
+            )
+        acts = _source_class("data", config["data"].get("_target_")).acts
+        if config["stop"]["return"] is not None and metric.startswith("rollout/") and not acts:
+            raise ConfigError(
+                f"stop.metric={metric!r} with data that are recorded: no training episode is ever played; set "
+                "stop.metric=eval/ep_rew_mean"
             )
     if config["checkpoint"].get("monitor") is not None:
         check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])

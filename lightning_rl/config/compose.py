@@ -196,6 +196,9 @@ def check_group(override: str) -> None:
         return
     (parsed,) = parse([override])
     value: Any = parsed.value()
+    if group == "policy" and isinstance(value, dict):
+        keys = " ".join(f"policy.{key}=…" for key in value) or "policy.KEY=…"
+        raise ConfigError(f"{override}: a policy's keys are given one by one, as {keys}")
     if not (parsed.is_sweep_override() or isinstance(value, str | dict)):
         names = isinstance(value, list) and all(isinstance(choice, str) for choice in value)
         if override.startswith("~") and group != "experiment":

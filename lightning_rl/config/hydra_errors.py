@@ -17,6 +17,21 @@ from lightning_rl.errors import ConfigError, did_you_mean, first_line, no_such_k
 __all__ = ["ALL_GROUPS", "no_choice", "refusal"]
 
 ALL_GROUPS = f" Groups: {', '.join(GROUPS)}"
+# The key that is meant if a number is given for a group.
+NUMBER_MEANS = {
+    "workers": "workers.num_workers={}",
+    "evaluation": "evaluation.every_env_steps={}",
+    "model": "model.fcnet_hiddens=[{}]",
+    "trainer": "trainer.devices={}",
+}
+# What is a flag of a policy here, and a name of its own elsewhere.
+VARIANTS = {
+    "mappo": "policy=ppo policy.central_critic=true",
+    "ippo": "policy=ppo policy.central_critic=false",
+    "maa2c": "policy=a2c policy.central_critic=true",
+    "ia2c": "policy=a2c policy.central_critic=false",
+    "ddqn": "policy=dqn",
+}
 
 
 def refusal(error: HydraException, overrides: Sequence[str]) -> ConfigError:
@@ -50,7 +65,15 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
     if not known:
         return f"{group}={name}: no config group {group!r}.{did_you_mean(group, GROUPS)}{ALL_GROUPS}"
     advice = " (an environment without a preset: env.id=ID or env.id=my_pkg.envs:MyEnv)" if group == "env" else ""
-    return f"{group}={name}: no such {group}.{did_you_mean(name, known)} Choices: {', '.join(known)}{advice}"
+    if group in NUMBER_MEANS and re.fullmatch(r"\d[\d_.e+]*%?", name):
+        suggestion = f" Did you mean {NUMBER_MEANS[group].format(name)}?"
+    elif name in ("null", "false") and "none" in known:
+        suggestion = " Did you mean 'none'?"
+    elif group == "policy" and name.lower() in VARIANTS:
+        suggestion = f" Did you mean {VARIANTS[name.lower()]}?"
+    else:
+        suggestion = did_you_mean(name, known)
+    return f"{group}={name}: no such {group}.{suggestion} Choices: {', '.join(known)}{advice}"
 
 
 def no_key(key: str, choices: Sequence[str]) -> str:

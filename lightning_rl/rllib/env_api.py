@@ -83,7 +83,9 @@ def needs_context(creator: Any, env_config: Mapping[str, Any]) -> bool:
     if not isinstance(creator, type):
         return False
     parameters = inspect.signature(creator).parameters.values()
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    needed = [
+        each.name for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+    ]
     return len(needed) == 1 and needed[0] not in {*CONTEXT_NAMES, *env_config}
 
 

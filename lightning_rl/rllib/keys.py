@@ -253,6 +253,8 @@ def translate_keys(
                 put(out, KEYS[key], default if same else own_value)
         elif key not in SPECIAL:
             _check_without_counterpart(key, value)
+    if "num_sgd_iter" in given and "target_kl" in defaults["policy"]:
+        put(out, "policy.target_kl", None)  # RLlib takes all of its gradient steps
     if "batch_size" in defaults["data"]:
         write_replay_keys(out, given, defaults)
         if not has_buffers:

@@ -231,6 +231,17 @@ def test_fragments_shorter_than_a_batch_are_joined() -> None:
     assert sizes == (200, 10) and 4000 <= made.train()["timesteps_total"] <= 4010
 
 
+def test_ppo_takes_every_gradient_step_that_the_config_asks_for() -> None:
+    """5 passes over 4 minibatches, at a learning rate that moves the policy far from the one that acted."""
+    keys = {"train_batch_size": 200, "num_envs_per_worker": 1, "lr": 0.05}
+    for more in ({"num_sgd_iter": 5, "sgd_minibatch_size": 50}, {"defaults": "rllib", "num_sgd_iter": 5}):
+        made = trainer(**{"sgd_minibatch_size": 50, "num_workers": 0, **keys, **more})
+        steps = [made.train()["gradient_steps"] for _ in range(2)]
+        made.stop()
+        assert steps == [20, 40]
+    assert value_at(config("PPO", **keys), "policy.target_kl") == 0.1  # as this package has it
+
+
 def test_keys_without_a_meaning_or_with_another_one_are_refused() -> None:
     one = "here it can only be"
     cases = [

@@ -541,8 +541,7 @@ def option_of(policy_class: type) -> str | None:
 def applicable_defaults(option: str | None, composed: Mapping[str, Any]) -> dict[str, Any]:
     """Those of RLlib's defaults of an algorithm that say anything here.
 
-    Evaluations explore, unless the algorithm's own config says otherwise, as they do there. There is no
-    `input_evaluation` unless it is asked for, because data may have no probabilities.
+    There is no `input_evaluation` unless it is asked for, because data may have no probabilities.
 
     Args:
         option: the option of conf/policy.
@@ -550,14 +549,13 @@ def applicable_defaults(option: str | None, composed: Mapping[str, Any]) -> dict
     """
     evolves = "directions" in composed["data"]
     skipped = {"num_gpus", "input_evaluation", *FIXED, *NO_EFFECT, *(OF_EPISODES if evolves else ())}
-    found = {
+    return {
         key: value
         for key, value in rllib_defaults(option).items()
         if key not in skipped
         and (value != DEPRECATED or key in MINUS_ONE)
         and (key not in KEYS or _has_section(composed, KEYS[key]))
     }
-    return merge_configs({"evaluation_config": {"explore": not evolves}}, found)
 
 
 MINUS_ONE = ("train_batch_size", "replay_sequence_length")  # keys to which −1 is a value

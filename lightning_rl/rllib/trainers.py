@@ -35,7 +35,13 @@ from lightning_rl.rllib.callbacks import (
     set_exploration,
 )
 from lightning_rl.rllib.config_in_file import trainer_in
-from lightning_rl.rllib.default_configs import COMMON_CONFIG, applicable_defaults, classic_view, option_of
+from lightning_rl.rllib.default_configs import (
+    COMMON_CONFIG,
+    applicable_defaults,
+    classic_view,
+    option_of,
+    rllib_defaults,
+)
 from lightning_rl.rllib.env_api import current_api, map_number
 from lightning_rl.rllib.episode_records import reads_episodes
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
@@ -165,6 +171,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         elif source is not None:
             raise ConfigError(f"config key 'defaults'={source!r}; expected 'rllib', or leave it out for this package's")
         classic = self._translated({**given, "env": env}, policy, defaults)
+        if "directions" not in defaults["data"]:  # policies that evolve have no exploration
+            own_evaluation = rllib_defaults(option)["evaluation_config"]
+            explores = own_evaluation.get("explore", given.get("explore", True))
+            classic.setdefault("evaluation", {}).setdefault("explore", explores)
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
         trained = [

@@ -147,6 +147,25 @@ def test_evaluations_have_their_own_seed_and_exploration() -> None:
     assert evaluated(**unused, rollout_fragment_length=10, multiagent={}, num_envs_per_worker=2)[1] == greedy
 
 
+def test_evaluations_explore_where_rllib_s_do() -> None:
+    """As training does, unless `evaluation_config` or that of the algorithm says otherwise."""
+    given: list[tuple[str, dict[str, Any], bool]] = [
+        ("PPO", {}, True),
+        ("PPO", {"defaults": "rllib", "num_workers": 0}, True),
+        ("PPO", {"explore": False}, False),
+        ("PPO", {"explore": False, "defaults": "rllib", "num_workers": 0}, False),
+        ("PPO", {"explore": False, "evaluation_config": {"explore": True}}, True),
+        ("PPO", {"evaluation_config": {"explore": False}}, False),
+        ("SAC", {}, True),
+        ("DQN", {}, False),
+        ("DQN", {"explore": True}, False),
+        ("TD3", {}, False),
+        ("ES", {}, False),
+    ]
+    for name, keys, explores in given:
+        assert value_at(config(name, **keys), "evaluation.explore") is explores, (name, keys)
+
+
 class Changes(gym.Env[Any, Any]):
     """All observations are the same, so a greedy policy always acts alike: 1 for each action unlike the one before."""
 

@@ -196,7 +196,7 @@ def test_actions_weights_and_policies_are_reached_as_in_rllib(tmp_path: Path) ->
     local = made.workers.local_worker()
     assert local.get_policy() is made.policy and made.workers.remote_workers() == []
     assert made.workers.foreach_worker(lambda worker: worker.num_envs) == [2]
-    assert made.evaluation_workers.foreach_worker(lambda worker: worker.explore) == [False]
+    assert made.evaluation_workers.foreach_worker(lambda worker: worker.explore) == [True]
     other = made._make_workers(policy_class=None, config={"num_envs_per_worker": 3})
     assert int(other.sample().valid.sum()) > 300
     other.stop()

@@ -22,7 +22,12 @@ from lightning_rl.rllib.models.action_dist import TupleActions
 from lightning_rl.rllib.models.torch.fcnet import FullyConnectedNetwork
 from lightning_rl.rllib.models.torch.misc import SlimFC, normc_initializer
 from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
-from lightning_rl.rllib.models.torch.torch_action_dist import TorchDeterministic, TorchMultiCategorical
+from lightning_rl.rllib.models.torch.torch_action_dist import (
+    TorchBeta,
+    TorchDeterministic,
+    TorchDirichlet,
+    TorchMultiCategorical,
+)
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
 from lightning_rl.rllib.models.torch.visionnet import VisionNetwork
 from lightning_rl.rllib.policy.rnn_sequencing import add_time_dimension
@@ -360,3 +365,18 @@ def test_a_distribution_of_several_categoricals_takes_the_numbers_of_their_value
     inputs = torch.tensor([[0.0, math.log(3), 0, 0, 0]])
     dist = TorchMultiCategorical(inputs, None, input_lens=[2, 3])
     assert_close(dist.logp(torch.tensor([[1, 2]])), torch.tensor([math.log(1 / 4)]))
+
+
+def test_beta_and_dirichlet_have_rllib_s_parameters() -> None:
+    """softplus(log(e − 1)) = 1, so α = β = 2 there; exp(log 3) = 3."""
+    beta = TorchBeta(torch.tensor([[math.log(math.e - 1.0), math.log(math.e - 1.0)]]), low=-2.0, high=4.0)
+    assert_close(beta.deterministic_sample(), torch.tensor([[1.0]]))  # the mean ½ of the range
+    assert_close(beta.entropy(), torch.distributions.Beta(2.0, 2.0).entropy().view(1) + math.log(6.0))
+    inputs, shares = torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([[0.25, 0.75]])
+    dirichlet, expected = TorchDirichlet(inputs), torch.distributions.Dirichlet(torch.tensor([1.0, 3.0]))
+    assert_close(dirichlet.logp(shares), expected.log_prob(shares))
+    assert_close(dirichlet.deterministic_sample(), torch.tensor([1.0, 3.0]).softmax(0).unsqueeze(0))
+    assert_close(dirichlet.sample().sum(1), torch.ones(1))
+    policy: Any = PPOTorchPolicy(VECTOR, Box(0, 1, (3,)), model={"custom_action_dist": TorchDirichlet})
+    actions, *_ = policy.compute_actions(np.zeros((2, 4), np.float32))
+    assert_close(actions.sum(1), np.full(2, -1.0, np.float32))  # shares that sum to 1, stretched to −1 … 1

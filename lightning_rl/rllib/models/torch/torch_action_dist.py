@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch.nn.functional as F
+from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.models import distributions
-from lightning_rl.models.distributions import (
-    Beta as TorchBeta,
-)
 from lightning_rl.models.distributions import (
     Categorical as TorchCategorical,
 )
@@ -19,9 +19,6 @@ from lightning_rl.models.distributions import (
 )
 from lightning_rl.models.distributions import (
     DiagGaussian as TorchDiagGaussian,
-)
-from lightning_rl.models.distributions import (
-    Dirichlet as TorchDirichlet,
 )
 from lightning_rl.models.distributions import (
     SquashedGaussian as TorchSquashedGaussian,
@@ -38,6 +35,39 @@ __all__ = [
     "TorchMultiCategorical",
     "TorchSquashedGaussian",
 ]
+
+
+class TorchBeta(distributions.Beta):
+    """Independent beta distributions with α = 1 + softplus(x); greedy actions are the means.
+
+    Args:
+        inputs: A numbers x of α and then A of β.
+        model, form: see `lightning_rl.models.distributions.Beta`.
+    """
+
+    def __init__(self, inputs: Tensor, model: Any = None, **form: Any) -> None:
+        super().__init__(inputs, model, **form)
+        self.alpha, self.beta = (1.0 + F.softplus(inputs)).chunk(2, dim=1)
+        self.mode = self.alpha / (self.alpha + self.beta)
+
+
+class TorchDirichlet(distributions.Dirichlet):
+    """Shares of a whole with α = exp(x); greedy actions are softmax(α).
+
+    Args:
+        inputs: A numbers x.
+        model, form: see `lightning_rl.models.distributions.Dirichlet`.
+    """
+
+    def __init__(self, inputs: Tensor, model: Any = None, **form: Any) -> None:
+        super().__init__(inputs, model, **form)
+        self.alpha = inputs.exp() + 1e-7
+        self.mode = self.alpha.softmax(1)
+
+    @staticmethod
+    def required_model_output_shape(action_space: Space[Any], model_config: Any = None) -> int:
+        """One number per entry."""
+        return math.prod(action_space.shape or ())
 
 
 class TorchMultiCategorical(distributions.MultiCategorical):

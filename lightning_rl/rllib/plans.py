@@ -302,21 +302,20 @@ class TrainOneStep:
         workers: the workers of the plan, whose policy learns.
         policies: ids of those that learn; others stay as they are. `None`: all that are trained.
         num_sgd_iter: sweeps over the batch.
-        sgd_minibatch_size: rows of a gradient step; 0: as the config says.
+        sgd_minibatch_size: rows of a gradient step; 0: all of the batch.
     """
 
     def __init__(
         self,
         workers: Any,
         policies: Sequence[str] | None = None,
-        num_sgd_iter: int | None = None,
+        num_sgd_iter: int = 1,
         sgd_minibatch_size: int = 0,
     ) -> None:
-        self.policy, self.sgd_minibatch_size = workers.policy, sgd_minibatch_size
+        self.policy, self.num_sgd_iter, self.sgd_minibatch_size = workers.policy, num_sgd_iter, sgd_minibatch_size
         self.select = None if policies is None else SelectExperiences(policies)
-        self.sweeping = [each for each in trained_policies(self.policy) if hasattr(each, "passes")]
-        for each in self.sweeping:
-            each.passes = num_sgd_iter or each.passes
+        chosen = trained_policies(self.policy) if policies is None else map(self.policy.get_policy, policies)
+        self.sweeping = [each for each in chosen if hasattr(each, "passes")]
 
     def __call__(self, batch: AnyBatch) -> tuple[AnyBatch, dict[str, Any]]:
         """The batch, and by policy id: the metrics under "learner_stats", and "td_error" `[N]` where the loss has it.
@@ -325,8 +324,9 @@ class TrainOneStep:
         policies `{name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info}`.
         """
         batch = (batch if self.select is None else self.select(batch)).to(self.policy.device)
-        for each in self.sweeping if self.sgd_minibatch_size else ():
-            each.minibatches = max(1, round(env_steps(batch) / self.sgd_minibatch_size))
+        rows = self.sgd_minibatch_size or max(1, env_steps(batch))
+        for each in self.sweeping:
+            each.passes, each.minibatches = self.num_sgd_iter, max(1, round(env_steps(batch) / rows))
         self.policy.training_step(batch)
         stats = metrics_by_policy(self.policy, self.policy.iteration_metrics)
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}

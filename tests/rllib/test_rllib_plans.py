@@ -191,6 +191,17 @@ def test_ppo_s_plan_takes_the_sweeps_and_minibatches_of_the_operator() -> None:
     assert 60 <= result["timesteps_total"] <= 96 and result["gradient_steps"] in (9, 12, 15)
 
 
+def test_an_operator_without_sweeps_takes_one_step_on_the_whole_batch() -> None:
+    def plan(workers: Any, config: Any) -> Any:
+        batches = ParallelRollouts(workers).combine(ConcatBatches(60))
+        return StandardMetricsReporting(batches.for_each(TrainOneStep(workers)), workers, config)
+
+    made = trainer("PPO", plan, num_sgd_iter=5, sgd_minibatch_size=20, **SMALL)
+    counts = [made.train()["gradient_steps"] for _ in range(2)]
+    made.stop()
+    assert counts == [1, 2]
+
+
 def test_the_gradients_of_parts_are_averaged_and_their_steps_added() -> None:
     made = trainer("PG", num_envs_per_worker=2, model={"fcnet_hiddens": [8]}, seed=1)
     workers = made.workers

@@ -114,6 +114,11 @@ class SampleBatch(BatchMethods, sample_batch.SampleBatch):
             return True
         return super().__contains__(OWN_NAMES.get(name, name) if isinstance(name, str) else name)
 
+    @property
+    def count(self) -> int:
+        """Rows of experience, of a fragment those without resets of all its lanes."""
+        return sample_batch.env_steps(self) if isinstance(typed(self), Fragment) else super().count
+
     def _has_next_obs(self) -> bool:
         """Whether it is a fragment, whose observations have one row more."""
         return (

@@ -202,6 +202,12 @@ class ClassicWorker(WorkerMethods):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.worker, name)
 
+    @property
+    def env(self) -> Any:
+        """The first environment, unwrapped; `None`, as there, of a worker without environments."""
+        found = getattr(self.worker, "env", None)
+        return None if found is None else BaseEnv(found).get_sub_environments()[0]
+
     def sample(self) -> Any:
         """As RLlib's: the rows `[N, …]` that the policies learn from, as they postprocess one sample.
 

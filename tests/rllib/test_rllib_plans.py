@@ -305,6 +305,7 @@ def test_batches_of_plans_workers_and_callbacks_have_rllib_s_names() -> None:
     for batch in samples:
         assert "dones" in batch and "new_obs" in batch and list(batch.keys()) == list(batch)
         assert torch.equal(batch["dones"], batch.terminated) and torch.equal(batch["new_obs"], batch.obs[1:])
+        assert batch.count == len(batch) == int(batch.valid.sum()) > len(batch["rewards"])  # of both environments
 
 
 def test_functions_after_the_report_change_the_trainer_s_results() -> None:

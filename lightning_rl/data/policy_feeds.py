@@ -11,7 +11,7 @@ from lightning_rl.data.draws import Draws
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import Fragment, MultiAgentBatch, typed
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, typed
 
 __all__ = ["PolicyFeeds", "trained_policies"]
 
@@ -92,7 +92,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
             feed.ratio.offset += policy.env_steps - self._stopped_at.pop(name)
             feed.force_reset()
 
-    def _check_same_steps(self, fragments: Mapping[str, Fragment]) -> None:
+    def _check_same_steps(self, fragments: Mapping[str, SampleBatch]) -> None:
         """Check that the next draws of the policies with these fragments are of the same environment steps."""
         first, *others = fragments
         expected = self._draws_by(first)

@@ -77,8 +77,8 @@ class Learner:
 
     Attributes:
         td_errors: the TD errors of the last gradient step's rows `[N]`, if the loss gives them.
-        updates_filters: whether the observation filter learns from the rows of gradient steps; False where the source of
-            data has set its statistics.
+        updates_filters: whether the observation filter learns from the rows of gradient steps; False where the source
+            of data has set its statistics.
         counts_env_steps: whether the learner counts environment steps; False for one of several policies in the same
             environments, whose steps the `PolicySet` counts.
         other_agent_batches: while one of several policies learns: policy id → (policy, its fragment in the same

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import NonFiniteError, UnsupportedSpaceError
 from lightning_rl.models.preprocessors import FlattenPreprocessor, NestedPreprocessor, Preprocessor
 from lightning_rl.models.vision import is_image
-from lightning_rl.sample_batch import SampleBatch, is_new
+from lightning_rl.sample_batch import Fragment, SampleBatch, is_new
 
 __all__ = [
     "MeanStdFilter",
@@ -296,12 +296,12 @@ class RewardFilter(nn.Module):
         self.name, self.gamma = name, gamma
         self.normalizer = ReturnNormalizer(gamma) if name == "return_std" else None
 
-    def forward(self, fragment: SampleBatch) -> Tensor:
+    def forward(self, fragment: Fragment) -> Tensor:
         """Update running statistics with a fragment, and return its filtered rewards `[T, B]`."""
         self.update(fragment)
         return self.filter_rewards(fragment.rewards)
 
-    def update(self, fragment: SampleBatch) -> None:
+    def update(self, fragment: Fragment) -> None:
         """Update running statistics with a fragment."""
         if self.normalizer is not None:
             self.normalizer.update(fragment.rewards, is_new(fragment), fragment.t, fragment.get("running_returns"))

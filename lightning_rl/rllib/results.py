@@ -145,7 +145,7 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers
     returns, lengths = state.evaluated
     found = episode_statistics(returns, lengths, state.evaluated_by_policy)
     found["hist_stats"] |= numbers.hist_stats()
-    counted = {"episodes_this_iter": len(returns), "timesteps_this_iter": sum(lengths)}
+    counted: dict[str, Any] = {"episodes_this_iter": len(returns), "timesteps_this_iter": sum(lengths)}
     counted["custom_metrics"] = numbers.custom_metrics()
     counted |= {"episode_media": {}, "off_policy_estimator": {}}
     return {"evaluation": {**metrics, **found, **counted}}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
+from lightning_rl.rllib.default_configs import batch_sizes
 from lightning_rl.rllib.keys import classic_keys
 from lightning_rl.rllib.policy_configs import defaults_of, torch_policy
 from lightning_rl.rllib.torch_policy import TorchPolicy
@@ -65,7 +67,27 @@ def policy_class(name: str) -> type[TorchPolicy]:
     return torch_policy(option_of(name))
 
 
-def default_config(name: str) -> dict[str, Any]:
+class DefaultConfig(dict[str, Any]):
+    """Keys of a trainer's default config, and values of others that can be read, but do not count unless they are set.
+
+    Args:
+        config: the keys.
+        read: the others, which follow from them, such as "train_batch_size".
+    """
+
+    def __init__(self, config: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self.read = read
+
+    def __missing__(self, key: str) -> Any:
+        return self.read[key]
+
+    def copy(self) -> DefaultConfig:
+        """The same keys in a new dict."""
+        return DefaultConfig(self, self.read)
+
+
+def default_config(name: str) -> DefaultConfig:
     """RLlib's keys with the values that `PPOTrainer` of "PPO" has without a config.
 
     Raises:
@@ -75,4 +97,4 @@ def default_config(name: str) -> dict[str, Any]:
     config = classic_keys(composed)
     if composed["workers"]["logical_workers"] is not None:
         del config["num_workers"]  # a number that is given is that of the logical workers as well
-    return config
+    return DefaultConfig(config, {"framework": "torch", **batch_sizes(composed)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_rl.learning.learner import MINIBATCH_ROWS
 from lightning_rl.models.memory import memory_kind
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, NO_EFFECT, classic_keys
 from lightning_rl.rllib.merge import merge_configs
@@ -16,6 +17,7 @@ from lightning_rl.rllib.models.catalog import MODEL_DEFAULTS
 __all__ = [
     "COMMON_CONFIG",
     "applicable_defaults",
+    "batch_sizes",
     "classic_view",
     "option_of",
     "own_defaults",
@@ -572,14 +574,25 @@ def classic_view(option: str | None, composed: Mapping[str, Any]) -> dict[str, A
     model = {key: value for key, value in composed["model"].items() if key in MODEL_DEFAULTS}
     found = {**rllib_defaults(option), **classic_keys(composed), "model": {**MODEL_DEFAULTS, **model}}
     found |= {"multiagent": MULTIAGENT, "simple_optimizer": True}
+    found |= batch_sizes(composed)
+    if memory_kind(composed["model"]) is None:
+        found["replay_sequence_length"] = 1  # rows are drawn, whatever the length of sequences would be
+    return found
+
+
+def batch_sizes(composed: Mapping[str, Any]) -> dict[str, int]:
+    """RLlib's "train_batch_size" and "sgd_minibatch_size" of a config of this package, as far as it says them.
+
+    Args:
+        composed: the config of a run.
+    """
     workers, data = composed["workers"], composed["data"]
     logical = workers["logical_workers"] or max(1, workers["num_workers"])
     together = workers["fragment_length"] * workers["envs_per_worker"] * logical * data.get("fragments_per_batch", 1)
-    found["train_batch_size"] = data.get("batch_size", together)
-    if memory_kind(composed["model"]) is None:
-        found["replay_sequence_length"] = 1  # rows are drawn, whatever the length of sequences would be
-    if minibatches := composed["policy"].get("minibatches"):
-        found["sgd_minibatch_size"] = together // minibatches
+    found = {"train_batch_size": data.get("batch_size", together)}
+    if "minibatches" in composed["policy"]:
+        minibatches = composed["policy"]["minibatches"]
+        found["sgd_minibatch_size"] = together // minibatches if minibatches else MINIBATCH_ROWS
     return found
 
 

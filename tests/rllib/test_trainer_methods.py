@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from lightning_rl import rllib
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.rllib.agents.ppo import DEFAULT_CONFIG as PPO_DEFAULTS
 from lightning_rl.rllib.agents.ppo import PPOTrainer
 from lightning_rl.rllib.merge import merge_configs
 from tests.rllib.classic import trainer
@@ -407,6 +409,21 @@ def test_a_trainer_s_own_get_default_config_and_validate_config_count() -> None:
     made.validate_config({"gamma": 2.0})
     made.stop()
     assert (made.config["lr"], made.config["sgd_minibatch_size"]) == (0.125, 20)
+
+
+def test_the_sizes_of_batches_are_read_from_default_configs_and_count_where_they_are_set() -> None:
+    config = PPO_DEFAULTS.copy()
+    assert (config["train_batch_size"], config["sgd_minibatch_size"], config["framework"]) == (1024, 64, "torch")
+    assert "train_batch_size" not in config and type(copy.deepcopy(config)) is type(config)
+    with pytest.raises(KeyError, match="training_batch_size"):
+        config["training_batch_size"]
+    plain: Any = PPOTrainer(env="CartPole-v1")
+    unchanged: Any = PPOTrainer(env="CartPole-v1", config=copy.deepcopy(config))
+    config["train_batch_size"] //= 2
+    halved: Any = PPOTrainer(env="CartPole-v1", config=config)
+    plain.stop(), unchanged.stop(), halved.stop()
+    assert unchanged.run_config["workers"] == plain.run_config["workers"]
+    assert halved.config["train_batch_size"] == 512 and PPO_DEFAULTS["train_batch_size"] == 1024
 
 
 def test_workers_are_made_of_the_trainer_s_default_policy_class() -> None:

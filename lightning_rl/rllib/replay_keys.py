@@ -135,6 +135,8 @@ def write_replay_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: M
     if data.get("sequence_length") == -1:
         data["sequence_length"] = (given.get("model") or {}).get("max_seq_len", defaults["model"]["max_seq_len"])
     _counts(data, given, {**defaults, "workers": {**defaults["workers"], **out.get("workers", {})}})
+    if "fragments_per_iteration" in data:
+        out.setdefault("workers", {})["count_resets"] = False  # a result has at least that many rows of experience
     freq = given.get("target_network_update_freq")
     if freq is not None and "target_update_interval" in defaults["policy"]:
         intensity = data.get("update_to_data_ratio", defaults["data"]["update_to_data_ratio"])

@@ -435,3 +435,11 @@ def test_workers_are_made_of_the_trainer_s_default_policy_class() -> None:
     )
     assert workers.local_worker().sample().count > 0
     made.stop()
+
+
+def test_results_of_replay_have_the_steps_that_they_were_asked_for() -> None:
+    """Each reset would leave out a step of 100, and a whole second iteration would follow."""
+    made = trainer("DQN", timesteps_per_iteration=100, rollout_fragment_length=5, num_envs_per_worker=2)
+    steps = [made.train()["timesteps_this_iter"] for _ in range(3)]
+    made.stop()
+    assert all(100 <= each <= 110 for each in steps)

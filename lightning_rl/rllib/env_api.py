@@ -89,7 +89,7 @@ def needs_context(creator: Any, env_config: Mapping[str, Any]) -> bool:
     return len(needed) == 1 and needed[0] not in {*CONTEXT_NAMES, *env_config}
 
 
-def make_of_context(context: EnvContext, *, env_class: type) -> Any:
+def make_of_context(context: EnvContext, *, env_class: Callable[..., Any]) -> Any:
     """Make an environment of the whole context, its first argument."""
     return env_class(context)
 

@@ -6,6 +6,7 @@ import functools
 import itertools
 import socket
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from lightning_rl import sample_batch
 from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
+from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import DEFAULT_POLICY, env_steps
@@ -244,6 +246,17 @@ class LearningWorker(RolloutWorker):
     def __init__(self, policy: Any) -> None:
         self.policy = policy
 
+    def sample(self) -> Any:
+        """Refuse.
+
+        Raises:
+            ConfigError: always; names what samples.
+        """
+        raise ConfigError(
+            "local_worker().sample(): with num_workers > 0 the local worker has no environments: take workers.sample(), "
+            "workers.foreach_worker(lambda worker: worker.sample()), or num_workers=0"
+        )
+
 
 class Workers:
     """A set of rollout workers.
@@ -271,8 +284,15 @@ class Workers:
         self.workers.sync_weights(self.policy if policy is None else policy)
 
     def foreach_worker(self, func: Callable[[Any], Any]) -> list[Any]:
-        """`func(worker)` of every worker that samples, in its process; results in worker order."""
-        return self.workers.foreach_worker(functools.partial(_call_with_classic, func))
+        """`func(worker)` of every worker that samples, in its process; results in worker order.
+
+        An error of `func` is raised here, with the worker's traceback in its notes; the workers continue.
+        """
+        called = self.workers.foreach_worker(functools.partial(_call_with_classic, func))
+        for _, error in called:
+            if error is not None:
+                raise error
+        return [result for result, _ in called]
 
     def foreach_worker_with_index(self, func: Callable[[Any, int], Any]) -> list[Any]:
         """`func(worker, index)` of every worker that samples, in its process; results in worker order."""
@@ -335,8 +355,13 @@ def _call_with_index(func: Callable[[Any, int], Any], worker: Any) -> Any:
     return func(worker, worker.worker_index)
 
 
-def _call_with_classic(func: Callable[[Any], Any], worker: Any) -> Any:
-    return func(ClassicWorker(worker))
+def _call_with_classic(func: Callable[[Any], Any], worker: Any) -> tuple[Any, Exception | None]:
+    """The result of a user's function, or its error, which says nothing against the worker's process."""
+    try:
+        return func(ClassicWorker(worker)), None
+    except Exception as error:
+        error.add_note(f"worker {worker.worker_index}: {traceback.format_exc()}")
+        return None, error
 
 
 class PlanWorkers(Workers):

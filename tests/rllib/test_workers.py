@@ -154,3 +154,18 @@ def test_the_workers_of_a_trainer_with_several_policies_sample_rows_of_each() ->
     trainer.stop()
     assert type(batch) is MultiAgentBatch and set(batch.policy_batches) == {"a", "b"}
     assert all("advantages" in part and episodes_are_whole_between_ends(part) for _, part in batch.items())
+
+
+@pytest.mark.process
+@pytest.mark.ray
+def test_workers_continue_after_an_error_of_a_function_that_they_call() -> None:
+    keys = {"num_workers": 1, "rollout_fragment_length": 40, "train_batch_size": 40, "model": {"fcnet_hiddens": [8]}}
+    trainer = PPOTrainer(env="CartPole-v1", config=keys)
+    with pytest.raises(ZeroDivisionError) as caught:
+        trainer.workers.foreach_worker(lambda worker: 1 // (worker.env is None))
+    assert "1 // (worker.env is None)" in caught.value.__notes__[0]  # the traceback of the worker's process
+    assert trainer.workers.foreach_worker(lambda worker: worker.env is not None)[-1]
+    with pytest.raises(ConfigError, match="has no environments"):
+        trainer.workers.local_worker().sample()
+    assert trainer.workers.local_worker().env is None and trainer.train()["timesteps_total"] >= 40
+    trainer.stop()

@@ -253,8 +253,8 @@ class LearningWorker(RolloutWorker):
             ConfigError: always; names what samples.
         """
         raise ConfigError(
-            "local_worker().sample(): with num_workers > 0 the local worker has no environments: take workers.sample(), "
-            "workers.foreach_worker(lambda worker: worker.sample()), or num_workers=0"
+            "local_worker().sample(): with num_workers > 0 the local worker has no environments: call workers.sample() "
+            "or workers.foreach_worker(lambda worker: worker.sample()), or set num_workers=0"
         )
 
 

@@ -318,10 +318,14 @@ class Policy(PolicyModule):
         states = [s.unsqueeze(0) for s in state or ()]
         with naming_another_form(self.observation_space, obs):
             actions, state_out, extra = self.act(_batch_of_one(obs), states, **before, explore=explore)
-        action = first_row(self.env_actions(actions))
+        action = self.single_action(actions)
         if full_fetch or state is not None:
             return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
         return action
+
+    def single_action(self, actions: Any) -> Any:
+        """What `compute_single_action` returns of the policy-space actions `[1, …]`: the environment's."""
+        return first_row(self.env_actions(actions))
 
     def compute_log_likelihoods(
         self, actions: Any, obs: Any, state: Sequence[Tensor] = (), *, actions_normalized: bool = True, **before: Any

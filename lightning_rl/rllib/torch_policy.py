@@ -56,6 +56,7 @@ from lightning_rl.sample_batch import (
     from_nested_batch,
     map_leaves,
     row_count,
+    to_nested_batch,
     to_tensors,
     typed,
 )
@@ -139,7 +140,10 @@ class RLlibMethods:
         action_mask: Any = None,
         full_fetch: bool = True,
     ) -> Any:
-        """The action for one observation, ready for `env.step`, as the tuple (action, next state, further columns).
+        """The action for one observation, as the tuple (action, next state, further columns).
+
+        As those of `compute_actions` it is in the policy's space, in which a bounded Box is [−1, 1]; `env_action`
+        makes it ready for `env.step`, as `Trainer.compute_single_action` returns it.
 
         Args:
             obs: one observation of the environment, without a batch dimension.
@@ -542,6 +546,15 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             **keywords,
         )
         return map_leaves(_array, actions), list(map(_array, states)), {name: _array(extra[name]) for name in extra}
+
+    def single_action(self, actions: Any) -> Any:
+        """The first of the policy-space actions, as arrays nested like the space."""
+        return first_row(from_nested_batch(self.action_transform.policy_space, map_leaves(_array, actions)))
+
+    def env_action(self, action: Any) -> Any:
+        """An action that `compute_single_action` returned, ready for `env.step`."""
+        batch = to_nested_batch(map_leaves(lambda leaf: np.asarray(leaf)[None], action))
+        return first_row(self.env_actions(to_tensors(batch, self.device)))
 
     def actions_to_record(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Any], Any]:
         """As `lightning_rl.Policy`; a class's own `compute_actions` gets RLlib's arguments and may return arrays."""

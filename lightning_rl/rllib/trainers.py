@@ -525,15 +525,19 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         state = [row[key] for key in sorted(row) if key.startswith("state_in_")] or state
         if action_mask is None and isinstance(info, Mapping):
             action_mask = info.get("action_mask")
-        return self.policy.get_policy(policy_id).compute_single_action(
+        policy, whole = self.policy.get_policy(policy_id), full_fetch or state is not None
+        result = policy.compute_single_action(
             observation,
             None if state is None else [torch.as_tensor(part) for part in state],
             prev_action=row.get("prev_actions", prev_action),
             prev_reward=row.get("prev_rewards", prev_reward),
             explore=self.config.get("explore", True) if explore is None else explore,
             action_mask=action_mask,
-            full_fetch=full_fetch or state is not None,
+            full_fetch=whole,
         )
+        if not isinstance(policy, TorchPolicy):
+            return result
+        return (policy.env_action(result[0]), *result[1:]) if whole else policy.env_action(result)
 
     compute_action = compute_single_action
 

@@ -16,6 +16,7 @@ from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.rllib.agents.ppo import DEFAULT_CONFIG as PPO_DEFAULTS
 from lightning_rl.rllib.agents.ppo import PPOTrainer
 from lightning_rl.rllib.merge import merge_configs
+from lightning_rl.rllib.utils.spaces.space_utils import unsquash_action
 from tests.rllib.classic import trainer
 from tests.training.probes import Probe
 
@@ -108,9 +109,11 @@ def test_actions_are_computed_by_positional_arguments_too() -> None:
     assert state == [] and action == made.compute_action(obs, explore=False, unsquash_action=True, clip_action=None)
     by_agent = made.compute_actions({"a": obs}, None, None, None, None, None, False, False, unsquash_actions=True)
     assert by_agent == {"a": action}
-    assert (
-        made.get_policy().compute_single_action(obs, [], np.zeros(1, np.float32), 0.0, {}, explore=False)[0] == action
-    )
+    policy = made.get_policy()
+    chosen, *_ = policy.compute_single_action(obs, [], np.zeros(1, np.float32), 0.0, {}, explore=False)
+    assert chosen == policy.compute_actions(obs[None], explore=False)[0][0] and -1 < chosen < 1
+    unsquashed = unsquash_action(chosen, policy.action_space_struct)
+    assert action == policy.env_action(chosen) == pytest.approx(unsquashed, rel=1e-5)
     with pytest.raises(ConfigError, match="unsquash_action=False"):
         made.compute_action(obs, unsquash_action=False)
     with pytest.raises(TypeError, match="squash"):

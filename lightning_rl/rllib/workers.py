@@ -279,6 +279,10 @@ class Workers:
             local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
         )
 
+    def num_remote_workers(self) -> int:
+        """The number of `remote_workers()`."""
+        return len(self.workers.remote_workers())
+
     def sync_weights(self, policy: Any = None) -> None:
         """Let all workers act with the newest weights of the policy, `None`: of the one that learns."""
         self.workers.sync_weights(self.policy if policy is None else policy)

@@ -44,6 +44,7 @@ from lightning_rl.rllib.utils.spaces.space_utils import (
     unsquash_action,
 )
 from lightning_rl.rllib.utils.timer import TimerStat
+from lightning_rl.rllib.utils.torch_ops import global_norm
 
 
 def test_functions_of_arrays_are_those_of_torch() -> None:
@@ -139,6 +140,10 @@ def test_old_names_warn() -> None:
         warnings.simplefilter("error")
         with pytest.raises(DeprecationWarning):
             Before()
+
+
+def test_the_global_norm_is_that_of_all_entries() -> None:
+    assert global_norm([torch.tensor([3.0]), torch.tensor([[4.0]])]) == 5.0
 
 
 def test_timers_and_summaries_count() -> None:

@@ -167,5 +167,6 @@ def test_workers_continue_after_an_error_of_a_function_that_they_call() -> None:
     assert trainer.workers.foreach_worker(lambda worker: worker.env is not None)[-1]
     with pytest.raises(ConfigError, match="has no environments"):
         trainer.workers.local_worker().sample()
+    assert trainer.workers.num_remote_workers() == len(trainer.workers.remote_workers()) == 1
     assert trainer.workers.local_worker().env is None and trainer.train()["timesteps_total"] >= 40
     trainer.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "convert_to_non_torch_type",
     "convert_to_torch_tensor",
     "explained_variance",
+    "global_norm",
     "huber_loss",
     "l2_loss",
     "one_hot",
@@ -54,6 +56,11 @@ def convert_to_non_torch_type(stats: Any) -> Any:
 def explained_variance(y: Tensor, pred: Tensor) -> Tensor:
     """1 − Var(y − pred) / Var(y) of targets and predictions `[N]`, a scalar."""
     return value.explained_variance(pred, y)
+
+
+def global_norm(tensors: Iterable[Tensor]) -> Tensor:
+    """The Euclidean norm of all entries of the tensors, a scalar."""
+    return nn.utils.get_total_norm(tensors)
 
 
 def huber_loss(x: Tensor, delta: float = 1.0) -> Tensor:

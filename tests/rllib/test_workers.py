@@ -130,6 +130,7 @@ def test_the_workers_of_a_trainer_sample_rows_of_one_episode_after_the_other() -
     keys = {"num_envs_per_worker": 2, "rollout_fragment_length": 40, "model": {"fcnet_hiddens": [8]}}
     trainer = PPOTrainer(env="CartPole-v1", config=keys)
     worker = trainer.workers.local_worker()
+    assert (worker.env.observation_space.shape, worker.env.action_space.n) == ((4,), 2)  # of one environment
     first, second = worker.sample(), worker.sample()
     (remote,) = trainer.workers.foreach_worker(lambda worker: worker.sample())
     for batch in (first, second, remote):

@@ -701,6 +701,28 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             return [self.learner.optimizer.torch_optimizer]
         return self.model if name == "q_model" else super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; of coefficients and `cur_lr` that of the loss or optimizer, in place of its schedule.
+
+        Raises:
+            ConfigError: `kl_coeff` of a policy without a KL penalty, whose samples lack what it is computed from.
+        """
+        if name == "cur_lr" and "learner" in vars(self) and not hasattr(type(self), name):
+            self.learner.optimizer.lr = float(value)
+            return
+        own = COEFFICIENTS.get(name)
+        if own is None or name in vars(self) or hasattr(type(self), name) or not hasattr(self, own):
+            super().__setattr__(name, value)
+        elif name == "entropy_coeff":
+            self.entropy_coef = float(value)
+        elif value and not self.has_kl_penalty and not self.has_classic_loss:
+            raise ConfigError(
+                f"kl_coeff={value!r} of a policy that was built without a KL penalty: give the config a positive "
+                '"kl_coeff" to start with'
+            )
+        else:
+            self.kl_coef.fill_(float(value))
+
     def _create_exploration(self) -> Exploration:
         """A new exploration strategy by `config["exploration_config"]`."""
         return make_exploration(

@@ -136,6 +136,24 @@ def test_losses_and_hooks_read_coefficients_optimizers_and_the_trainer_s_keys() 
         _ = DQNTorchPolicy(*CARTPOLE.spaces()).entropy_coeff
 
 
+def test_coefficients_and_learning_rates_that_a_callback_sets_are_those_of_the_next_steps() -> None:
+    keys = {"train_batch_size": 64, "num_sgd_iter": 1, "kl_coeff": 0.25, "entropy_coeff_schedule": [[0, 0.1], [9, 0.0]]}
+    trainer: Any = PPOTrainer(env="CartPole-v1", config=keys)
+    policy = trainer.get_policy()
+    policy.kl_coeff, policy.entropy_coeff, policy.cur_lr = 16, 1e6, 0.0625
+    before = policy.get_weights()
+    learned = trainer.train()["info"]["learner"]["default_policy"]["learner_stats"]
+    trainer.stop()
+    assert learned["cur_lr"] == policy.cur_lr == 0.0625 and learned["cur_kl_coeff"] == 16
+    assert policy.entropy_coeff == 1e6 and learned["total_loss"] < -1e5  # −10⁶ × an entropy of about 0.69
+    moved = max(float(abs(after - before[name]).max()) for name, after in policy.get_weights().items())
+    assert moved > 0.05  # Adam's first step is about the learning rate
+    plain = PPOTorchPolicy(*CARTPOLE.spaces(), {"kl_coeff": 0.0})
+    plain.kl_coeff = 0.0
+    with pytest.raises(ConfigError, match="kl_coeff=0.5"):
+        plain.kl_coeff = 0.5
+
+
 def test_td_errors_of_transitions_are_those_of_the_loss() -> None:
     """Linear by hand: Q(s, a) − (r + γ² maxₐ Q_target(s')), and without what follows where an episode ended."""
     policy: Any = DQNTorchPolicy(*CARTPOLE.spaces(), {"gamma": 0.5, "n_step": 2})

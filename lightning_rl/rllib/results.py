@@ -8,26 +8,31 @@ from statistics import fmean
 from typing import Any
 
 from lightning.pytorch import Callback
+from torch import Tensor
 
 from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
+from lightning_rl.schedules import schedule_value
 
 __all__ = ["ClassicState", "evaluation_result", "training_result"]
 
-# A metric of learning → its names in the results of RLlib's algorithms.
+# A metric of learning → its name in the results of RLlib's algorithms.
 LEARNER_STATS = {
-    "loss": ("total_loss",),
-    "value_loss": ("vf_loss",),
-    "entropy": ("policy_entropy",),
-    "explained_variance": ("vf_explained_var",),
-    "approx_kl": ("kl",),
-    "lr": ("cur_lr",),
-    "kl_coef": ("cur_kl_coeff",),
-    "entropy_coef": ("entropy_coeff",),
-    "grad_norm": ("grad_gnorm",),
-    "mean_q": ("mean_q",),
+    "loss": "total_loss",
+    "value_loss": "vf_loss",
+    "entropy": "policy_entropy",
+    "explained_variance": "vf_explained_var",
+    "approx_kl": "kl",
+    "lr": "cur_lr",
+    "kl_coef": "cur_kl_coeff",
+    "grad_norm": "grad_gnorm",
+    "q_mean": "mean_q",
+    "td_error": "mean_td_error",  # the mean of absolute values
+    "alpha": "alpha_value",
 }
+COEFFICIENT_STATS = {"cur_kl_coeff": "kl_coef", "entropy_coeff": "entropy_coef"}  # of a policy, perhaps schedules
+ACTOR_CRITIC_STATS = {"policy_loss": "actor_loss", "value_loss": "critic_loss"}  # of algorithms that replay
 
 POLICY_RETURNS = "policy_returns."  # of the columns of an evaluation
 PARTS = ("env_wait", "raw_obs_processing", "inference", "action_processing", "env_render")
@@ -153,19 +158,23 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers
 
 def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Policy id → its metrics of learning by both names, the same under "learner_stats", and its model's "model"."""
-    found = metrics_by_policy(policy, metrics, "train/")
-    named = {
-        policy_id: own | {name: own[key] for key, names in LEARNER_STATS.items() if key in own for name in names}
-        for policy_id, own in found.items()
-    }
-    return {
-        policy_id: {
-            **own,
-            "learner_stats": own,
+    found: dict[str, dict[str, Any]] = {}
+    for policy_id, own in metrics_by_policy(policy, metrics, "train/").items():
+        learner = policy.policies[policy_id]
+        names = LEARNER_STATS | (ACTOR_CRITIC_STATS if learner.off_policy and "policy_loss" in own else {})
+        held = {name: getattr(learner, of_policy, None) for name, of_policy in COEFFICIENT_STATS.items() if own}
+        coefficients = {
+            name: value.item() if isinstance(value, Tensor) else schedule_value(value, learner.env_steps)
+            for name, value in held.items()
+            if value is not None
+        }
+        stats = coefficients | own | {name: own[key] for key, name in names.items() if key in own}
+        found[policy_id] = {
+            **stats,
+            "learner_stats": stats,
             "model": {name.removeprefix("model/"): own[name] for name in own if name.startswith("model/")},
         }
-        for policy_id, own in named.items()
-    }
+    return found
 
 
 def _rows_of_a_step(trainer: Any) -> int:

@@ -56,6 +56,22 @@ def test_results_have_the_names_of_rllib() -> None:
     assert result["config"]["rollout_fragment_length"] == 16 and result["config"]["env"] == "CartPole-v1"
 
 
+@pytest.mark.parametrize(
+    ("name", "keys", "expected"),
+    [
+        ("PPO", {}, "cur_kl_coeff cur_lr entropy entropy_coeff kl policy_loss total_loss vf_explained_var vf_loss"),
+        ("DQN", {"learning_starts": 32}, "cur_lr mean_q mean_td_error"),
+        ("SAC", {"learning_starts": 32}, "actor_loss alpha_value critic_loss mean_q"),
+    ],
+)
+def test_learner_stats_have_the_names_of_rllib(name: str, keys: dict[str, Any], expected: str) -> None:
+    made = trainer(name, train_batch_size=32, num_envs_per_worker=1, timesteps_per_iteration=64, **keys)
+    learned = made.train()["info"]["learner"]["default_policy"]["learner_stats"]
+    made.stop()
+    assert {*expected.split()} <= learned.keys() and all(math.isfinite(learned[key]) for key in expected.split())
+    assert learned.get("entropy_coeff", 0.0) == 0.0 and ("critic_loss" in learned) == (name == "SAC")
+
+
 def test_an_iteration_lasts_as_many_steps_as_the_config_asks_for() -> None:
     made = trainer(**SMALL, timesteps_per_iteration=100)
     first, second = made.train(), made.train()

@@ -51,10 +51,10 @@ class EpisodeWindow:
     """Returns and lengths of the latest training episodes.
 
     Args:
-        size: how many episodes are remembered.
+        size: how many episodes are remembered; `None`: all.
     """
 
-    def __init__(self, size: int = 100) -> None:
+    def __init__(self, size: int | None = 100) -> None:
         self.returns: deque[float] = deque(maxlen=size)
         self.lengths: deque[int] = deque(maxlen=size)
         self.by_policy: dict[str, deque[float]] = {}

@@ -28,7 +28,6 @@ from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, map_leave
 
 __all__ = ["DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
 
-SMOOTHED = 100  # episodes that statistics of a result are of
 
 
 class DefaultCallbacks:
@@ -602,15 +601,23 @@ def pop_numbers(worker: Any) -> dict[str, list[float]]:
 
 
 class EpisodeStatistics:
-    """The numbers of callbacks over the latest episodes, as RLlib's results have them."""
+    """The numbers of callbacks over the latest episodes, as RLlib's results have them.
 
-    def __init__(self) -> None:
-        self._latest: dict[str, deque[float]] = {}
+    Args:
+        size: of each name, the numbers to keep if the newest result has fewer; `None`: all.
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size
+        self._latest: dict[str, list[float]] = {}
 
     def add(self, numbers: Mapping[str, Sequence[float]]) -> None:
-        """Take in the numbers that workers recorded."""
+        """Take in the numbers that workers recorded since the last result."""
         for name, values in numbers.items():
-            self._latest.setdefault(name, deque(maxlen=SMOOTHED)).extend(values)
+            latest = self._latest.setdefault(name, [])
+            latest += values
+            if self.size is not None:
+                del latest[: -max(self.size, len(values))]
 
     def custom_metrics(self) -> dict[str, float]:
         """Each custom metric as name_mean, name_min and name_max."""
@@ -623,6 +630,6 @@ class EpisodeStatistics:
         """The numbers of each list in `hist_data`."""
         return {name: list(values) for name, values in self._of("hist_stats/")}
 
-    def _of(self, prefix: str) -> list[tuple[str, deque[float]]]:
+    def _of(self, prefix: str) -> list[tuple[str, list[float]]]:
         latest = self._latest.items()
         return [(name.removeprefix(prefix), values) for name, values in latest if name.startswith(prefix)]

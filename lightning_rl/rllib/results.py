@@ -10,12 +10,13 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch import Tensor
 
+from lightning_rl.data.datamodule import EpisodeWindow
 from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
 from lightning_rl.schedules import schedule_value
 
-__all__ = ["ClassicState", "evaluation_result", "training_result"]
+__all__ = ["ClassicState", "ResultWindow", "evaluation_result", "training_result"]
 
 # A metric of learning → its name in the results of RLlib's algorithms.
 LEARNER_STATS = {
@@ -37,6 +38,30 @@ ACTOR_CRITIC_STATS = {"policy_loss": "actor_loss", "value_loss": "critic_loss"} 
 POLICY_RETURNS = "policy_returns."  # of the columns of an evaluation
 PARTS = ("env_wait", "raw_obs_processing", "inference", "action_processing", "env_render")
 NOT_MEASURED = {f"mean_{part}_ms": math.nan for part in PARTS}  # apart from the rest of sampling
+
+
+class ResultWindow(EpisodeWindow):
+    """The episodes that a result is over: all since the result before, and older ones where these are few.
+
+    Args:
+        size: the least number of episodes, as far as there have been as many.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(None)
+        self.size, self.episodes_before = size, 0
+
+    def begin_result(self) -> None:
+        """The next result is over the episodes from now on."""
+        self.episodes_before = self.episodes_total
+
+    def add(self, *episodes: Any) -> None:
+        """As `EpisodeWindow`; forget what the result is not over."""
+        super().add(*episodes)
+        kept = max(self.size, self.episodes_total - self.episodes_before)
+        for values in (self.returns, self.lengths, *self.by_policy.values()):
+            while len(values) > kept:
+                values.popleft()
 
 
 class ClassicState(Callback):

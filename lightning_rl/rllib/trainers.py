@@ -18,7 +18,6 @@ from lightning_rl.callbacks.hooks import RLCallback, worker_hooks
 from lightning_rl.config.groups import is_path
 from lightning_rl.config.policies import complete_policies
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.data.datamodule import EpisodeWindow
 from lightning_rl.data.kinds_of_data import kind_of_data
 from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.registry import EnvContext
@@ -77,7 +76,7 @@ from lightning_rl.rllib.policy_configs import (
     translate_section,
 )
 from lightning_rl.rllib.replay_keys import ROW_COUNTS, draws_in_lockstep
-from lightning_rl.rllib.results import ClassicState, evaluation_result, training_result
+from lightning_rl.rllib.results import ClassicState, ResultWindow, evaluation_result, training_result
 from lightning_rl.rllib.shown_episodes import episodes_of
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
@@ -199,7 +198,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if strategy := classic["exploration"].pop("type", None):
             of_class = f"{strategy.__module__}:{strategy.__qualname__}" if isinstance(strategy, type) else strategy
             choices.append(f"exploration.type={of_class}")
-        self._statistics = EpisodeStatistics()
+        self._statistics = EpisodeStatistics(self._smoothing)
         self._estimators = estimators(given) if "estimators" in classic.get("evaluation", {}) else []
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
         check_policy_spaces(several, self.policy.policies)
@@ -243,22 +242,26 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
         It takes one iteration, or as many as `timesteps_per_iteration` and `min_iter_time_s` ask for.
         """
-        since = {"env_steps": self.policy.env_steps, "episodes": self.datamodule.episode_window.episodes_total}
-        began = time.perf_counter()
+        window: Any = self.datamodule.episode_window
+        window.begin_result()
+        since = {"env_steps": self.policy.env_steps, "episodes": window.episodes_total}
+        began, numbers = time.perf_counter(), dict[str, list[float]]()
         while True:
             metrics = algorithm.Algorithm.train(self)
+            for name, values in self.datamodule.numbers.items():
+                numbers.setdefault(name, []).extend(values)
             enough = self.policy.env_steps - since["env_steps"] >= self._least_steps
             if enough and time.perf_counter() - began >= self._least_seconds:
                 break
         del metrics["training_iteration"]  # how many there were; `Trainable` counts results
         result = training_result(self, metrics, since)
-        self._statistics.add(self.datamodule.numbers)
+        self._statistics.add(numbers)
         learned: dict[str, dict[str, Any]] = {}
         for each in episode_callbacks(self.trainer.callbacks):
             self._statistics.add(each.pop_numbers())
-            learned = {name: numbers for name, numbers in each.learned.items() if numbers}
-        for policy_id, numbers in learned.items():
-            result["info"]["learner"][policy_id]["custom_metrics"] = numbers
+            learned = {name: own for name, own in each.learned.items() if own}
+        for policy_id, own in learned.items():
+            result["info"]["learner"][policy_id]["custom_metrics"] = own
         result["custom_metrics"] = {**self._statistics.custom_metrics(), **learned}
         result["hist_stats"] |= self._statistics.hist_stats()
         if self._planned:
@@ -941,7 +944,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         super()._build(config, ckpt_path, signed)
         self._state = ClassicState(self)
         self.trainer.callbacks.append(self._state)  # type: ignore[attr-defined]
-        self.datamodule.episode_window = EpisodeWindow(self._smoothing)
+        self.datamodule.episode_window = ResultWindow(self._smoothing)
         self.datamodule.feeds.lockstep = draws_in_lockstep(self.config)
 
     @classmethod

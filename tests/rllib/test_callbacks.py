@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from lightning_rl.rllib import MultiAgentEnv
 from lightning_rl.rllib.agents.callbacks import DefaultCallbacks, MultiCallbacks
 from lightning_rl.rllib.agents.ppo import PPOTrainer
+from tests.rllib.classic import trainer
 
 SMALL = {"train_batch_size": 64, "num_sgd_iter": 1, "num_envs_per_worker": 2, "rollout_fragment_length": 8}
 
@@ -104,6 +105,38 @@ def test_episodes_have_user_data_and_results_have_custom_metrics(more: dict[str,
     assert sorted(set(counts)) == [1.0, 2.0, 3.0] and len(counts) == min(3 * episodes, 100)
     assert numbers["count_max"] >= episodes - 1
     assert result["episode_reward_mean"] == 3
+
+
+class Lengths(DefaultCallbacks):
+    def on_episode_end(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        episode.custom_metrics["id"] = episode.episode_id
+        episode.hist_data["lengths"] = [episode.length]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "keys"),
+    [("PPO", {"train_batch_size": 60, "num_sgd_iter": 1}), ("DQN", {"timesteps_per_iteration": 60})],
+)
+def test_results_are_over_all_episodes_since_the_one_before(algorithm: str, keys: dict[str, Any]) -> None:
+    """At least 60 steps are 20 episodes of 3, of which a window of the latest 4 would have 4."""
+    keys |= {"num_envs_per_worker": 1, "rollout_fragment_length": 60, "callbacks": Lengths}
+    made = trainer(algorithm, env=Counting, metrics_smoothing_episodes=4, **keys)
+    results = [made.train() for _ in range(2)]
+    made.stop()
+    for result in results:
+        episodes, histograms = result["episodes_this_iter"], result["hist_stats"]
+        assert episodes >= 20 and [*map(len, histograms.values())] == [episodes] * len(histograms)
+        last = result["episodes_total"] - 1
+        assert result["custom_metrics"]["id_max"] == last and result["custom_metrics"]["id_min"] == last - episodes + 1
+
+
+def test_results_have_older_episodes_where_new_ones_are_few() -> None:
+    """12 steps are 4 episodes of 3; the third result has 4 new ones and the 6 before them."""
+    keys: dict[str, Any] = {"train_batch_size": 12, "num_sgd_iter": 1, "num_envs_per_worker": 1, "callbacks": Lengths}
+    made = trainer(env=Counting, metrics_smoothing_episodes=10, **keys)
+    sizes = [{*map(len, made.train()["hist_stats"].values())} for _ in range(3)]
+    made.stop()
+    assert sizes == [{4}, {8}, {10}]
 
 
 def test_each_episode_of_a_sample_of_whole_episodes_is_reported_once() -> None:

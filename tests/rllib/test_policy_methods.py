@@ -150,7 +150,7 @@ def test_coefficients_and_learning_rates_that_a_callback_sets_are_those_of_the_n
     assert moved > 0.05  # Adam's first step is about the learning rate
     plain = PPOTorchPolicy(*CARTPOLE.spaces(), {"kl_coeff": 0.0})
     plain.kl_coeff = 0.0
-    with pytest.raises(ConfigError, match="kl_coeff=0.5"):
+    with pytest.raises(ConfigError, match=r"kl_coeff=0\.5"):
         plain.kl_coeff = 0.5
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -55,9 +55,14 @@ class ResultWindow(EpisodeWindow):
         """The next result is over the episodes from now on."""
         self.episodes_before = self.episodes_total
 
-    def add(self, *episodes: Any) -> None:
+    def add(
+        self,
+        returns: Iterable[float],
+        lengths: Iterable[int],
+        by_policy: Mapping[str, Iterable[float]] | None = None,
+    ) -> None:
         """As `EpisodeWindow`; forget what the result is not over."""
-        super().add(*episodes)
+        super().add(returns, lengths, by_policy)
         kept = max(self.size, self.episodes_total - self.episodes_before)
         for values in (self.returns, self.lengths, *self.by_policy.values()):
             while len(values) > kept:

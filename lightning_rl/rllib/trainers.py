@@ -80,7 +80,7 @@ from lightning_rl.rllib.results import ClassicState, ResultWindow, evaluation_re
 from lightning_rl.rllib.shown_episodes import episodes_of
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
-from lightning_rl.rllib.workers import PlanWorkers, Workers
+from lightning_rl.rllib.workers import EvaluationWorkers, PlanWorkers
 from lightning_rl.runs import algorithm
 from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
@@ -392,7 +392,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """The workers that play evaluations."""
         if self.datamodule.evaluation_workers is None:
             self._fit(iterations=0)
-        return Workers(self.datamodule.evaluation_workers, self.policy)
+        return EvaluationWorkers(self.datamodule.evaluation_workers, self.policy)
 
     @property
     def train_exec_impl(self) -> Iterator[dict[str, Any]]:
@@ -440,8 +440,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             prepare = partial(prepare_evaluation, hooks=hooks, seed=seed)
             self.evaluation_workers.workers.foreach_worker(prepare)
         if (evaluate := self.config.get("custom_eval_function")) is not None:
-            workers = PlanWorkers(self.evaluation_workers.workers, self.policy, self.datamodule)
-            workers.sync_weights(self.policy)
+            workers = self.evaluation_workers
+            workers.sync_weights()
             return {"evaluation": evaluate(self, workers)}
         with self._exploring_by(evaluation_exploration(self.config)):
             metrics = algorithm.Algorithm.evaluate(self)

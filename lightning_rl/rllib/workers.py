@@ -24,6 +24,7 @@ from lightning_rl.sample_batch import DEFAULT_POLICY, env_steps
 __all__ = [
     "BaseEnv",
     "ClassicWorker",
+    "EvaluationWorkers",
     "LearningWorker",
     "PlanWorkers",
     "WorkerMethods",
@@ -42,7 +43,7 @@ class BaseEnv:
     """The environments of a worker.
 
     Args:
-        vector_env: Gymnasium's vector environment.
+        vector_env: Gymnasium's vector environment; `None` of a worker without environments.
     """
 
     def __init__(self, vector_env: Any) -> None:
@@ -50,6 +51,8 @@ class BaseEnv:
 
     def get_sub_environments(self) -> list[Any]:
         """The environments, unwrapped; the vector environment where they are in other processes, or are one object."""
+        if self.vector_env is None:
+            return []
         return list(map(innermost, getattr(self.vector_env.unwrapped, "envs", [self.vector_env])))
 
     get_unwrapped = get_sub_environments
@@ -178,8 +181,10 @@ class WorkerMethods:
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """`func(env, context)` of every environment and its `EnvContext`."""
-        index, kwargs = itertools.count(), self.worker.env_creator.kwargs
-        return self.foreach_env(lambda env: func(env, EnvContext(kwargs, self.worker.worker_index, next(index))))
+        index, worker = itertools.count(), self.worker
+        return self.foreach_env(
+            lambda env: func(env, EnvContext(worker.env_creator.kwargs, worker.worker_index, next(index)))
+        )
 
     def save(self) -> dict[str, Any]:
         """The state of every policy: weights, running statistics, optimizer, counters."""
@@ -243,6 +248,9 @@ class LearningWorker(RolloutWorker):
         policy: that learns.
     """
 
+    worker_index, logical_workers = 0, 1
+    env: Any = None
+
     def __init__(self, policy: Any) -> None:
         self.policy = policy
 
@@ -274,10 +282,12 @@ class Workers:
 
     def local_worker(self) -> Any:
         """The worker whose policy learns; it samples as well, if no others do."""
+        return ClassicWorker(self.workers.local_worker() if self._learner_samples else LearningWorker(self.policy))
+
+    @property
+    def _learner_samples(self) -> bool:
         local = self.workers.local_worker()
-        return ClassicWorker(
-            local if local is not None and local.policy is self.policy else LearningWorker(self.policy)
-        )
+        return local is not None and local.policy is self.policy
 
     def num_remote_workers(self) -> int:
         """The number of `remote_workers()`."""
@@ -288,18 +298,15 @@ class Workers:
         self.workers.sync_weights(self.policy if policy is None else policy)
 
     def foreach_worker(self, func: Callable[[Any], Any]) -> list[Any]:
-        """`func(worker)` of every worker that samples, in its process; results in worker order.
+        """`func(worker)` of every worker, in its process: first of the local one, then of the others in their order.
 
         An error of `func` is raised here, with the worker's traceback in its notes; the workers continue.
         """
-        called = self.workers.foreach_worker(functools.partial(_call_with_classic, func))
-        for _, error in called:
-            if error is not None:
-                raise error
-        return [result for result, _ in called]
+        first = [] if self._learner_samples else [func(self.local_worker())]
+        return [*first, *_results_of(self.workers, func)]
 
     def foreach_worker_with_index(self, func: Callable[[Any, int], Any]) -> list[Any]:
-        """`func(worker, index)` of every worker that samples, in its process; results in worker order."""
+        """`func(worker, index)` of every worker; see `foreach_worker`."""
         return self.foreach_worker(functools.partial(_call_with_index, func))
 
     def foreach_trainable_policy(self, func: Callable[..., Any]) -> list[Any]:
@@ -359,6 +366,14 @@ def _call_with_index(func: Callable[[Any, int], Any], worker: Any) -> Any:
     return func(worker, worker.worker_index)
 
 
+def _results_of(workers: Any, func: Callable[[Any], Any]) -> list[Any]:
+    called = workers.foreach_worker(functools.partial(_call_with_classic, func))
+    for _, error in called:
+        if error is not None:
+            raise error
+    return [result for result, _ in called]
+
+
 def _call_with_classic(func: Callable[[Any], Any], worker: Any) -> tuple[Any, Exception | None]:
     """The result of a user's function, or its error, which says nothing against the worker's process."""
     try:
@@ -366,6 +381,14 @@ def _call_with_classic(func: Callable[[Any], Any], worker: Any) -> tuple[Any, Ex
     except Exception as error:
         error.add_note(f"worker {worker.worker_index}: {traceback.format_exc()}")
         return None, error
+
+
+class EvaluationWorkers(Workers):
+    """The workers that play evaluations; the policy that learns is of none of them."""
+
+    def foreach_worker(self, func: Callable[[Any], Any]) -> list[Any]:
+        """`func(worker)` of every worker that plays, in its process; results in worker order."""
+        return _results_of(self.workers, func)
 
 
 class PlanWorkers(Workers):

@@ -171,3 +171,27 @@ def test_workers_continue_after_an_error_of_a_function_that_they_call() -> None:
     assert trainer.workers.num_remote_workers() == len(trainer.workers.remote_workers()) == 1
     assert trainer.workers.local_worker().env is None and trainer.train()["timesteps_total"] >= 40
     trainer.stop()
+
+
+@pytest.mark.ray
+@pytest.mark.process
+def test_functions_of_every_worker_reach_the_policy_that_learns() -> None:
+    """It has no environments if processes sample; evaluations in processes leave it alone."""
+    keys = {"num_workers": 1, "num_envs_per_worker": 2, "rollout_fragment_length": 10, "train_batch_size": 20}
+    trainer = PPOTrainer(env="CartPole-v1", config={**keys, "num_sgd_iter": 1, "evaluation_num_workers": 1})
+    workers, policy = trainer.workers, trainer.get_policy()
+    assert [len(found) for found in workers.foreach_env(lambda env: env.spec.id)] == [0, 2]
+    assert workers.foreach_env_with_context(lambda env, context: context.vector_index) == [[], [0, 1]]
+    zeros = {name: np.zeros_like(value) for name, value in policy.get_weights().items()}
+    trainer.evaluation_workers.foreach_worker(lambda worker: worker.set_weights({"default_policy": zeros}))
+    assert any(np.any(value) for value in policy.get_weights().values())
+    workers.foreach_worker(lambda worker: worker.set_weights({"default_policy": zeros}))
+    assert not any(np.any(value) for value in policy.get_weights().values())
+    workers.foreach_policy(lambda policy, name: setattr(policy, "entropy_coeff", 0.5))
+    assert (
+        policy.entropy_coeff == 0.5
+        and workers.foreach_trainable_policy(lambda policy, name: name) == ["default_policy"] * 2
+    )
+    result = trainer.train()
+    trainer.stop()
+    assert np.isfinite(result["info"]["learner"]["default_policy"]["total_loss"])

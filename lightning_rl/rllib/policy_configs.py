@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from lightning_rl.config import compose_config
-from lightning_rl.errors import object_at
+from lightning_rl.errors import ConfigError, object_at
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rllib.keys import KNOWN, classic_keys, over_defaults, translate_keys
 from lightning_rl.rllib.merge import merge_configs
@@ -25,6 +25,8 @@ __all__ = [
     "torch_policy",
     "translate_section",
 ]
+
+NO_EXPLORATION = "lightning_rl.rllib.no_exploration:NoExploration"
 
 
 def takes_whole_config(policy: type) -> bool:
@@ -66,6 +68,13 @@ def translate_section(
     """
 
     def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+        if config.get("explore") is False:
+            config = {**config, "exploration_config": {"type": NO_EXPLORATION}}
+        elif config.get("explore") and given.get("explore") is False:
+            raise ConfigError(
+                "multiagent.policies: a policy has 'explore'=True, but the trainer has False: give the trainer True, "
+                "and False to the policies that shall not explore"
+            )
         base = defaults if policy_class is None else defaults_of(policy_class)
         if isinstance(policy_class, type) and takes_whole_config(policy_class):
             own = merge_configs({key: value for key, value in given.items() if key != "multiagent"}, config)
@@ -76,7 +85,10 @@ def translate_section(
         counts = {key: given[key] for key in ROW_COUNTS if key in given and replays}
         changes = translate_keys({**counts, **config}, base, {})
         parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
-        return {**changes.get("policy", {}), **parts}
+        acts = own_class if policy_class is None else policy_class
+        keeps = "explore" in config and isinstance(acts, type) and issubclass(acts, TorchPolicy)
+        own = {"config": {"explore": config["explore"]}} if keeps else {}
+        return {**changes.get("policy", {}), **parts, **own}
 
     return multi_agent_keys(given["multiagent"], entry_of, own_class) if given.get("multiagent") else {}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +51,24 @@ def test_each_policy_has_its_class_and_its_own_keys() -> None:
     assert made.datamodule.feeds["b"].capacity == 500
     assert made.compute_single_action(SPACES[0].sample(), policy_id="a") in (0, 1)
     made.stop()
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_a_policy_whose_own_config_does_not_explore_acts_greedily(name: str) -> None:
+    """In samples and alone, while the other one explores."""
+    policies = {"a": (None, None, None, {"explore": False}), "b": (None, None, None, {})}
+    made = two_agents(name, policies=policies, policy_mapping_fn=map_agents)
+    batch = made.workers.local_worker().sample()
+    deviates = {}
+    for policy_id in ("a", "b"):
+        policy, rows = made.get_policy(policy_id), batch[policy_id]
+        best = policy.compute_actions(rows["obs"].numpy(force=True), explore=False)[0]
+        deviates[policy_id] = bool((best != np.asarray(rows["actions"])).any())
+    obs = np.zeros(4, np.float32)
+    alone = {int(made.compute_single_action(obs, policy_id="a")) for _ in range(40)}
+    made.stop()
+    assert deviates == {"a": False, "b": True} and len(alone) == 1
+    assert [made.get_policy(policy_id).config["explore"] for policy_id in ("a", "b")] == [False, True]
 
 
 def test_a_list_of_ids_takes_the_trainers_class_for_all_and_some_of_them_are_trained() -> None:
@@ -292,6 +311,11 @@ def test_workers_in_processes_follow_added_and_removed_policies() -> None:
     steps = {name: made.get_policy(name).iterations for name in "bc"}
     made.stop()
     assert steps == {"b": 1, "c": 2} and result["policy_reward_mean"]["c"] > 0
+
+
+def test_a_policy_cannot_explore_where_the_trainer_does_not() -> None:
+    with pytest.raises(ConfigError, match="'explore'=True"):
+        two_agents(keys={"explore": False}, policies={"a": (None, None, None, {"explore": True})})
 
 
 def test_what_has_no_meaning_is_refused() -> None:

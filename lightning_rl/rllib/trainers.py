@@ -80,7 +80,7 @@ from lightning_rl.rllib.results import ClassicState, ResultWindow, evaluation_re
 from lightning_rl.rllib.shown_episodes import episodes_of
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
-from lightning_rl.rllib.workers import EvaluationWorkers, PlanWorkers
+from lightning_rl.rllib.workers import EvaluationWorkers, NumberedFromOne, PlanWorkers
 from lightning_rl.runs import algorithm
 from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
@@ -945,6 +945,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._state = ClassicState(self)
         self.trainer.callbacks.append(self._state)  # type: ignore[attr-defined]
         self.datamodule.episode_window = ResultWindow(self._smoothing)
+        env, evaluation = self.datamodule.env, self.datamodule.evaluation
+        evaluated = self.datamodule.evaluation_env
+        evaluation["env"] = NumberedFromOne.of(evaluated) if evaluation["num_workers"] else evaluated
+        if self.datamodule.num_workers:
+            self.datamodule.env = NumberedFromOne.of(env)
         self.datamodule.feeds.lockstep = draws_in_lockstep(self.config)
 
     @classmethod

@@ -8,12 +8,15 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from lightning_rl import sample_batch
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError
@@ -26,6 +29,7 @@ __all__ = [
     "ClassicWorker",
     "EvaluationWorkers",
     "LearningWorker",
+    "NumberedFromOne",
     "PlanWorkers",
     "WorkerMethods",
     "Workers",
@@ -58,6 +62,33 @@ class BaseEnv:
     get_unwrapped = get_sub_environments
 
 
+class NumberedFromOne(EnvCreator):
+    """Creates environments of worker processes; workers count from 1 in their contexts, as 0 is the one that learns."""
+
+    @classmethod
+    def of(cls, env: EnvCreator) -> NumberedFromOne:
+        """A creator of the same environments."""
+        found = cls(env.id)
+        vars(found).update(vars(env))
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As `EnvCreator`, which pickles registered names with their functions."""
+        return NumberedFromOne.of, (EnvCreator(**{each.name: getattr(self, each.name) for each in fields(self)}),)
+
+    def make(
+        self,
+        num_envs: int,
+        vectorization: str = "auto",
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        worker_index: int = 0,
+        num_workers: int = 1,
+        replayable: bool = False,
+    ) -> VectorEnv[Any, Any, Any]:
+        """See `EnvCreator.make`."""
+        return super().make(num_envs, vectorization, mode, worker_index + 1, num_workers, replayable)
+
+
 class WorkerMethods:
     """RLlib's methods of a rollout worker.
 
@@ -66,6 +97,7 @@ class WorkerMethods:
     """
 
     worker: Any
+    worker_index: Any
     sample: Any
 
     @property
@@ -155,7 +187,7 @@ class WorkerMethods:
     @property
     def env_context(self) -> EnvContext:
         """The context of the first environment."""
-        return EnvContext(self.worker.env_creator.kwargs, self.worker.worker_index, num_workers=self.num_workers)
+        return EnvContext(self.worker.env_creator.kwargs, self.worker_index, num_workers=self.num_workers)
 
     @property
     def async_env(self) -> BaseEnv:
@@ -181,9 +213,9 @@ class WorkerMethods:
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """`func(env, context)` of every environment and its `EnvContext`."""
-        index, worker = itertools.count(), self.worker
+        index = itertools.count()
         return self.foreach_env(
-            lambda env: func(env, EnvContext(worker.env_creator.kwargs, worker.worker_index, next(index)))
+            lambda env: func(env, EnvContext(self.worker.env_creator.kwargs, self.worker_index, next(index)))
         )
 
     def save(self) -> dict[str, Any]:
@@ -205,6 +237,11 @@ class ClassicWorker(WorkerMethods):
 
     def __init__(self, worker: Any) -> None:
         self.worker = worker
+
+    @property
+    def worker_index(self) -> int:  # type: ignore[override]
+        """The number of the worker: from 1 in processes, 0 where the policy learns."""
+        return self.worker.worker_index + isinstance(getattr(self.worker, "env_creator", None), NumberedFromOne)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.worker, name)

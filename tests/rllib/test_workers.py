@@ -195,3 +195,34 @@ def test_functions_of_every_worker_reach_the_policy_that_learns() -> None:
     result = trainer.train()
     trainer.stop()
     assert np.isfinite(result["info"]["learner"]["default_policy"]["total_loss"])
+
+
+class Placed(gym.Env[Any, Any]):
+    """Keeps its place."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2)
+
+    def __init__(self, config: Any) -> None:
+        self.place = config.worker_index, config.vector_index
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+@pytest.mark.ray
+@pytest.mark.process
+def test_workers_in_processes_count_from_1() -> None:
+    """0 is the process that learns, whose environments evaluate here."""
+    keys = {"num_workers": 2, "num_envs_per_worker": 1, "rollout_fragment_length": 10, "model": {"fcnet_hiddens": [8]}}
+    trainer = PPOTrainer(env=Placed, config=keys)
+    workers = trainer.workers
+    assert workers.foreach_worker(lambda worker: worker.worker_index) == [0, 1, 2]
+    assert workers.foreach_worker_with_index(lambda worker, index: index) == [0, 1, 2]
+    assert workers.foreach_env(lambda env: env.place) == [[], [(1, 0)], [(2, 0)]]
+    assert workers.foreach_env_with_context(lambda env, context: context.worker_index) == [[], [1], [2]]
+    assert trainer.evaluation_workers.foreach_worker(lambda worker: worker.worker_index) == [0]
+    assert {*trainer.evaluation_workers.foreach_env(lambda env: env.place[0])[0]} == {0}
+    trainer.stop()

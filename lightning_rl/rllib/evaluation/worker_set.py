@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_rl.rllib.evaluation.rollout_worker import build_policies, creator_of
-from lightning_rl.rllib.workers import Workers
+from lightning_rl.rllib.workers import NumberedFromOne, Workers
 from lightning_rl.rollouts.worker_set import make_worker_set
 
 __all__ = ["WorkerSet"]
@@ -55,7 +55,7 @@ class WorkerSet(Workers):
         )
         policy = build_policies(env, policy, config, section)
         workers = make_worker_set(
-            env,
+            NumberedFromOne.of(env) if num_workers else env,
             policy,
             num_workers=num_workers,
             worker_indices=range(max(1, num_workers)),

@@ -20,6 +20,7 @@ def test_the_recorded_rule_is_learned_at_once(tmp_path: Path) -> None:
         "lr": 3e-3,
         "seed": 0,
         "evaluation_num_episodes": 5,
+        "evaluation_config": {"explore": False},
         "model": {"custom_model": "custom_loss", "custom_model_config": {"input_files": str(tmp_path)}},
     }
     trainer: Any = PGTrainer(env="CartPole-v1", config=config)

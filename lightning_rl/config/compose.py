@@ -99,7 +99,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
     try:
         container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
-        raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…") from error
+        raise ConfigError(missing_value(str(error.full_key), config)) from error
     except OmegaConfBaseException as error:
         # run_dir holds the overrides as they were typed, so that a wrong reference in one is met there as well.
         wrong = re.fullmatch(r"hydra\.overrides\.task\[(\d+)\]", error.full_key or "")
@@ -183,6 +183,14 @@ def complete_config(overrides: Sequence[str]) -> list[str]:
         else:
             done.append(override)
     return done
+
+
+def missing_value(key: str, config: DictConfig) -> str:
+    """The message for a key without a value, with the examples in the head of the group's file that left it open."""
+    group = key.partition(".")[0]
+    head = option_text(group, str(config.hydra.runtime.choices.get(group))).partition("\n")[0]
+    examples = " or ".join(text.rstrip(",.;") for text in re.findall(rf"{re.escape(key)}=\S+", head))
+    return f"{key} has no value: set it with {key}=…" + (f"; for example {examples}" if examples else "")
 
 
 def check_group(override: str) -> None:

@@ -47,7 +47,7 @@ OF_CLASSES = {"policy": "ppo", "data": "replay", "exploration": "none"}
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
 ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^    ([\w, ]+)(?: \([^\n]*\))?: (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
-OF_A_BASE = re.compile(r"of `\w+`[:,]")  # "lr, keywords: of `Policy`: model, …": that class documents them
+OF_A_BASE = re.compile(r"arguments of `\w+`[:,]")  # that class documents them
 
 
 # -- list --------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, map_leave
 __all__ = ["DefaultCallbacks", "Episode", "EpisodeCallbacks", "EpisodeStatistics", "MultiCallbacks"]
 
 
-
 class DefaultCallbacks:
     """Base class of callbacks in RLlib's form: override some methods; unused arguments may be left out.
 
@@ -604,7 +603,7 @@ class EpisodeStatistics:
     """The numbers of callbacks over the latest episodes, as RLlib's results have them.
 
     Args:
-        size: of each name, the numbers to keep if the newest result has fewer; `None`: all.
+        size: numbers of each name to keep if the newest result has fewer; `None`: all.
     """
 
     def __init__(self, size: int | None = None) -> None:

@@ -22,10 +22,10 @@ def append_batches(fragment: SampleBatch, batches: Sequence[Any], gamma: float) 
     The row in between is not valid; the other environments have no valid row there.
 
     Args:
-        fragment: of a policy with one agent.
-        batches: with the columns of the fragment, by RLlib's names or this package's; "t" may be left out. Others are
-            dropped.
-        gamma: of the policy.
+        fragment: a fragment of a policy with one agent.
+        batches: rows with the columns of the fragment, by RLlib's names or this package's; "t" may be left out. Others
+            are dropped.
+        gamma: the policy's discount.
 
     Raises:
         ConfigError: a batch lacks a column, or is of several policies.

@@ -227,7 +227,7 @@ def act_by_functions(
     Args:
         policy: that acts.
         hooks: the functions by their names.
-        obs, state, explore, timestep, before: as `Policy.compute_actions`.
+        obs, state, explore, timestep, before: see `Policy.compute_actions`.
     """
     before = {name: before[name] for name in PREVIOUS if name in before}
     how: dict[str, Any] = {"explore": explore, "timestep": policy.env_steps if timestep is None else timestep}

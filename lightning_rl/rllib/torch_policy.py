@@ -151,7 +151,7 @@ class RLlibMethods:
             prev_action, prev_reward: the previous action and reward of the step before, for models that read one of
                 them.
             info: without effect, like in most of RLlib's policies.
-            episode: for a `compute_actions` of the class's own that takes `episodes`.
+            episode: the episode that the class's own `compute_actions` gets as `episodes`.
             input_dict: a batch of one row in place of all these, see `compute_actions_from_input_dict`.
             explore: sample through the exploration strategy, or take the best action; `None`: `config["explore"]`.
             timestep: environment steps so far, for exploration schedules; `None`: `global_timestep`.

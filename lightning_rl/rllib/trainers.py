@@ -320,7 +320,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
         Args:
             checkpoint: the file, or a directory that holds it.
-            policy_ids: of several policies, those to keep; `None`: all.
+            policy_ids: ids of the policies to keep; `None`: all.
             policy_mapping_fn: the mapping from the next episodes on; `None`: that of the file.
             policies_to_train: see `add_policy`; `None`: the same as before.
             trust: your own packages (import prefixes) that a file of another user may name.

@@ -55,7 +55,7 @@ class ViewRequirement:
             )
         if (self.data_col or "").startswith("state_") and self.steps != [0]:
             raise ConfigError(
-                f"ViewRequirement({self.data_col!r}, shift={self.shift!r}): earlier states are no columns here: keep "
+                f"ViewRequirement({self.data_col!r}, shift={self.shift!r}): earlier states are not recorded: keep "
                 "them in the model's state (get_initial_state), or take config['model']['use_attention']"
             )
 
@@ -126,9 +126,9 @@ def derived_inputs(
 
 
 def _at(before: Any, step: int, column: str, action_space: Space[Any]) -> Any:
-    """The entries `[N, *]` of an earlier step, of windows `[N, n, *]`; a single earlier action or reward is no window.
+    """The entries `[N, *]` of an earlier step, of windows `[N, n, *]`.
 
-    Discrete actions before the first step are 0, as in RLlib.
+    A single earlier action or reward has no window dimension. Discrete actions before the first step are 0, as in RLlib.
     """
     is_flat = _window_length(before, column, action_space) == 0
     entries = before if is_flat else map_leaves(lambda leaf: leaf[:, step], before)
@@ -163,8 +163,8 @@ def add_views(
     zeros.
 
     Args:
-        requirements: by the names of the columns.
-        fragment: as a worker gives it.
+        requirements: view requirements by column name.
+        fragment: a worker's fragment.
         model: reads some of the columns of `EARLIER` as they are.
         action_space: that of the policy's actions.
     """

@@ -385,7 +385,7 @@ def episode_ids(fragment: sample_batch.SampleBatch, before: Tensor, worker_index
     Args:
         fragment: `[T, B, …]` with "t".
         before: how many had begun before it.
-        worker_index: of the worker, whose ids no other worker has.
+        worker_index: the worker's index; no two workers give the same ids.
     """
     begun, lanes = (fragment.valid & (fragment.t == 0)).long(), len(before)
     number = before + begun.cumsum(0)

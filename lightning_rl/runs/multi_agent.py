@@ -29,10 +29,16 @@ def check_one_agent(config: Config, env: EnvCreator) -> None:
         ConfigError: names the key.
     """
     for key in ("policies", "policy_mapping", "policies_to_train"):
-        if config.get(key):
-            how = "env.agents=2" if env.group_agents is None else "env.group_agents=null"
+        if config.get(key) and env.group_agents is not None:
             raise ConfigError(
-                f"{key} is for environments with several agents, and {env.name!r} has one: leave it out, or set {how}"
+                f"{key} is for environments with several agents, and env.group_agents={short_repr(env.group_agents)} "
+                f"makes one of those of {env.name!r}: set env.group_agents=null, and give each policy its algorithm, "
+                f"or leave {key} out"
+            )
+        if config.get(key):
+            raise ConfigError(
+                f"{key} is for environments with several agents, and {env.name!r} has one: leave it out, or set "
+                "env.agents=2 to train in that many copies of it"
             )
 
 
@@ -84,6 +90,8 @@ def build_policy(
         entries = {name: own[name] if "checkpoint" in entry else entry for name, entry in entries.items()}
     data = {name: entry["data"] for name, entry in entries.items() if "data" in entry}
     central = any(entry.get("central_critic") for entry in entries.values())
+    if central and layout.state_space is None:
+        _check_that_agents_meet(env)
     policy = PolicySet(
         *spaces,
         policies={
@@ -96,6 +104,22 @@ def build_policy(
         seed=config["seed"],
     )
     return policy, data
+
+
+def _check_that_agents_meet(env: EnvCreator) -> None:
+    """Refuse a central critic where it would see no more than the actor: agents take turns, and there is no state."""
+    from lightning_rl.envs.multi_agent.random_play import agents_meet
+
+    packed: Any = env.make_single()
+    try:
+        if not agents_meet(packed.env, env.name):
+            raise ConfigError(
+                f"policy.central_critic=true: in 50 random steps of {env.name!r} no two agents acted at the same time, "
+                "so no observation of another agent is there to be seen: set it to false, or give the environment a "
+                "state_space and state()"
+            )
+    finally:
+        packed.close()
 
 
 def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -117,11 +141,15 @@ def sources(config: Config, policy: Any, data: Mapping[str, Any]) -> tuple[dict[
     from lightning_rl.data.source import SyncSource
 
     trained = {name: policy.policies[name] for name in policy.policies_to_train}
+    if not trained and config["policies_to_train"] is not None:
+        raise ConfigError(
+            f"policies_to_train=[] trains no policy: name some of {', '.join(policy.policies)}, leave it out to train "
+            "all that can learn, or play with `lightning-rl evaluate`"
+        )
     if not trained:
         raise ConfigError(
-            f"none of the policies {', '.join(policy.policies)} learns (policies_to_train="
-            f"{config['policies_to_train']}): train one that can, such as policy=ppo, or play with "
-            "`lightning-rl evaluate`"
+            f"none of the policies {', '.join(policy.policies)} learns from steps of several agents: name one that "
+            "does, such as policy=ppo, or play with `lightning-rl evaluate`"
         )
     kind = _class_of(config["data"])
     if f"{kind.__module__}:{kind.__qualname__}" not in SERVE_SEVERAL_AGENTS:
@@ -197,6 +225,12 @@ def _as_ids(agents: Sequence[str]) -> list[str]:
     """Names of agents as ids of policies, which are parts of the names of metrics and modules: all different."""
     from lightning_rl.policies.policy_entries import TAKEN_NAMES
 
-    names = [re.sub(r"\W+", "_", agent) or SHARED for agent in agents]
-    clash = len({*names}) < len(names) or not TAKEN_NAMES.isdisjoint(names)
-    return [f"{name}_{number}" for number, name in enumerate(names, start=1)] if clash else names
+    ids: list[str] = []
+    for agent in agents:
+        name = found = re.sub(r"\W+", "_", agent) or SHARED
+        number = 1
+        while found in ids or found in TAKEN_NAMES:
+            number += 1
+            found = f"{name}_{number}"
+        ids.append(found)
+    return ids

@@ -155,7 +155,7 @@ def build(
     datamodule.feeds.update(feeds)
     check_monitors(users, policy)
     if is_first_rank():
-        warn_if_nothing_is_learned(config, datamodule)
+        warn_if_nothing_is_learned(config, policy, datamodule)
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -204,16 +204,23 @@ def check_evaluation_env(config: Mapping[str, Any], env: EnvCreator, spaces: Seq
             )
 
 
-def warn_if_nothing_is_learned(config: Mapping[str, Any], datamodule: RolloutDataModule) -> None:
-    """Warn of replay whose first gradient step is due only after the end of the run."""
-    sections = {f"policies.{name}.data": feed for name, feed in datamodule.feeds.items()}
-    for section, feed in {"data": datamodule.source, **sections}.items():
-        ratio = getattr(feed, "ratio", None)
-        if ratio is not None and config["total_env_steps"] < ratio.first_step:
+def warn_if_nothing_is_learned(config: Mapping[str, Any], policy: Any, datamodule: RolloutDataModule) -> None:
+    """Warn of policies in training that learn from replay, if the run ends before their first gradient step."""
+    total_env_steps = config["total_env_steps"]
+    ratios = {
+        f"policies.{name}.data" if name in config["policies"] else "data": feed.ratio
+        for name, feed in datamodule.feeds.items()
+        if name in policy.policies_to_train  # the others have a buffer for the case that they are trained later
+    }
+    if (own := getattr(datamodule.source, "ratio", None)) is not None:
+        ratios["data"] = own
+    for section, ratio in ratios.items():
+        if total_env_steps < ratio.first_step:
             log.warning(
                 f"{section}.learning_starts={ratio.learning_starts}: the first gradient step is due after "
-                f"{ratio.first_step} env steps, but the run ends at total_env_steps={config['total_env_steps']}: lower "
-                f"{section}.learning_starts, or raise total_env_steps"
+                f"{ratio.first_step} env steps, and the run ends with the iteration that reaches "
+                f"total_env_steps={total_env_steps}: it learns next to nothing; lower {section}.learning_starts, or "
+                "raise total_env_steps"
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.devices import on_cpu
 from lightning_rl.config.ranks import ranks_of
-from lightning_rl.errors import ConfigError, first_line, short_repr
+from lightning_rl.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -48,9 +48,8 @@ def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     try:
         return Trainer(**keywords, **options, plugins=plugins)
     except (ImportError, ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-        raise ConfigError(
-            f"Lightning's Trainer refuses {short_repr(config['trainer'])}: {first_line(error)}"
-        ) from error
+        settings = " ".join(f"trainer.{key}={value}" for key, value in config["trainer"].items())
+        raise ConfigError(f"Lightning's Trainer refuses {settings}: {first_line(error)}") from error
 
 
 def write_places(

@@ -162,7 +162,12 @@ class TrialRun:
             later.unlink()
         self._checkpoint = checkpoints / "last.ckpt"
         shutil.copyfile(file, self._checkpoint)
-        run.check_same_run(self.config, self._checkpoint, OWN_TO_A_TRIAL)
+        try:
+            run.check_same_run(self.config, self._checkpoint, OWN_TO_A_TRIAL)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}. A trial that continues from another's checkpoint can change {', '.join(run.RESUMABLE)}"
+            ) from error
 
     def stop(self) -> None:
         """End the run as a signal does, with a checkpoint, and wait for that."""

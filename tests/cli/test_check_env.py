@@ -26,7 +26,7 @@ class Corridor(gym.ObservationWrapper):
 def test_a_preset_is_examined_by_its_name(command: Command):
     outcome = command("check-env", "cartpole", "--steps", "100")
     assert outcome.code == 0, outcome.out
-    assert "ok    policies that fit" in outcome.out and "→ use dqn or sac for Discrete actions" in outcome.out
+    assert "ok    policies that fit" in outcome.out and ": use dqn or sac for Discrete actions" in outcome.out
     assert outcome.out.splitlines()[-1].endswith(" ok, 0 warn, 0 bad")
 
 

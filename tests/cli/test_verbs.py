@@ -83,7 +83,7 @@ def test_describing_a_policy_shows_the_documentation_of_its_constructor(command:
     shown = command("describe", "policy=ppo").out
     assert shown.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimization")
     assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalized advantage estimation" in shown
-    # The base class documents these; PPO says "lr, max_grad_norm, keywords: of `Policy`".
+    # The base class documents these; PPO says "lr, max_grad_norm, keywords: arguments of `Policy`".
     assert "gamma = 0.99 (number between 0 and 1)\n      discount per environment step" in shown
     assert "clip the global norm of the gradients to this" in shown and "observation_space" not in shown
 

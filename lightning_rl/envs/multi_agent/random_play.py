@@ -21,6 +21,7 @@ __all__ = [
     "OLD_API",
     "ONE",
     "RandomPlayer",
+    "agents_meet",
     "agents_without_mask",
     "check_env",
     "gives_masks",
@@ -330,6 +331,17 @@ def _running_statistics(env: Any) -> str:
                 )
         env = vars(env).get("env")
     return ""
+
+
+def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:
+    """Whether two agents were to act at the same time anywhere in some random steps.
+
+    Raises:
+        EnvError: see `check_env`.
+    """
+    player = RandomPlayer(env, name)
+    player.reset(SEEDS[0])
+    return len(player.acting) > 1 or any(len(player.acting) > 1 for _ in player.walk(steps))
 
 
 def gives_masks(env: MultiAgentEnv, name: str, check: bool = True, steps: int = 20) -> bool:

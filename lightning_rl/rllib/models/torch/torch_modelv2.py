@@ -44,7 +44,7 @@ class TorchModelV2:
     reads_preprocessed = True
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Let `seq_lens` be given where `nn.Module` is the first base, too."""
+        """Give `seq_lens` also where `nn.Module` is the first base."""
         super().__init_subclass__(**keywords)
         if cls.__call__ is nn.Module.__call__:
             cls.__call__ = TorchModelV2.__call__  # type: ignore[method-assign]

@@ -128,7 +128,8 @@ def derived_inputs(
 def _at(before: Any, step: int, column: str, action_space: Space[Any]) -> Any:
     """The entries `[N, *]` of an earlier step, of windows `[N, n, *]`.
 
-    A single earlier action or reward has no window dimension. Discrete actions before the first step are 0, as in RLlib.
+    A single earlier action or reward has no window dimension. Discrete actions before the first step are 0, as
+    in RLlib.
     """
     is_flat = _window_length(before, column, action_space) == 0
     entries = before if is_flat else map_leaves(lambda leaf: leaf[:, step], before)

@@ -22,4 +22,4 @@ def test_doctor_examines_this_machine(command: Command, tmp_path: Path):
 def test_what_is_bad_is_the_exit_code(command: Command):
     outcome = command("doctor", "/proc/runs")
     assert outcome.code == 1
-    assert "bad   run directory" in outcome.out and "→ give another run_dir=" in outcome.out
+    assert "bad   run directory" in outcome.out and "→ choose another run_dir" in outcome.out

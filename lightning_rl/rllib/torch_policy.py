@@ -445,7 +445,10 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
     @property
     def prev_actions(self) -> int:
-        """The number of earlier actions that workers record; RLlib's trajectories and losses have at least one."""
+        """The number of earlier actions that workers record; RLlib's trajectories and losses have at least one.
+
+        :meta private:
+        """
         return max(self.model.prev_actions, self._records_previous)
 
     @property

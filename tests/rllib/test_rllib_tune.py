@@ -37,6 +37,8 @@ def tune() -> Iterator[Any]:
     import ray
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
+    # Ray forgets names with the session in which the import of rllib, in another test, registered them.
+    trainable.register_by_name([("PPO", rllib.__getattr__("PPOTrainer"))])
     try:
         yield tune
     finally:

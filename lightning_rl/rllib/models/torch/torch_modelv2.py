@@ -87,17 +87,26 @@ class TorchModelV2:
 
     @property
     def prev_obs(self) -> int:
-        """The number of earlier observations that `forward` reads."""
+        """The number of earlier observations that `forward` reads.
+
+        :meta private:
+        """
         return earlier_steps(self.view_requirements, "obs")
 
     @property
     def prev_actions(self) -> int:
-        """The number of earlier actions that `forward` reads."""
+        """The number of earlier actions that `forward` reads.
+
+        :meta private:
+        """
         return earlier_steps(self.view_requirements, "actions")
 
     @property
     def prev_rewards(self) -> int:
-        """The number of earlier rewards that `forward` reads."""
+        """The number of earlier rewards that `forward` reads.
+
+        :meta private:
+        """
         return earlier_steps(self.view_requirements, "rewards")
 
     def derived_inputs(self, input_dict: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -72,7 +72,7 @@ def test_both_agents_risk_the_eight(stop_reward: float) -> None:
         "batch_mode": "complete_episodes",
         "callbacks": FillInActions,
         "num_workers": 0,
-        "lr": 3e-3,
+        "lr": 1e-3,
         "seed": 1,
         "multiagent": {
             "policies": {

@@ -28,6 +28,7 @@ def test_behavior_cloning_and_dqn_learn_from_the_files(tmp_path: Path) -> None:
     save_experiences(tmp_path, 200)
     recorded = np.mean([batch.count for batch in JsonReader(tmp_path).read_all_files()])
     config = {"input": str(tmp_path), "evaluation_num_episodes": 20, "model": {"fcnet_hiddens": [64, 64]}, "seed": 0}
+    config["evaluation_config"] = {"explore": False}
     cloned = best_return(BCTrainer(env="CartPole-v1", config={**config, "train_batch_size": 1000, "lr": 3e-3}), 100)
     assert recorded < 200 and cloned > 300
     learned = best_return(

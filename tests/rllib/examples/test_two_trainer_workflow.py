@@ -61,7 +61,7 @@ def custom_training_workflow(workers, config):
     return StandardMetricsReporting(train_op, workers, config)
 
 
-@pytest.mark.parametrize("stop_reward", [pytest.param(50, marks=pytest.mark.slow), 0])
+@pytest.mark.parametrize("stop_reward", [pytest.param(450, marks=pytest.mark.slow), 0])
 def test_both_algorithms_learn_their_policies(stop_reward: float) -> None:
     """Each policy plays two of the four poles."""
     register_env("multi_agent_cartpole", lambda _: MultiAgentCartPole({"num_agents": 4}))
@@ -99,11 +99,11 @@ def test_both_algorithms_learn_their_policies(stop_reward: float) -> None:
     for _ in range(2000):
         result = trainer.train()
         rewards = result["policy_reward_mean"]
-        if rewards and min(rewards.values()) >= stop_reward:
+        if rewards and result["episode_reward_mean"] >= stop_reward:
             break
     after = trainer.get_weights()
     trainer.stop()
-    assert rewards.keys() == set(policies) and min(rewards.values()) >= stop_reward
+    assert rewards.keys() == set(policies) and result["episode_reward_mean"] >= stop_reward
     assert result["info"]["agent_steps_trained_PPO"] > 200 and result["info"]["agent_steps_trained_DQN"] >= 64
     for name in policies:
         assert any((before[name][key] != after[name][key]).any() for key in after[name])

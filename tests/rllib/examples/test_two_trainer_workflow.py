@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gymnasium as gym
-import pytest
 
 from lightning_rl.rllib import register_env
 from lightning_rl.rllib.agents import with_common_config
@@ -61,8 +60,7 @@ def custom_training_workflow(workers, config):
     return StandardMetricsReporting(train_op, workers, config)
 
 
-@pytest.mark.parametrize("stop_reward", [pytest.param(450, marks=pytest.mark.slow), 0])
-def test_both_algorithms_learn_their_policies(stop_reward: float) -> None:
+def test_both_algorithms_learn_from_the_same_rollouts() -> None:
     """Each policy plays two of the four poles."""
     register_env("multi_agent_cartpole", lambda _: MultiAgentCartPole({"num_agents": 4}))
     single_env = gym.make("CartPole-v1")
@@ -99,11 +97,11 @@ def test_both_algorithms_learn_their_policies(stop_reward: float) -> None:
     for _ in range(2000):
         result = trainer.train()
         rewards = result["policy_reward_mean"]
-        if rewards and result["episode_reward_mean"] >= stop_reward:
+        if rewards:
             break
     after = trainer.get_weights()
     trainer.stop()
-    assert rewards.keys() == set(policies) and result["episode_reward_mean"] >= stop_reward
+    assert rewards.keys() == set(policies)
     assert result["info"]["agent_steps_trained_PPO"] > 200 and result["info"]["agent_steps_trained_DQN"] >= 64
     for name in policies:
         assert any((before[name][key] != after[name][key]).any() for key in after[name])

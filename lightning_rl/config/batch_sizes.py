@@ -1,4 +1,4 @@
-"""Checks before a run starts that a training batch can be split into the configured parts."""
+"""Checks before a run starts that a training batch has a sensible length and can be split into the configured parts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,25 @@ from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.logical_workers import logical_workers
 
-__all__ = ["check_minibatches", "check_population"]
+__all__ = ["check_fragment_length", "check_minibatches", "check_population"]
+
+LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, because it takes seconds
 
 Config = Mapping[str, Any]
+
+
+def check_fragment_length(config: Config) -> None:
+    """Check that the first iteration does not take far more steps than the whole run.
+
+    Raises:
+        ConfigError: names the key and the length of the run.
+    """
+    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
+    if steps > max(total, LONG_FRAGMENT):
+        raise ConfigError(
+            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
+            f"would take {steps} steps of every environment; lower it, or raise total_env_steps"
+        )
 
 
 def check_minibatches(config: Config) -> None:

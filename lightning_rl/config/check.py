@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
-from lightning_rl.config.batch_sizes import check_minibatches, check_population
+from lightning_rl.config.batch_sizes import check_fragment_length, check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.policies import complete_policies
@@ -30,7 +30,6 @@ Config = Mapping[str, Any]
 
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
-LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, because it takes seconds
 
 
 @runtime_checkable
@@ -165,12 +164,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
         for name, entry in config["logger"].items()
     }
 
-    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
-    if steps > max(total, LONG_FRAGMENT):
-        raise ConfigError(
-            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
-            f"would take {steps} steps of every environment; lower it, or raise total_env_steps"
-        )
+    check_fragment_length(config)
     check_minibatches(config)
     check_population(config)
     if not policy_class.has_loss and "learn_on_batch" in policy_class.overridden and ranks_of(config) > 1:

@@ -537,9 +537,11 @@ def _parts(column: Any, size: int) -> Sequence[Any]:
     return [column[start : start + size] for start in range(0, len(column), size)]
 
 
-def typed(batch: SampleBatch) -> SampleBatch:
-    """The batch, as a `Fragment` if its column "valid" is `[T, B]`; rows `[N, …]` are returned unchanged."""
-    if isinstance(batch, Fragment) or "valid" not in batch or batch.valid.ndim != 2:
+def typed(batch: Any) -> Any:
+    """A batch as a `Fragment` if its column "valid" is `[T, B]`; rows `[N, …]`, draws and others as they are."""
+    if isinstance(batch, Fragment) or not isinstance(batch, SampleBatch):
+        return batch
+    if "valid" not in batch or batch.valid.ndim != 2:
         return batch
     return Fragment.of(batch)
 

@@ -119,9 +119,7 @@ class PolicyFeeds(dict[str, ReplayFeed]):
 
     def _check_learns_from(self, name: str, part: Any) -> None:
         policy = self._policy.policies[name] if name in self._policy.policies_to_train else None
-        if policy is None or not isinstance(part, SampleBatch):  # draws of recorded data
-            return
-        if policy.off_policy and isinstance(typed(part), Fragment):
+        if policy is not None and policy.off_policy and isinstance(typed(part), Fragment):
             raise ConfigError(
                 f"policy {name!r}, a {type(policy).__name__}, learns from replayed transitions and has no buffer: give "
                 f"it one by datamodule.feeds[{name!r}] = ReplayFeed(), or leave it out of policies_to_train"

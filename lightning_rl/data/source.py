@@ -11,7 +11,7 @@ from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.errors import ConfigError, import_object, short_repr
-from lightning_rl.sample_batch import Fragment, SampleBatch, typed
+from lightning_rl.sample_batch import Fragment, typed
 from lightning_rl.schema.ranges import Count
 from lightning_rl.schema.signatures import ImportPath, check_fields
 
@@ -173,7 +173,7 @@ def refuse_rollout(policy: Any, batch: Any) -> Any:
     Raises:
         ConfigError: it is a rollout fragment.
     """
-    if isinstance(batch, SampleBatch) and isinstance(typed(batch), Fragment):
+    if isinstance(typed(batch), Fragment):
         raise ConfigError(
             f"{type(policy).__name__} learns from replayed transitions, and got a rollout: use a ReplayDataModule "
             "(data=replay)"

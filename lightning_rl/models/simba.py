@@ -79,7 +79,7 @@ class ResidualMLP(nn.Module):
 class ResidualMLPs(nn.ModuleList):
     """Several such networks side by side, as `ParallelMLP`; `[N, size]` or `[K, N, size]` → `[K, N, outputs]`."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The networks' outputs for the same input, or for one input each."""
-        inputs = x if x.dim() == 3 else x.expand(len(self), *x.shape)
-        return torch.stack([network(own) for network, own in zip(self, inputs, strict=True)])
+    def forward(self, x: Tensor, count: int | None = None) -> Tensor:
+        """The outputs of the first `count` networks (`None`: of all), for the same input or for one input each."""
+        inputs = x if x.dim() == 3 else x.expand(count or len(self), *x.shape)
+        return torch.stack([network(own) for network, own in zip(self, inputs, strict=False)])

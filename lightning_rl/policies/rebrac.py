@@ -35,6 +35,7 @@ class ReBRAC(TD3):
     """
 
     replay_columns: ClassVar[tuple[str, ...]] = ("next_actions",)
+    actor_critics = None  # the actor's loss takes the lowest value of all critics
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class TD3(Policy):
 
     data = "replay"
     off_policy = True
+    actor_critics: int | None = 1  # number of critics, the first ones, whose values the actor's loss takes; `None`: all
     low: Tensor
     high: Tensor
 
@@ -128,11 +129,11 @@ class TD3(Policy):
             return critic_loss, metrics
         actions = self.actor_actions(self.model, inputs)
         with frozen(self.critic):
-            policy_loss = self.actor_loss(self.critic(inputs, actions), actions, batch)
+            policy_loss = self.actor_loss(self.critic(inputs, actions, self.actor_critics), actions, batch)
         return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
 
     def actor_loss(self, q_values: Tensor, actions: Tensor, batch: SampleBatch) -> Tensor:
-        """The actor's loss, a scalar, of its actions `[N, A]` and their Q-values `[K, N]`: −mean Q₁."""
+        """The actor's loss, a scalar, of its actions `[N, A]` and their Q-values `[actor_critics, N]`: −mean Q₁."""
         return -q_values[0].mean()
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:

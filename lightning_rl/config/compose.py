@@ -247,6 +247,15 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").split("=", 1)[0]
 
 
+def env_name(choice: str, typed: Sequence[str]) -> str:
+    """The environment in the name of a run's directory: the choice of `env`, or the last part of a typed `env.id`."""
+    ids = [override.partition("=")[2].strip("'\"") for override in typed if key_of(override) == "env.id"]
+    return re.split(r"[:/.]", ids[-1])[-1] if ids else choice
+
+
+OmegaConf.register_new_resolver("env_name", env_name, replace=True)
+
+
 def check_choices(overrides: Sequence[str]) -> None:
     """Refuse two different choices for one group on a command line, of which Hydra would silently take the last.
 

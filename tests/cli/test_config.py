@@ -31,6 +31,19 @@ ANY_ID = ("atari", "custom", "pettingzoo")  # presets that need env.id
 ENVS = [name for name in group_options("env") if name not in ANY_ID]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "ppo_cartpole"),
+        (["policy=dqn", "env.id=my_pkg.envs:Maze"], "dqn_Maze"),
+        (["env=atari", "env.id=ALE/Qbert-v5"], "ppo_Qbert-v5"),
+        (["env=pettingzoo", "env.id=mpe2.simple_spread_v3"], "ppo_simple_spread_v3"),
+    ],
+)
+def test_a_run_directory_is_named_after_the_environment_that_was_chosen(overrides: list[str], name: str) -> None:
+    assert compose_config(overrides)["run_dir"].partition("_")[2] == name
+
+
 def yaml_content(name: str) -> dict[str, Any]:
     content = yaml.safe_load((shipped_conf() / f"{name}.yaml").read_text(encoding="utf-8"))
     content.pop("defaults", None)

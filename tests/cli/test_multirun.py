@@ -27,7 +27,7 @@ FRAGILE = ("env.id=tests.rollouts.crashing:CrashingCartPole", "env.kwargs.at=25,
 def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command: Command, tmp_path: Path):
     outcome = command("train", "-m", *FRAGILE, "run_dir=sweep", *WITH_CURVES)
     sweep = tmp_path / "sweep"
-    failed, done = sweep / "0_ppo_custom", sweep / "1_ppo_custom"
+    failed, done = sweep / "0_ppo_CrashingCartPole", sweep / "1_ppo_CrashingCartPole"
     assert outcome.code == 1 and states(sweep) == ["failed", "ok"]
     assert "ArithmeticError: wheels came off" in (failed / "train.log").read_text()
     assert not (done / "train.log").exists()
@@ -40,7 +40,7 @@ def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command
     assert table[3].startswith("job 0 failed (env.kwargs.at=25): EnvError: ") and "wheels came off" in table[3]
     assert table[4] == f"{sweep}  (sweep.csv, sweep.md, report.html)"
     page = (sweep / "report.html").read_text()
-    assert "wheels came off" in page and "0_ppo_custom" in page
+    assert "wheels came off" in page and "0_ppo_CrashingCartPole" in page
 
 
 def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_path: Path):
@@ -119,7 +119,7 @@ def test_jobs_at_once_train_in_processes_of_which_none_harms_another(command: Co
     sweep, arguments = tmp_path / "sweep", ("train", "-m", *jobs, "run_dir=sweep", "--jobs", "2")
     outcome = command(*arguments)
     assert outcome.code == 1 and states(sweep) == ["failed", "failed", "ok"]
-    folders = [sweep / f"{number}_ppo_custom" for number in range(3)]
+    folders = [sweep / f"{number}_ppo_CrashingCartPole" for number in range(3)]
     first, second, third = map(status_of, folders)
     killed = re.search(r"the process of the job \(pid (\d+)\) was killed by SIGKILL", first["error"])
     assert killed is not None and len({int(killed[1]), second["pid"], third["pid"], os.getpid()}) == 4
@@ -161,13 +161,13 @@ def test_ctrl_c_ends_all_jobs_with_checkpoints_and_the_same_command_goes_on(comm
         (words,) = [line for line in sweep.text.splitlines() if line.startswith("interrupted")]
     assert "; the same command with run_dir=" in words
     assert states(tmp_path / "sweep") == ["interrupted", "interrupted"]
-    stopped = status_of(tmp_path / "sweep" / "0_ppo_custom")["env_steps"]
+    stopped = status_of(tmp_path / "sweep" / "0_ppo_Slow")["env_steps"]
     assert stopped < 2000
     (tmp_path / "fast").touch()
     outcome = command(*arguments)
     assert outcome.code == 0, outcome.out
     assert states(tmp_path / "sweep") == ["ok"] * 3
-    log = (tmp_path / "sweep" / "0_ppo_custom" / "output.log").read_text()
+    log = (tmp_path / "sweep" / "0_ppo_Slow" / "output.log").read_text()
     first = log.split("stopping after this iteration")[1].splitlines()[1:]
     assert all(int(line.split("/")[0].replace(",", "")) >= stopped for line in first if "/2,000" in line)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
@@ -12,7 +12,7 @@ from gymnasium import Space
 from torch import nn
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
-from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.errors import ConfigError, NonFiniteError, count_in_file
 from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.learning.lightning_limits import check_lightning_methods, check_methods_among_several
 from lightning_rl.policies.checkpoints import load_as, parts_of_checkpoint, repeat_changes_of
@@ -71,6 +71,7 @@ class PolicySet(PolicyModule):
         mapping: a `PolicyMapping`.
         env_steps: the number of env steps of the environments, or actions of agents; trained policies have the same
             number.
+        steps_by_unit: the steps so far in either unit, "env_steps" and "agent_steps".
         gradient_steps: the gradient steps of all policies in this object.
     """
 
@@ -97,6 +98,7 @@ class PolicySet(PolicyModule):
         self._trained_next: list[str] | None = None  # in place of these, when the iteration of learning has ended
         check_lightning_methods(self)
         self.count_steps_by, self.central_size = count_steps_by, central_size
+        self.steps_by_unit = {"env_steps": 0, "agent_steps": 0}
         self._agent_spaces = spaces_by_agent(observation_space, action_space)
         self.agents = list(self._agent_spaces)
         self._spaces_of: dict[str, str] = {}  # policy id → an agent of its spaces
@@ -368,13 +370,13 @@ class PolicySet(PolicyModule):
         """The policies that learn from a batch, each with its part and `other_agent_batches`; steps are counted."""
         if isinstance(batch, GradientUpdates):
             for worker, contribution, fresh in batch.updates:
-                self.env_steps += self._steps_of(contribution)
+                self._count_steps(contribution, int)
                 for policy_id, update in contribution.updates.items():
                     yield policy_id, GradientUpdates([(worker, update, fresh)]), None
             return
         self._check_batch(batch)
         if not any(isinstance(part, SampleBatch) and "batch_indexes" in part for _, part in batch.items()):
-            self.env_steps += sum_over_ranks(self._steps_of(batch))  # else `take_experience` has counted them
+            self._count_steps(batch)  # else `take_experience` has counted them
         fragments = {name: part for name, part in batch.fragments.items() if isinstance(typed(part), Fragment)}
         beside = MultiAgentBatch(fragments, batch.env_steps, batch.num_envs)
         for policy_id in self._with_experience(batch):
@@ -389,7 +391,7 @@ class PolicySet(PolicyModule):
         Its steps are counted here; draws from the buffer, rows `[N, …]` with "batch_indexes", count none.
         """
         self._check_batch(batch)
-        self.env_steps += sum_over_ranks(self._steps_of(batch))
+        self._count_steps(batch)
         parts = dict(batch.policy_batches)
         for policy_id in self._with_experience(batch):
             parts[policy_id] = self.policies[policy_id].learner.take_experience(parts[policy_id])
@@ -410,8 +412,10 @@ class PolicySet(PolicyModule):
             policy.apply_gradients(own)
             self.gradient_steps += policy.gradient_steps - before
 
-    def _steps_of(self, experience: Any) -> int:
-        return experience.env_steps if self.count_steps_by == "env_steps" else experience.agent_steps
+    def _count_steps(self, experience: Any, over_ranks: Callable[[int], int] = sum_over_ranks) -> None:
+        new = {unit: over_ranks(getattr(experience, unit)) for unit in self.steps_by_unit}
+        self.steps_by_unit = {unit: self.steps_by_unit[unit] + count for unit, count in new.items()}
+        self.env_steps += new[self.count_steps_by]
 
     def _check_batch(self, batch: Any) -> None:
         if not isinstance(batch, MultiAgentBatch):
@@ -497,6 +501,7 @@ class PolicySet(PolicyModule):
         """
         checkpoint["policies"] = parts_of_checkpoint(self.policies)
         checkpoint["policies_changed"] = self.generation > 0
+        checkpoint["steps_by_unit"] = dict(self.steps_by_unit)
         super().on_save_checkpoint(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -507,6 +512,8 @@ class PolicySet(PolicyModule):
         """
         repeat_changes_of(checkpoint, self)
         super().on_load_checkpoint(checkpoint)
+        for unit, count in checkpoint.get("steps_by_unit", {}).items():  # an older file has none
+            self.steps_by_unit[unit] = count_in_file(f"steps_by_unit.{unit}", count)
         if "optimizer_states" in checkpoint:
             held = [
                 name for name in checkpoint["policy"]["kwargs"]["policies_to_train"] if self.policies[name].has_model

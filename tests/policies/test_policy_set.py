@@ -405,7 +405,12 @@ def test_steps_are_counted_by_environment_or_by_agent(count_steps_by: str, facto
     assert policy.env_steps == 8 * factor
     assert {part.env_steps for part in policy.policies.values()} == {policy.env_steps}
     policy.learn_on_batch(GradientUpdates([(0, MultiAgentGradientUpdate({}, env_steps=10, agent_steps=20), True)]))
-    assert policy.env_steps == 18 * factor
+    assert policy.env_steps == 18 * factor and policy.steps_by_unit == {"env_steps": 18, "agent_steps": 36}
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
+    policy.on_save_checkpoint(checkpoint)
+    twin = ppo_and_dqn(count_steps_by=count_steps_by)
+    twin.on_load_checkpoint(checkpoint)
+    assert twin.env_steps == 18 * factor and twin.steps_by_unit == policy.steps_by_unit
 
 
 def test_schedules_of_trained_policies_follow_the_common_env_steps() -> None:

@@ -177,7 +177,7 @@ SPECIAL: dict[str, str] = {
     "model": "`model`, with the same keys; those of Atari's preprocessing go to `env.kwargs`",
     "train_batch_size": "rows of experience of an iteration at least: `workers.fragment_length`, "
     "`data.fragments_per_batch`; with replay `data.batch_size`",
-    "sgd_minibatch_size": "`policy.minibatches`, a count",
+    "sgd_minibatch_size": "`policy.minibatches`, a count; with several agents each policy's rows are divided by it",
     "microbatch_size": "`policy.microbatches`, a count",
     "num_gpus": "`trainer.accelerator`, `trainer.devices`",
     "callbacks": "`callbacks`",
@@ -189,7 +189,8 @@ SPECIAL: dict[str, str] = {
     "env_task_fn": "called with a result and each environment, which gets the task that it returns",
     "logger_config": "`type` is called with the other keys and a `logdir`, and gets each result",
     "episodes_per_batch": "`data.directions`: two episodes each",
-    "multiagent": "`policies`, `policy_mapping`, `policies_to_train`, `count_steps_by`",
+    "multiagent": "`policies`, `policy_mapping`, `policies_to_train`, `count_steps_by`, which `train_batch_size` and "
+    "`rollout_fragment_length` follow",
     "metrics_smoothing_episodes": "episodes of the window that results are over",
     "min_iter_time_s": "least seconds of a result; also as `min_time_s_per_iteration`, `min_time_s_per_reporting`",
     "defaults": "`rllib`: the defaults of this page, in place of this package's",

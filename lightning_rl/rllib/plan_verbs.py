@@ -10,7 +10,7 @@ from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
-__all__ = ["NOT_READY", "concat_batches", "concurrently", "for_each", "rollouts"]
+__all__ = ["NOT_READY", "concat_batches", "concurrently", "for_each", "rollouts", "rollouts_of_agent_steps"]
 
 NOT_READY: Any = object()  # an operator yields it when it has no item yet (a replay buffer before learning starts)
 
@@ -36,6 +36,24 @@ def _as_ready(workers: Any, policy: Any) -> Iterator[SampleBatch]:
     for fragment in workers.sample_async():
         yield fragment
         workers.sync_weights(policy)
+
+
+def rollouts_of_agent_steps(workers: Any, policy: Any, least: int) -> Iterator[Any]:
+    """Fragments of several agents joined to batches with at least `least` actions of agents, without end.
+
+    Args:
+        workers: a worker set.
+        policy: whose newest weights act.
+        least: number of rows, over all policies.
+    """
+    while True:
+        workers.sync_weights(policy)
+        with workers.rollback_on_error():
+            held = [workers.sample()]
+            while sum(fragment.agent_steps for fragment in held) < least:
+                held.append(workers.sample())
+            batch = concat_samples(held)
+        yield batch
 
 
 def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[SampleBatch]:

@@ -86,8 +86,8 @@ def translate_section(
         changes = translate_keys({**counts, **config}, base, {})
         parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
         acts = own_class if policy_class is None else policy_class
-        keeps = "explore" in config and isinstance(acts, type) and issubclass(acts, TorchPolicy)
-        own = {"config": {"explore": config["explore"]}} if keeps else {}
+        kept = {key: config[key] for key in ("explore", "sgd_minibatch_size") if key in config}
+        own = {"config": kept} if kept and isinstance(acts, type) and issubclass(acts, TorchPolicy) else {}
         return {**changes.get("policy", {}), **parts, **own}
 
     return multi_agent_keys(given["multiagent"], entry_of, own_class) if given.get("multiagent") else {}

@@ -11,12 +11,14 @@ from lightning.pytorch import Callback
 from torch import Tensor
 
 from lightning_rl.data.datamodule import EpisodeWindow
+from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, env_steps, typed
 from lightning_rl.schedules import schedule_value
 
-__all__ = ["ClassicState", "ResultWindow", "evaluation_result", "training_result"]
+__all__ = ["ClassicState", "ResultWindow", "counted_unit", "evaluation_result", "step_counts", "training_result"]
 
 # A metric of learning → its name in the results of RLlib's algorithms.
 LEARNER_STATS = {
@@ -70,7 +72,7 @@ class ResultWindow(EpisodeWindow):
 
 
 class ClassicState(Callback):
-    """What the results of a Trainer need of Lightning's: the evaluated episodes, and the count of results in files.
+    """What a Trainer needs of Lightning's: the evaluated episodes, the count of results in files, sizes of minibatches.
 
     Args:
         owner: the Trainer.
@@ -84,6 +86,16 @@ class ClassicState(Callback):
         self.owner = owner
         self.evaluated: tuple[list[float], list[int]] = ([], [])
         self.evaluated_by_policy: dict[str, list[float]] = {}
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Divide each policy's rows by "sgd_minibatch_size"; the batch shows how many agents it acts for."""
+        if (size := self.owner._minibatch_rows) is None or not isinstance(batch, MultiAgentBatch):
+            return
+        for name, part in batch.items():
+            policy = pl_module.policies[name]
+            if isinstance(typed(part), Fragment) and hasattr(policy, "minibatches"):
+                rows = policy.config.get("sgd_minibatch_size", size)
+                policy.minibatches = max(1, round(sum_over_ranks(env_steps(part)) / rows))
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -110,19 +122,16 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
     Args:
         trainer: the Trainer.
         metrics: the newest values, by this package's names, which the result has as well.
-        since: "env_steps" and "episodes" at the end of the result before.
+        since: `step_counts`, "env_steps" and "episodes" at the end of the result before.
     """
     window = trainer.datamodule.episode_window
     by_policy = {name: [*own] for name, own in window.by_policy.items() if own}
     collected, learned = (1000 * metrics.get(f"time/{name}_s", 0.0) for name in ("collect", "learn"))
     steps, episodes = metrics["env_steps"], window.episodes_total
     new_steps = steps - since["env_steps"]
-    trained = steps if not trainer.policy.off_policy else metrics["gradient_steps"] * _rows_of_a_step(trainer)
-    counts = {"num_steps_sampled": steps, "num_steps_trained": trained}
-    counts |= {"num_env_steps_sampled": steps, "num_env_steps_trained": trained}
-    if not trainer.policy.agents:  # the steps of several agents are not counted
-        counts |= {"num_agent_steps_sampled": steps, "num_agent_steps_trained": trained}
-        counts["agent_timesteps_total"] = steps
+    counts = step_counts(trainer)
+    by = counted_unit(trainer.policy)
+    new_trained = counts[f"num_{by}_steps_trained"] - since[f"num_{by}_steps_trained"]
     played = episode_statistics(window.returns, window.lengths, by_policy)
     return {
         **metrics,
@@ -134,6 +143,9 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
         "off_policy_estimator": {},
         "timesteps_total": steps,
         "timesteps_this_iter": new_steps,
+        f"num_{by}_steps_sampled_this_iter": new_steps,
+        f"num_{by}_steps_trained_this_iter": new_trained,
+        "num_steps_trained_this_iter": new_trained,
         "num_healthy_workers": trainer.run_config["workers"]["num_workers"],
         "timers": {
             "sample_time_ms": collected,
@@ -144,7 +156,7 @@ def training_result(trainer: Any, metrics: Mapping[str, Any], since: Mapping[str
         "sampler_perf": {**NOT_MEASURED, "mean_sample_ms": collected / max(1, new_steps)},
         "perf": {"ram_mb": metrics.get("sys/rss_mb", math.nan)},
         "time_total_s": metrics["time/total_s"],
-        "info": {"learner": learner_info(trainer.policy, metrics), **counts},
+        "info": {"learner": learner_info(trainer.policy, metrics), **target_counts(trainer), **counts},
         **counts,
     }
 
@@ -207,8 +219,53 @@ def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str,
     return found
 
 
-def _rows_of_a_step(trainer: Any) -> int:
+def step_counts(trainer: Any) -> dict[str, int]:
+    """Steps of environments and of agents that were sampled and learned from so far.
+
+    A row counts each time that a gradient step of an algorithm with replay learns from it. Draws of several policies
+    are of the same number of environment steps, as in RLlib.
+    """
+    policy = trainer.policy
+    by_unit = getattr(policy, "steps_by_unit", dict.fromkeys(("env_steps", "agent_steps"), policy.env_steps))
+    sampled = trained = {unit: by_unit[f"{unit}_steps"] for unit in ("env", "agent")}
+    learning = [policy.policies[name] for name in policy.policies_to_train]
+    if learning and all(each.off_policy for each in learning):
+        rows = [each.gradient_steps * _rows_of_a_step(trainer, each) for each in learning]
+        trained = {"env": max(rows), "agent": sum(rows)}
+    counts = {f"num_{unit}_steps_sampled": count for unit, count in sampled.items()}
+    counts |= {f"num_{unit}_steps_trained": count for unit, count in trained.items()}
+    counts |= {"num_steps_sampled": sampled["env"], "num_steps_trained": trained["env"]}
+    return {**counts, "agent_timesteps_total": sampled["agent"]}
+
+
+def counted_unit(policy: Any) -> str:
+    """What the steps of `train_batch_size` and "timesteps_total" are steps of, "env" or "agent"."""
+    return getattr(policy, "count_steps_by", "env_steps").removesuffix("_steps")
+
+
+def target_counts(trainer: Any) -> dict[str, int]:
+    """How often target networks were updated, and after how many steps for the last time; {} if there are none."""
+    found: dict[str, int] = {}
+    for policy in (trainer.policy.policies[name] for name in trainer.policy.policies_to_train):
+        if not policy.off_policy and not hasattr(policy, "target_update_interval"):
+            continue
+        interval, steps = getattr(policy, "target_update_interval", 1), policy.gradient_steps
+        since = steps % interval if interval else 0  # gradient steps
+        rate = getattr(_data_of(trainer, policy), "update_to_data_ratio", steps / max(1, policy.env_steps))
+        found = {
+            "num_target_updates": steps // interval if interval else policy.iterations,
+            "last_target_update_ts": policy.env_steps - round(since / rate) if steps > since else 0,
+        }
+    return found
+
+
+def _data_of(trainer: Any, policy: Any) -> Any:
+    """What a policy draws from."""
+    return trainer.datamodule.feeds.get(policy.policy_id, trainer.datamodule.source)
+
+
+def _rows_of_a_step(trainer: Any, policy: Any) -> int:
     """How many rows a gradient step of a replay algorithm learns from."""
-    data = trainer.run_config["data"]
-    in_sequences = "rescale" in trainer.run_config["policy"]
-    return int(data.get("batch_size", 1)) * (data["sequence_length"] if in_sequences else 1)
+    data = _data_of(trainer, policy)
+    rows = getattr(data, "batch_size", trainer.config["train_batch_size"])  # an execution plan has buffers of its own
+    return rows * (data.sequence_length if hasattr(policy, "rescale") else 1)

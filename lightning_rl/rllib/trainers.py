@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import tempfile
 import time
@@ -66,6 +67,7 @@ from lightning_rl.rllib.offline_keys import (
     reading_rate,
     write_offline_keys,
 )
+from lightning_rl.rllib.plan_verbs import rollouts_of_agent_steps
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
 from lightning_rl.rllib.policy_configs import (
     config_of_policy,
@@ -76,7 +78,14 @@ from lightning_rl.rllib.policy_configs import (
     translate_section,
 )
 from lightning_rl.rllib.replay_keys import ROW_COUNTS, draws_in_lockstep
-from lightning_rl.rllib.results import ClassicState, ResultWindow, evaluation_result, training_result
+from lightning_rl.rllib.results import (
+    ClassicState,
+    ResultWindow,
+    counted_unit,
+    evaluation_result,
+    step_counts,
+    training_result,
+)
 from lightning_rl.rllib.shown_episodes import episodes_of
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
@@ -202,6 +211,12 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._estimators = estimators(given) if "estimators" in classic.get("evaluation", {}) else []
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
         check_policy_spaces(several, self.policy.policies)
+        self._minibatch_rows = given.get("sgd_minibatch_size")
+        sized = not {"rollout_fragment_length", "train_batch_size"}.isdisjoint(given)
+        if sized and counted_unit(self.policy) == "agent" and "batch_size" not in defaults["data"]:
+            workers, agents = self.run_config["workers"], len(self.policy.agents)  # that act at most in a step
+            workers["fragment_length"] = math.ceil(workers["fragment_length"] / agents)
+            self.datamodule.worker_options["fragment_length"] = workers["fragment_length"]
         self.config = merge_configs(classic_view(option, self.run_config), self.config)
         for each in self.policy.policies.values():
             if isinstance(each, Policy | TorchPolicy):
@@ -244,7 +259,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """
         window: Any = self.datamodule.episode_window
         window.begin_result()
-        since = {"env_steps": self.policy.env_steps, "episodes": window.episodes_total}
+        since = {**step_counts(self), "env_steps": self.policy.env_steps, "episodes": window.episodes_total}
         began, numbers = time.perf_counter(), dict[str, list[float]]()
         while True:
             metrics = algorithm.Algorithm.train(self)
@@ -921,6 +936,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             )
         starts = data.get("learning_starts", defaults["data"].get("learning_starts"))
         if not self._planned:
+            rows, joins = given.get("train_batch_size", 0), "fragments_per_batch" in defaults["data"]
+            waits = "requests_per_worker" not in defaults["data"]
+            if classic.get("count_steps_by") == "agent_steps" and plan is None and rows > 0 and joins and waits:
+                plan = partial(rollouts_of_agent_steps, least=rows)
             if plan is not None or reading is not None:
                 data["plan"] = plan if reading is None else reading
                 data.pop("fragments_per_batch", None)

@@ -346,3 +346,87 @@ def test_an_environment_that_groups_its_agents_is_not_grouped_again() -> None:
     assert made.train()["timesteps_total"] > 0
     assert acted.contains(made.compute_single_action(observed.sample()))
     made.stop()
+
+
+class Three(rllib.MultiAgentEnv):
+    """Three agents, of which the third acts in every second step, in episodes of 10 steps."""
+
+    possible_agents = ["one", "two", "three"]
+
+    def __init__(self, env_config: Any = None) -> None:
+        self.observation_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Box(-9, 9, (1,)))
+        self.action_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Discrete(2))
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self._obs(), {}
+
+    def step(self, actions):
+        self.steps += 1
+        over = {"__all__": self.steps == 10}
+        obs = self._obs()
+        return obs, dict.fromkeys(obs, 1.0), over, {"__all__": False}, {}
+
+    def _obs(self):
+        acting = self.possible_agents[: 3 if self.steps % 2 == 0 else 2]
+        return {name: np.zeros(1, np.float32) for name in acting}
+
+
+def one_or_others(agent_id: str, **_: Any) -> str:
+    return "a" if agent_id == "one" else "b"
+
+
+def three_agents(name: str, by: str, **keys: Any) -> Any:
+    section = {"policies": ["a", "b"], "policy_mapping_fn": one_or_others, "count_steps_by": by}
+    return trainer(name, env=Three, multiagent=section, **keys)
+
+
+COUNTS = ("num_env_steps_sampled", "num_agent_steps_sampled", "num_env_steps_trained", "num_agent_steps_trained")
+
+
+@pytest.mark.parametrize(("by", "steps"), [("env_steps", 48), ("agent_steps", 20)])
+def test_batches_and_fragments_are_counted_in_steps_of_the_environment_or_of_agents(by: str, steps: int) -> None:
+    """2.5 agents act in a step. Fragments of 12 steps: four of them have 48. Fragments of at most 12 agents' steps are
+    of 4 steps, with 10 rows: four of them have 40 rows, so a batch of at least 42 takes five."""
+    made = three_agents("PPO", by, train_batch_size=42, rollout_fragment_length=12)
+    first, result = made.train(), made.train()
+    made.stop()
+    rows = round(2.5 * steps)
+    assert [first[name] for name in COUNTS] == [steps, rows, steps, rows]
+    assert [result[name] for name in COUNTS] == [2 * steps, 2 * rows, 2 * steps, 2 * rows]
+    total, new = (2 * rows, rows) if by == "agent_steps" else (2 * steps, steps)
+    assert result["timesteps_total"] == total and result["agent_timesteps_total"] == 2 * rows
+    unit = by.removesuffix("_steps")
+    assert result[f"num_{unit}_steps_sampled_this_iter"] == result["num_steps_trained_this_iter"] == new
+    assert result["info"]["num_steps_sampled"] == result["num_steps_trained"] == 2 * steps
+
+
+def test_minibatches_of_a_policy_have_the_rows_of_its_own_agents() -> None:
+    """40 steps are 40 rows of agent one, and 60 of the others: 2 and 3 minibatches of 20, or 4 of 10."""
+    made = three_agents("PPO", "env_steps", train_batch_size=40, sgd_minibatch_size=20, num_sgd_iter=1)
+    made.train()
+    made.stop()
+    assert [made.get_policy(name).gradient_steps for name in "ab"] == [2, 3]
+    policies = {"a": (None, None, None, {"sgd_minibatch_size": 10}), "b": (None, None, None, {})}
+    section = {"policies": policies, "policy_mapping_fn": one_or_others}
+    made = trainer(env=Three, multiagent=section, train_batch_size=40, sgd_minibatch_size=20, num_sgd_iter=1)
+    made.train()
+    made.stop()
+    assert [made.get_policy(name).gradient_steps for name in "ab"] == [4, 3]
+
+
+@pytest.mark.parametrize("by", ["env_steps", "agent_steps"])
+def test_rows_that_are_replayed_are_counted_each_time(by: str, tmp_path: Path) -> None:
+    made = three_agents("DQN", by, **REPLAY)
+    _, result = made.train(), made.train()
+    a, b = (made.get_policy(name).gradient_steps for name in "ab")
+    assert result["num_agent_steps_trained"] == 16 * (a + b) > 0
+    assert result["num_env_steps_trained"] == result["num_steps_trained"] == 16 * max(a, b)
+    assert result["num_agent_steps_sampled"] == 2.5 * result["num_env_steps_sampled"]
+    assert result["timesteps_total"] == result[f"num_{by}_sampled"] >= 200
+    path = made.save(str(tmp_path))
+    made.stop()
+    again = three_agents("DQN", by, **REPLAY)
+    again.restore(path)
+    assert again.policy.steps_by_unit["env_steps"] == result["num_env_steps_sampled"]
+    again.stop()

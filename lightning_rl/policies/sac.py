@@ -169,7 +169,8 @@ class SAC(Policy):
         )
         metrics = {"value_loss": critic_loss, "td_errors": td_errors.detach()}
         if self.log_extra:
-            metrics |= {"q_mean": q_values.detach().mean(), "alpha": alpha.detach()}
+            low, high = q_values.detach().aminmax()
+            metrics |= {"q_mean": q_values.detach().mean(), "q_min": low, "q_max": high, "alpha": alpha.detach()}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
         policy_loss, entropy = self.policy_loss(batch, alpha)
@@ -178,7 +179,10 @@ class SAC(Policy):
         if self.log_extra:
             metrics["entropy"] = entropy.detach().mean()
         if self.target_entropy is not None:
-            loss = loss + temperature_loss(self.log_alpha, entropy, self.target_entropy)
+            alpha_loss = temperature_loss(self.log_alpha, entropy, self.target_entropy)
+            loss = loss + alpha_loss
+            if self.log_extra:
+                metrics["alpha_loss"] = alpha_loss
         return loss, metrics
 
     def loss_of_critics(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -126,10 +126,12 @@ class SimpleQ(Policy):
         return mean_huber(td_errors, self.huber_delta, batch.get("weights")), td_errors.detach()
 
     def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
-        """Mean Q-value of the actions taken and mean |TD error|, in steps that report all metrics."""
+        """Mean and range of the Q-values of the actions taken and mean |TD error|, in steps that report all metrics."""
         if not self.log_extra:
             return {}
-        return {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
+        low, high = values.detach().aminmax()
+        q_values = {"q_mean": values.detach().mean(), "q_min": low, "q_max": high}
+        return {**q_values, "td_error": td_errors.detach().abs().mean()}
 
     def after_step(self) -> None:
         """Update the target network every `target_update_interval` gradient steps."""

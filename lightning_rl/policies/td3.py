@@ -124,7 +124,10 @@ class TD3(Policy):
         q_values = self.critic.action_values(inputs, batch.actions)
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
         td_errors = (q_values.detach() - targets).abs().mean(0)  # signed errors of two critics would cancel out
-        metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
+        metrics = {"value_loss": critic_loss, "td_errors": td_errors}
+        if self.log_extra:
+            low, high = q_values.detach().aminmax()
+            metrics |= {"q_mean": q_values.detach().mean(), "q_min": low, "q_max": high}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
         actions = self.actor_actions(self.model, inputs)

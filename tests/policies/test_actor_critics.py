@@ -36,12 +36,16 @@ from tests.policies.off_policy_algorithms import (
 # -- actors and critics -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["sac", "td3", "tqc", "sac, discrete"])
 def test_td_errors_average_the_absolute_errors_of_the_critics(name: str) -> None:
-    """Two critics give t + 3 and t − 1, the target is t: the TD error is (3 + 1) / 2, not 1; `q_mean` is t + 1."""
+    """Two critics give t + 3 and t − 1, the target is t: the TD error is (3 + 1) / 2, not 1; `q_mean` is t + 1.
+
+    t is 20.
+    """
     policy = small_policy(name, **({"dropped_quantiles": 0} if name == "tqc" else {}))
     set_constant_critics(policy.critic, 23.0, 19.0)
     batch = transitions(name, rewards=torch.full((6,), 20.0), terminated=torch.ones(6, dtype=torch.bool))
     assert_close(td_errors(policy, batch), torch.full((6,), 2.0))
-    assert_close(policy.loss(batch)[1]["q_mean"], torch.tensor(21.0))
+    metrics = policy.loss(batch)[1]
+    assert [metrics[name].item() for name in ("q_mean", "q_min", "q_max")] == pytest.approx([21.0, 19.0, 23.0])
 
 
 @pytest.mark.parametrize("name", ["sac", "ddpg"])
@@ -107,7 +111,10 @@ def test_actor_and_critics_descend_the_reported_losses(name: str) -> None:
 
 def test_sac_reports_alpha_and_entropy_only_with_log_extra() -> None:
     policy = small_policy("sac", initial_alpha=0.25)
-    assert policy.loss(transitions("sac"))[1]["alpha"].item() == pytest.approx(0.25)
+    metrics = policy.loss(transitions("sac"))[1]
+    assert metrics["alpha"].item() == pytest.approx(0.25)
+    excess = metrics["entropy"].item() - policy.target_entropy
+    assert metrics["alpha_loss"].item() == pytest.approx(math.log(0.25) * excess, rel=1e-5)
     policy.log_extra = False
     assert set(policy.loss(transitions("sac"))[1]) == {"value_loss", "policy_loss", "td_errors"}
 

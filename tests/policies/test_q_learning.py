@@ -405,6 +405,8 @@ def test_q_mean_and_td_error_are_means_over_the_actions_taken(name: str) -> None
     set_constant_q(policy.model, *([90.0, 0.0, 0.0, 90.0] if name == "c51" else [1.0, 2.0]))
     metrics = policy.loss(transitions(rewards=torch.full((6,), 1.25), terminated=torch.ones(6, dtype=torch.bool)))[1]
     assert metrics["q_mean"].item() == pytest.approx(0.0 if name == "c51" else 1.5)
+    low, high = (-10.0, 10.0) if name == "c51" else (1.0, 2.0)
+    assert (metrics["q_min"].item(), metrics["q_max"].item()) == pytest.approx((low, high))
     if name != "c51":
         assert metrics["td_error"].item() == pytest.approx(0.5)
 

@@ -351,9 +351,8 @@ def test_an_environment_that_groups_its_agents_is_not_grouped_again() -> None:
 class Three(rllib.MultiAgentEnv):
     """Three agents, of which the third acts in every second step, in episodes of 10 steps."""
 
-    possible_agents = ["one", "two", "three"]
-
     def __init__(self, env_config: Any = None) -> None:
+        self.possible_agents = ["one", "two", "three"]
         self.observation_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Box(-9, 9, (1,)))
         self.action_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Discrete(2))
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from lightning.pytorch import Callback
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from lightning_rl.data.datamodule import EpisodeWindow
 from lightning_rl.distributed import sum_over_ranks
+from lightning_rl.policies import APPO, IMPALA
 from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
@@ -31,10 +33,15 @@ LEARNER_STATS = {
     "kl_coef": "cur_kl_coeff",
     "grad_norm": "grad_gnorm",
     "q_mean": "mean_q",
+    "q_min": "min_q",
+    "q_max": "max_q",
+    "q_total": "q_taken_mean",
     "td_error": "mean_td_error",  # the mean of absolute values
     "alpha": "alpha_value",
 }
-COEFFICIENT_STATS = {"cur_kl_coeff": "kl_coef", "entropy_coeff": "entropy_coef"}  # of a policy, perhaps schedules
+# RLlib's name → the attribute of a policy, perhaps a schedule.
+COEFFICIENT_STATS = {"cur_kl_coeff": "kl_coef", "KL_Coeff": "kl_coef", "entropy_coeff": "entropy_coef"}
+COEFFICIENT_STATS |= {"target_entropy": "target_entropy", "moving_average_sqd_adv_norm": "squared_advantage"}
 ACTOR_CRITIC_STATS = {"policy_loss": "actor_loss", "value_loss": "critic_loss"}  # of algorithms that replay
 
 POLICY_RETURNS = "policy_returns."  # of the columns of an evaluation
@@ -199,23 +206,45 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers
 
 
 def learner_info(policy: Any, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Policy id → its metrics of learning by both names, the same under "learner_stats", and its model's "model"."""
+    """Policy id → its metrics of learning by both names, the same under "learner_stats", and its model's "model".
+
+    Beside them, "td_error" `[N]` has what the rows of the last gradient step get their priorities by.
+    """
     found: dict[str, dict[str, Any]] = {}
     for policy_id, own in metrics_by_policy(policy, metrics, "train/").items():
         learner = policy.policies[policy_id]
         names = LEARNER_STATS | (ACTOR_CRITIC_STATS if learner.off_policy and "policy_loss" in own else {})
-        held = {name: getattr(learner, of_policy, None) for name, of_policy in COEFFICIENT_STATS.items() if own}
-        coefficients = {
-            name: value.item() if isinstance(value, Tensor) else schedule_value(value, learner.env_steps)
-            for name, value in held.items()
-            if value is not None
-        }
-        stats = coefficients | own | {name: own[key] for key, name in names.items() if key in own}
+        stats = values_now(learner, own) if own else {}
+        stats |= {name: own[key] for key, name in names.items() if key in own} | own
+        errors = learner.learner.td_errors
         found[policy_id] = {
             **stats,
+            **({} if errors is None else {"td_error": errors.numpy(force=True)}),
             "learner_stats": stats,
             "model": {name.removeprefix("model/"): own[name] for name in own if name.startswith("model/")},
         }
+    return found
+
+
+def values_now(policy: Any, own: Mapping[str, Any]) -> dict[str, float]:
+    """RLlib's statistics that are values of a policy after learning: coefficients, norms, and what follows from them.
+
+    Args:
+        policy: that learned.
+        own: its metrics of learning.
+    """
+    held = {name: getattr(policy, of_policy, None) for name, of_policy in COEFFICIENT_STATS.items()}
+    found = {
+        name: value.item() if isinstance(value, Tensor) else schedule_value(value, policy.env_steps)
+        for name, value in held.items()
+        if value is not None
+    }
+    if "alpha" in own:
+        found["log_alpha_value"] = math.log(own["alpha"])
+    if "conservative_gap" in own and hasattr(policy, "log_min_q_weight"):
+        found["cql_loss"] = own["conservative_gap"] * policy.log_min_q_weight.exp().item()
+    if isinstance(policy, IMPALA | APPO):
+        found["var_gnorm"] = get_total_norm(policy.model.parameters()).item()
     return found
 
 

@@ -21,6 +21,7 @@ from tests.rllib.classic import trainer
 from tests.training.probes import Probe
 
 SMALL: dict[str, Any] = {"num_envs_per_worker": 2, "rollout_fragment_length": 16, "model": {"fcnet_hiddens": [8]}}
+REPLAY: dict[str, Any] = {"learning_starts": 32, "timesteps_per_iteration": 80, "min_iter_time_s": 0}
 OBS = np.zeros(4, np.float32)
 
 
@@ -60,16 +61,47 @@ def test_results_have_the_names_of_rllib() -> None:
     ("name", "keys", "expected"),
     [
         ("PPO", {}, "cur_kl_coeff cur_lr entropy entropy_coeff kl policy_loss total_loss vf_explained_var vf_loss"),
-        ("DQN", {"learning_starts": 32}, "cur_lr mean_q mean_td_error"),
-        ("SAC", {"learning_starts": 32}, "actor_loss alpha_value critic_loss mean_q"),
+        ("A2C", {}, "cur_lr entropy_coeff policy_entropy policy_loss vf_loss"),
+        ("IMPALA", {}, "cur_lr entropy entropy_coeff policy_loss total_loss var_gnorm vf_explained_var vf_loss"),
+        ("DQN", REPLAY, "cur_lr max_q mean_q mean_td_error min_q"),
+        ("TD3", REPLAY, "actor_loss critic_loss max_q mean_q min_q"),
+        (
+            "SAC",
+            REPLAY,
+            "actor_loss alpha_loss alpha_value critic_loss log_alpha_value max_q mean_q min_q target_entropy",
+        ),
     ],
 )
 def test_learner_stats_have_the_names_of_rllib(name: str, keys: dict[str, Any], expected: str) -> None:
-    made = trainer(name, train_batch_size=32, num_envs_per_worker=1, timesteps_per_iteration=64, **keys)
-    learned = made.train()["info"]["learner"]["default_policy"]["learner_stats"]
+    made = trainer(name, train_batch_size=32, num_envs_per_worker=1, **keys)
+    whole = made.train()["info"]["learner"]["default_policy"]
     made.stop()
+    learned = whole["learner_stats"]
     assert {*expected.split()} <= learned.keys() and all(math.isfinite(learned[key]) for key in expected.split())
-    assert learned.get("entropy_coeff", 0.0) == 0.0 and ("critic_loss" in learned) == (name == "SAC")
+    assert learned.get("entropy_coeff", 0.0) == 0.0 and ("critic_loss" in learned) == (name in ("TD3", "SAC"))
+    assert learned.get("min_q", 0) <= learned.get("mean_q", 0) <= learned.get("max_q", 0)
+    assert ("td_error" in whole) == bool(keys) and np.shape(whole.get("td_error")) == ((32,) if keys else ())
+
+
+def test_kl_is_the_exact_one_where_a_penalty_is_on_it() -> None:
+    made = trainer(train_batch_size=64, kl_coeff=0.5, num_sgd_iter=3, lr=0.01)
+    result = made.train()
+    made.stop()
+    stats = result["info"]["learner"]["default_policy"]["learner_stats"]
+    assert stats["kl"] == result["train/kl"] != result["train/approx_kl"]
+
+
+@pytest.mark.parametrize(("name", "freq", "updates", "last"), [("DQN", 20, 2, 72), ("TD3", 0, 12, 80)])
+def test_results_count_updates_of_target_networks(name: str, freq: int, updates: int, last: int) -> None:
+    """Learning starts at 32; 12 steps follow, one for every 4 env steps, the last at 80.
+
+    With a freq of 20 env steps, targets are those of the 5th and 10th step, at 52 and 72.
+    """
+    made = trainer(name, train_batch_size=16, rollout_fragment_length=4, target_network_update_freq=freq, **REPLAY)
+    result = made.train()
+    made.stop()
+    assert result["timesteps_total"] == 80 and made.get_policy().gradient_steps == 12
+    assert (result["info"]["num_target_updates"], result["info"]["last_target_update_ts"]) == (updates, last)
 
 
 def test_an_iteration_lasts_as_many_steps_as_the_config_asks_for() -> None:

@@ -1,4 +1,4 @@
-"""The optimizer of a policy made of functions, which may build the optimizer and process gradients."""
+"""The optimizer of RLlib's policies, whose functions or methods may build it and process gradients."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ __all__ = ["FunctionOptimizer"]
 class FunctionOptimizer(PolicyOptimizer):
     """An optimizer that calls `optimizer_fn` to build the optimizer and `extra_grad_process_fn` before each step.
 
+    Rates that a user assigns to `param_groups` stay, unless the learning rate is a schedule.
+
     Args:
         plain: the optimizer whose settings are used.
-        hooks: "optimizer_fn" and "extra_grad_process_fn", or one of them.
+        hooks: "optimizer_fn" and "extra_grad_process_fn", one of them, or none.
     """
 
     def __init__(self, plain: PolicyOptimizer, hooks: Mapping[str, Callable[..., Any]]) -> None:
@@ -50,6 +52,10 @@ class FunctionOptimizer(PolicyOptimizer):
     def set_lr(self, env_steps: int) -> float:
         """The current learning rate; an optimizer of `optimizer_fn` sets its own."""
         if "optimizer_fn" not in self.hooks:
+            if isinstance(self.lr, int | float) and self.lr and self.rate:
+                for group in self.torch_optimizer.param_groups:
+                    if group["lr"] != self.rate * group.get("lr_scale", 1.0):
+                        group["lr_scale"] = group["lr"] / self.lr
             return super().set_lr(env_steps)
         if isinstance(self.torch_optimizer, FlatSteps):  # of a method that returns `super().optimizer()`
             self.torch_optimizer.attach()

@@ -15,10 +15,11 @@ from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, env_steps, typed
 
-__all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "call_buffer"]
+__all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "TrainerReplayBuffer", "call_buffer"]
 
 DEFAULT_POLICY = "default_policy"
 MODES = ("independent", "lockstep")
+STATS = {"rows": "num_entries", "added": "added_count", "bytes": "est_size_bytes"}  # the names of RLlib's buffers
 
 
 class LocalReplayBuffer:
@@ -38,7 +39,7 @@ class LocalReplayBuffer:
         keywords: the keywords of the rings: n_step, gamma, storage, seed, columns …
 
     Attributes:
-        num_added: environment steps added so far, which is what `learning_starts` counts.
+        buffers: policy id → its ring; also by the name `replay_buffers`.
 
     Raises:
         ConfigError: a number is out of range, or two do not go together.
@@ -77,7 +78,7 @@ class LocalReplayBuffer:
         self.batch_size = max(1, replay_batch_size // replay_sequence_length)
         self.mode, self.length = replay_mode, replay_sequence_length
         self.buffers: dict[str, ReplayBuffer] = {}
-        self.num_added = 0
+        self._steps_added = 0
         self._prioritized = prioritized_replay_alpha > 0 and replay_mode == "independent"
         self._keywords = {"capacity": buffer_size // num_shards, **keywords}
         if self._prioritized:
@@ -123,7 +124,7 @@ class LocalReplayBuffer:
             if name not in self.buffers:
                 self.buffers[name] = self._make(len(self.buffers))
             self.buffers[name].add(fragment)
-        self.num_added += batch.env_steps if isinstance(batch, MultiAgentBatch) else env_steps(first)
+        self._steps_added += batch.env_steps if isinstance(batch, MultiAgentBatch) else env_steps(first)
 
     def replay(self, policy_id: str | None = None) -> Any:
         """A batch to learn from; `None` until `learning_starts` steps were added (or rows are too few for a batch).
@@ -179,9 +180,22 @@ class LocalReplayBuffer:
         """Rows (or sequences) that can be drawn, over all policies."""
         return sum(map(len, self.buffers.values()))
 
-    def stats(self) -> dict[str, Any]:
-        """Steps added so far, and the numbers of each policy's ring."""
-        return {"num_added": self.num_added, **{name: buffer.stats() for name, buffer in self.buffers.items()}}
+    @property
+    def num_added(self) -> int:
+        """Environment steps added so far, which is what `learning_starts` counts."""
+        return self._steps_added
+
+    @property
+    def replay_buffers(self) -> dict[str, ReplayBuffer]:
+        """Policy id → its ring."""
+        return self.buffers
+
+    def stats(self, debug: bool = False) -> dict[str, Any]:
+        """Steps added so far, and under "policy_<id>" the numbers of each policy's ring; `debug` has no effect."""
+        found: dict[str, Any] = {"num_added": self.num_added}
+        for name, buffer in self.buffers.items():
+            found[f"policy_{name}"] = {STATS.get(key, key): number for key, number in buffer.stats().items()}
+        return found
 
     def get_state(self) -> dict[str, Any]:
         """Everything, as plain containers and tensors."""
@@ -196,10 +210,13 @@ class LocalReplayBuffer:
         Raises:
             CheckpointError: it is of a buffer of another size or kind.
         """
-        self.buffers = {name: self._make(number) for number, name in enumerate(state["buffers"])}
+        self.buffers = {
+            name: self.buffers[name] if name in self.buffers else self._make(number)
+            for number, name in enumerate(state["buffers"])
+        }
         for name, buffer in self.buffers.items():
             buffer.load_state_dict(state["buffers"][name])
-        self.num_added = int(state["num_added"])
+        self._steps_added = int(state["num_added"])
         return self
 
     def _make(self, number: int) -> ReplayBuffer:
@@ -210,6 +227,27 @@ class LocalReplayBuffer:
         else:
             kind = PrioritizedReplayBuffer if self._prioritized else ReplayBuffer
         return kind(**keywords)
+
+
+class TrainerReplayBuffer(LocalReplayBuffer):
+    """The rings that the policies of a trainer learn from; what is drawn by `replay` changes no training.
+
+    Args:
+        feeds: policy id → its feed, which has a ring.
+        lockstep: whether policies draw the same environment steps.
+    """
+
+    def __init__(self, feeds: Mapping[str, Any], lockstep: bool) -> None:
+        first = next(iter(feeds.values()))
+        self.learning_starts, self.batch_size = first.ratio.learning_starts, first.batch_size
+        self.mode = "lockstep" if lockstep else "independent"
+        self.buffers = {name: feed.buffer for name, feed in feeds.items()}
+        self._steps_added = 0
+
+    @property
+    def num_added(self) -> int:
+        """Rows added so far to the ring that has had most."""
+        return max(buffer.added for buffer in self.buffers.values())
 
 
 def call_buffer(method: Any, *arguments: Any) -> Any:

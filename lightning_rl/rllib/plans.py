@@ -460,6 +460,9 @@ class ClassicPlan:
         config: RLlib's keys.
         trainer: what it gets for that.
         reading: a `ReaderPlan` whose batches take the place of samples; `None`: workers sample.
+
+    Attributes:
+        buffer: the `local_replay_buffer` that the plan got; `None`: it takes none, or has not begun.
     """
 
     def __init__(
@@ -473,12 +476,14 @@ class ClassicPlan:
         self.metrics = SharedMetrics()
         self._running: tuple[Any, Iterator[Any]] | None = None
         self.changes: Sequence[Callable[[Any], Any]] = ()
+        self.buffer: LocalReplayBuffer | None = None
 
     def __call__(self, workers: PlanWorkers) -> Iterator[Any]:
         """The running iterator of the plan; a new one if the workers are others than before."""
         if self._running is None or self._running[0] is not workers.workers:
             replays = all(each.off_policy for each in trained_policies(workers.policy))
-            given = {"local_replay_buffer": self._buffer()} if self.takes_buffer and replays else {}
+            self.buffer = self._buffer() if self.takes_buffer and replays else None
+            given = {} if self.buffer is None else {"local_replay_buffer": self.buffer}
             planned = self.plan(*self.trainer, workers, self.config, **given)
             self._running = (workers.workers, iter(planned))
             self.changes = getattr(planned, "changes", [])

@@ -437,8 +437,8 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         given.pop("model", None)
         self.view_requirements = {**default_requirements(), **getattr(self.model, "view_requirements", {})}
         steps = {"optimizer_fn": "optimizer", "extra_grad_process_fn": "extra_grad_process"}
-        if given := {hook: getattr(type(self), name) for hook, name in steps.items() if self._defines(name)}:
-            self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, given)
+        hooks = {hook: getattr(type(self), name) for hook, name in steps.items() if self._defines(name)}
+        self.learner.optimizer = FunctionOptimizer(self.learner.optimizer, hooks)
 
     def _defines(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(TorchPolicy, method)
@@ -701,7 +701,10 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         if name == "cur_lr":
             return schedule_value(self.learner.optimizer.lr, self.env_steps)
         if name == "_optimizers":
-            return [self.learner.optimizer.torch_optimizer]
+            optimizer = self.learner.optimizer
+            if not optimizer.rate:  # so that a rate that is assigned before training differs from its own
+                optimizer.set_lr(self.env_steps)
+            return [optimizer.torch_optimizer]
         return self.model if name == "q_model" else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -24,6 +24,7 @@ from lightning_rl.data.replay_feed import ReplayFeed
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, object_at
 from lightning_rl.policies.checkpoints import read_checkpoint
+from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.rllib.algorithm_config import AlgorithmConfig
 from lightning_rl.rllib.callbacks import (
     DefaultCallbacks,
@@ -55,6 +56,7 @@ from lightning_rl.rllib.keys import (
     put,
     translate_keys,
 )
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer, TrainerReplayBuffer
 from lightning_rl.rllib.merge import merge_configs
 from lightning_rl.rllib.multi_agent_keys import PolicySpec, check_policy_spaces, policy_classes
 from lightning_rl.rllib.offline_keys import (
@@ -408,6 +410,17 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if self.datamodule.evaluation_workers is None:
             self._fit(iterations=0)
         return EvaluationWorkers(self.datamodule.evaluation_workers, self.policy)
+
+    @property
+    def local_replay_buffer(self) -> LocalReplayBuffer | None:
+        """The replay buffers of the policies in this process; `None` if they learn from none, or from shards."""
+        if self._planned:
+            return self.run_config["data"]["plan"].buffer
+        if self.datamodule.workers is None:
+            self._fit(iterations=0)
+        feeds = self.datamodule.feeds or {"default_policy": self.datamodule.source}
+        held = {name: feed for name, feed in feeds.items() if isinstance(getattr(feed, "buffer", None), ReplayBuffer)}
+        return TrainerReplayBuffer(held, self.datamodule.feeds.lockstep) if held else None
 
     @property
     def train_exec_impl(self) -> Iterator[dict[str, Any]]:

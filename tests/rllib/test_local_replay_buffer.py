@@ -10,14 +10,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from lightning_rl.envs.multi_agent import make_multi_agent
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.plan_verbs import concurrently, for_each
-from lightning_rl.rllib.plans import Replay, StoreToReplayBuffer
+from lightning_rl.rllib.plans import ParallelRollouts, Replay, StoreToReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 from tests.refusals import not_refused
 from tests.replay.streams import Stream
+from tests.rllib.classic import trainer
 
 NONE = {"learning_starts": 0, "replay_batch_size": 8}
 
@@ -264,6 +266,57 @@ def test_a_plan_stores_and_replays_in_turn() -> None:
     replay_op = for_each(Replay(local_buffer=buffer), lambda batch: (buffer.num_added, batch.count))
     train_op = concurrently([store_op, replay_op], mode="async", output_indexes=[1])
     assert list(islice(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
+
+
+REPLAY = {"learning_starts": 40, "train_batch_size": 16, "rollout_fragment_length": 4, "timesteps_per_iteration": 80}
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_the_buffer_of_a_trainer_is_what_its_policy_learns_from(prioritized: bool) -> None:
+    """And drawing from it changes no training."""
+    made, other = (trainer("DQN", prioritized_replay=prioritized, **REPLAY) for _ in range(2))
+    assert made.local_replay_buffer.replay() is None and len(made.local_replay_buffer) == 0
+    made.train(), other.train()
+    buffer = made.local_replay_buffer
+    assert len(buffer) == buffer.num_added == buffer.stats()["policy_default_policy"]["num_entries"] == 80
+    batch = buffer.replay()
+    assert batch["obs"].shape == (16, 4) and batch.policy_batches["default_policy"] is batch
+    assert ("weights" in batch) == prioritized
+    assert buffer.replay_buffers["default_policy"] is made.datamodule.source.buffer
+    made.train(), other.train()
+    weights = (each.get_weights()["default_policy"] for each in (made, other))
+    for own, others in zip(*(each.values() for each in weights), strict=True):
+        assert_close(torch.as_tensor(own), torch.as_tensor(others), rtol=0, atol=0)
+    assert buffer.num_added == 160
+    other.local_replay_buffer.set_state(buffer.get_state())
+    made.stop(), other.stop()
+
+
+def test_trainers_without_replay_have_no_buffer_and_each_of_several_policies_has_one() -> None:
+    alone = trainer(train_batch_size=64)
+    assert alone.local_replay_buffer is None
+    alone.stop()
+    section = {"policies": ["a", "b"], "policy_mapping_fn": lambda agent, *_, **__: "ab"[int(agent[-1])]}
+    made = trainer(
+        "DQN", env=make_multi_agent("CartPole-v1"), env_config={"num_agents": 2}, multiagent=section, **REPLAY
+    )
+    made.train()
+    both = made.local_replay_buffer.replay()
+    assert {name: rows.count for name, rows in both.policy_batches.items()} == {"a": 16, "b": 16}
+    made.stop()
+
+
+def test_the_buffer_of_a_plan_is_the_one_that_it_fills() -> None:
+    seen = []
+
+    def plan(workers: Any, config: Any, local_replay_buffer: Any) -> Any:
+        seen.append(local_replay_buffer)
+        return ParallelRollouts(workers).for_each(StoreToReplayBuffer(local_buffer=local_replay_buffer))
+
+    made = trainer("DQN", plan, **REPLAY)
+    made.train()
+    assert made.local_replay_buffer is seen[0] and seen[0].num_added > 0
+    made.stop()
 
 
 @pytest.mark.ray

@@ -27,6 +27,7 @@ from lightning_rl.rllib.policy.torch_policy import EntropyCoeffSchedule, Learnin
 from lightning_rl.rllib.utils import add_mixins
 from lightning_rl.rollouts import RolloutWorker
 from tests.envs.classic_control import CARTPOLE
+from tests.models.parameters import parameter_vector
 from tests.rollouts.small_worker import small_worker
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 8, "lstm_use_prev_action": True}
@@ -152,6 +153,23 @@ def test_coefficients_and_learning_rates_that_a_callback_sets_are_those_of_the_n
     plain.kl_coeff = 0.0
     with pytest.raises(ConfigError, match=r"kl_coeff=0\.5"):
         plain.kl_coeff = 0.5
+
+
+@pytest.mark.parametrize(("keys", "kept"), [({"lr": 1e-2}, True), ({"lr_schedule": [[0, 1e-2], [9999, 1e-3]]}, False)])
+def test_a_rate_that_is_assigned_to_the_optimizer_stays_unless_there_is_a_schedule(
+    keys: dict[str, Any], kept: bool
+) -> None:
+    """As in RLlib, whose schedule overwrites it and whose "cur_lr" stays what it was."""
+    trainer: Any = PPOTrainer(env="CartPole-v1", config={"train_batch_size": 64, "num_sgd_iter": 1, **keys})
+    for assigned in (1e-6, 1e-7):  # before the first iteration, and behind it
+        policy = trainer.get_policy()
+        policy._optimizers[0].param_groups[0]["lr"] = assigned
+        before = parameter_vector(policy.model)
+        learned = trainer.train()["info"]["learner"]["default_policy"]["learner_stats"]
+        moved = (parameter_vector(policy.model) - before).abs().max()
+        assert (moved < 2e-5) == (policy._optimizers[0].param_groups[0]["lr"] == pytest.approx(assigned)) == kept
+        assert learned["cur_lr"] == pytest.approx(1e-2, rel=0.02)
+    trainer.stop()
 
 
 def test_td_errors_of_transitions_are_those_of_the_loss() -> None:

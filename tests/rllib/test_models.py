@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -24,8 +25,12 @@ from lightning_rl.rllib.models.torch.misc import SlimFC, normc_initializer
 from lightning_rl.rllib.models.torch.recurrent_net import RecurrentNetwork
 from lightning_rl.rllib.models.torch.torch_action_dist import (
     TorchBeta,
+    TorchCategorical,
     TorchDeterministic,
+    TorchDiagGaussian,
     TorchDirichlet,
+    TorchDistributionWrapper,
+    TorchMultiActionDistribution,
     TorchMultiCategorical,
 )
 from lightning_rl.rllib.models.torch.torch_modelv2 import TorchModelV2
@@ -283,6 +288,59 @@ def test_the_catalog_s_dist_type_chooses_the_distribution() -> None:
 
 
 # -- distributions ----------------------------------------------------------------------------------------------------
+class OwnCategorical(TorchDistributionWrapper):
+    """RLlib's form, whose `sample` takes no argument."""
+
+    def __init__(self, inputs, model):
+        super().__init__(inputs, model)
+        self.dist = torch.distributions.Categorical(logits=inputs)
+
+    def sample(self):
+        return self.dist.sample()
+
+    def deterministic_sample(self):
+        return self.inputs.argmax(1)
+
+    def logp(self, actions):
+        return self.dist.log_prob(actions)
+
+    def entropy(self):
+        return self.dist.entropy()
+
+    def kl(self, other):
+        return torch.distributions.kl_divergence(self.dist, other.dist)
+
+
+@pytest.mark.parametrize("first", [TorchCategorical, OwnCategorical])
+def test_multi_action_distributions_are_made_of_those_of_the_leaves(first: Any) -> None:
+    """Sums over a choice of 2, two choices of 2 and 3 with `partial`, and a Gaussian of 2 numbers."""
+    space = Tuple([TWO, MultiDiscrete([2, 3]), Box(-9, 9, (2,))])
+    children = [first, partial(TorchMultiCategorical, input_lens=[2, 3]), TorchDiagGaussian]
+    inputs, other = torch.randn(2, 4, 11, generator=torch.Generator().manual_seed(0))
+    form = {"child_distributions": children, "input_lens": [2, 5, 4], "action_space": space}
+    whole, second = (
+        TorchMultiActionDistribution(inputs, None, **form),
+        TorchMultiActionDistribution(other, None, **form),
+    )
+    parts = [child(piece, None) for child, piece in zip(children, inputs.split([2, 5, 4], 1), strict=True)]
+    theirs = [child(piece, None) for child, piece in zip(children, other.split([2, 5, 4], 1), strict=True)]
+    choice, choices, numbers = whole.sample()
+    assert choice.shape == (4,) and choices.shape == (4, 2) and numbers.shape == (4, 2)
+    logp = sum(part.logp(own) for part, own in zip(parts, (choice, choices, numbers), strict=True))
+    assert_close(whole.logp((choice, choices, numbers)), logp)
+    assert_close(whole.sampled_action_logp(), logp)
+    assert_close(whole.logp(torch.cat([choice[:, None].float(), choices.float(), numbers], 1)), logp)
+    assert_close(whole.entropy(), sum(part.entropy() for part in parts))
+    assert_close(whole.kl(second), sum(part.kl(own) for part, own in zip(parts, theirs, strict=True)))
+    assert torch.equal(whole.deterministic_sample()[0], inputs[:, :2].argmax(1))
+    assert_close(parts[1].multi_entropy().sum(1), parts[1].entropy())
+    assert_close(parts[1].multi_kl(theirs[1]).sum(1), parts[1].kl(theirs[1]))
+    nested = Dict({"a": TWO, "b": Box(-9, 9, (2,))})
+    by_name = {"child_distributions": {"a": first, "b": TorchDiagGaussian}, "input_lens": {"a": 2, "b": 4}}
+    named = TorchMultiActionDistribution(inputs[:, :6], None, action_space=nested, **by_name)
+    assert named.sample()["b"].shape == (4, 2) and [*named.sample()] == ["a", "b"]
+
+
 class Three(ActionDistribution):
     """Only the three methods, over three choices."""
 

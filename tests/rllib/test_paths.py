@@ -123,7 +123,8 @@ NAMES = {
     "models.preprocessors": "Preprocessor get_preprocessor NoPreprocessor",
     "models.torch.complex_input_net": "ComplexInputNetwork",
     "models.torch.misc": "SlimFC normc_initializer AppendBiasLayer Reshape SlimConv2d same_padding",
-    "models.torch.torch_action_dist": "TorchCategorical TorchDiagGaussian TorchDistributionWrapper",
+    "models.torch.torch_action_dist": "TorchCategorical TorchDiagGaussian TorchDistributionWrapper "
+    "TorchDeterministic TorchDirichlet TorchMultiActionDistribution TorchMultiCategorical",
     "models.torch.torch_modelv2": "TorchModelV2",
     "models.utils": "get_activation_fn",
     "offline": "InputReader IOContext JsonReader JsonWriter MixedInput ShuffledInput OutputWriter NoopOutput",

@@ -403,6 +403,9 @@ class UpdateTargetNetwork:
             for policy in self.own:
                 policy.update_target()
             self.last = now
+            if (metrics := running_metrics.get(None)) is not None:
+                metrics.counters["num_target_updates"] += 1
+                metrics.counters["last_target_update_ts"] = now
         return item
 
 

@@ -275,6 +275,8 @@ def counted_unit(policy: Any) -> str:
 def target_counts(trainer: Any) -> dict[str, int]:
     """How often target networks were updated, and after how many steps for the last time; {} if there are none."""
     found: dict[str, int] = {}
+    if trainer._planned:
+        return found  # `UpdateTargetNetwork` counts them
     for policy in (trainer.policy.policies[name] for name in trainer.policy.policies_to_train):
         if not policy.off_policy and not hasattr(policy, "target_update_interval"):
             continue

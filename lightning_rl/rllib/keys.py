@@ -40,6 +40,7 @@ __all__ = [
     "classic_keys",
     "classic_policy_config",
     "current_env",
+    "evaluated_steps",
     "evaluation_exploration",
     "model_keys",
     "over_defaults",
@@ -118,10 +119,7 @@ FIXED: dict[str, tuple[Any, str]] = {
     "after_train_step": (None, "`on_learn_on_batch` of a callback, or your own plan"),
     "bc_logstd_coeff": (0.0, "`exploration` widens what a policy does; imitation does not"),
     "mixer": ("qmix", "the sum of values is another trainer, `VDNTrainer`"),
-    "evaluation_duration_unit": ("episodes", "evaluations play whole episodes"),
-    "always_attach_evaluation_results": (False, 'a result has "evaluation" if there was an evaluation'),
     "keep_per_episode_custom_metrics": (False, "`hist_data` of an episode holds lists of values"),
-    "min_train_timesteps_per_reporting": (None, "`min_sample_timesteps_per_reporting` counts steps that are sampled"),
     "_disable_action_flattening": (False, "the distribution of a Dict or Tuple space gets flat actions"),
     "good_policy": ("maddpg", "one policy has all agents of its group"),
     "adv_policy": ("maddpg", "one policy has all agents of its group"),
@@ -170,6 +168,7 @@ NO_EFFECT: dict[str, str] = {
 EVALUATION_KEYS = {"explore": "evaluation.explore", "horizon": "evaluation.max_episode_steps"}
 SHOWN = ("record_env", "render_env")  # of an evaluation, as `Trainer` reads them
 EVALUATION_FIXED: dict[str, tuple[Any, ...]] = {"input": ("sampler",), "multiagent": (), "env_task_fn": ()}
+UNITS = ("episodes", "timesteps")  # of the duration of an evaluation
 AS_GIVEN = "_disable_preprocessor_api"  # of the config, or its section "model"
 # Keys that are counted or put together in another way, with the place that they reach.
 SPECIAL: dict[str, str] = {
@@ -182,6 +181,12 @@ SPECIAL: dict[str, str] = {
     "num_gpus": "`trainer.accelerator`, `trainer.devices`",
     "callbacks": "`callbacks`",
     "evaluation_interval": "results of `train` between two evaluations",
+    "evaluation_duration_unit": "`timesteps`: whole episodes are played until they have `evaluation_duration` steps",
+    "always_attach_evaluation_results": "whether results without an evaluation have the last one's",
+    **dict.fromkeys(
+        ("min_train_timesteps_per_reporting", "min_train_timesteps_per_iteration"),
+        "least steps that a result has learned from, as `num_env_steps_trained` counts them",
+    ),
     "evaluation_config": "its keys explore, horizon, env and env_config: `evaluation.explore`, "
     "`evaluation.max_episode_steps`, `evaluation.env`; exploration_config, seed and callbacks are the evaluations' "
     "own; record_env writes a video of another episode, and render_env shows one; other keys have no effect there",
@@ -310,9 +315,16 @@ def _check_without_counterpart(key: str, value: Any) -> None:
 def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:
     """`evaluation_config`: how evaluations differ from training; what is learned and collected by has no effect there.
 
+    Where the duration is in timesteps, a round of episodes, one of each environment there, follows another.
+
     Raises:
         ConfigError: a key is none of the run's, or evaluations cannot differ in it.
     """
+    if (unit := given.get("evaluation_duration_unit", UNITS[0])) not in UNITS:
+        raise ConfigError(f"config key 'evaluation_duration_unit'={unit!r}; expected {' or '.join(map(repr, UNITS))}")
+    if evaluated_steps(given):
+        together = max(1, given.get("evaluation_num_workers", 0)) * given.get("num_envs_per_worker", 1)
+        put(out, "evaluation.episodes", together)
     section = dict(given.get("evaluation_config") or {})
     env = {"id": section.pop("env", given.get("env"))} if {"env", "env_config"} & section.keys() else None
     if env is not None:
@@ -330,6 +342,12 @@ def _evaluation(out: dict[str, Any], given: Mapping[str, Any]) -> None:
             raise ConfigError(f"evaluation_config key {key!r}={value!r}: evaluations cannot differ in it from training")
         elif key in FIXED and value != given.get(key):
             _check_without_counterpart(key, value)
+
+
+def evaluated_steps(config: Mapping[str, Any]) -> int:
+    """The least steps of an evaluation's episodes; 0: it has a number of episodes."""
+    steps = config.get("evaluation_duration", 10)
+    return steps if config.get("evaluation_duration_unit") == UNITS[1] and steps != "auto" else 0
 
 
 def evaluation_exploration(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from lightning_rl.rllib.offline.shuffled_input import ShuffledInput
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import trajectories
-from lightning_rl.rllib.workers import episode_ids, policies_of
+from lightning_rl.rllib.workers import ClassicWorker, episode_ids, policies_of
 from lightning_rl.sample_batch import DEFAULT_POLICY, AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = [
@@ -301,9 +301,10 @@ class Output(RLCallback):
 
     def on_sample_end(self, *, worker: Any, samples: AnyBatch) -> None:
         """Write a fragment."""
-        index = worker.worker_index
+        classic = ClassicWorker(worker)
+        index = classic.worker_index
         if index not in self._writers:
-            self._writers[index] = self._writer(IOContext(self.log_dir, self.config, index, worker))
+            self._writers[index] = self._writer(IOContext(self.log_dir, self.config, index, classic))
         if isinstance(samples, MultiAgentBatch):
             parts = {name: self._rows(index, name, part) for name, part in samples.items()}
             self._writers[index].write(MultiAgentBatch(parts, samples.env_steps))

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from lightning_rl.data.datamodule import EpisodeWindow
+from lightning_rl.data.datasets import EvaluationDataset
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.policies import APPO, IMPALA
 from lightning_rl.rllib.callbacks import EpisodeStatistics
@@ -103,6 +104,10 @@ class ClassicState(Callback):
             if isinstance(typed(part), Fragment) and hasattr(policy, "minibatches"):
                 rows = policy.config.get("sgd_minibatch_size", size)
                 policy.minibatches = max(1, round(sum_over_ranks(env_steps(part)) / rows))
+
+    def keep(self, played: Sequence[tuple[float, int]]) -> None:
+        """Keep the episodes of an evaluation beside training, (return, length) of each."""
+        self.on_validation_batch_end(None, None, None, next(iter(EvaluationDataset(lambda: played))), 0)
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -200,6 +205,7 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers
     found = episode_statistics(returns, lengths, state.evaluated_by_policy)
     found["hist_stats"] |= numbers.hist_stats()
     counted: dict[str, Any] = {"episodes_this_iter": len(returns), "timesteps_this_iter": sum(lengths)}
+    counted["num_env_steps_sampled_this_iter"] = sum(lengths)
     counted["custom_metrics"] = numbers.custom_metrics()
     counted |= {"episode_media": {}, "off_policy_estimator": {}}
     return {"evaluation": {**metrics, **found, **counted}}

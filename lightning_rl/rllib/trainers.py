@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import sys
 import tempfile
 import time
@@ -11,11 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
 
 from lightning_rl.callbacks.hooks import RLCallback, worker_hooks
+from lightning_rl.callbacks.metric_names import EVAL_LENGTH, EVAL_RETURN
 from lightning_rl.config.groups import is_path
 from lightning_rl.config.policies import complete_policies
 from lightning_rl.config.run_fractions import fractions_to_env_steps
@@ -45,12 +48,14 @@ from lightning_rl.rllib.default_configs import (
 )
 from lightning_rl.rllib.env_api import current_api, map_number
 from lightning_rl.rllib.episode_records import reads_episodes
+from lightning_rl.rllib.evaluation.rounds import RoundsOfEpisodes
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.keys import (
     KNOWN,
     NO_EFFECT,
     classic_keys,
     current_env,
+    evaluated_steps,
     evaluation_exploration,
     over_defaults,
     put,
@@ -103,6 +108,7 @@ __all__ = ["Trainer", "build_trainer"]
 TRANSFORMS = {"unsquash_action": "normalize_actions", "unsquash_actions": "normalize_actions"}
 TRANSFORMS |= {"clip_action": "clip_actions", "clip_actions": "clip_actions"}
 LEAST_SECONDS = ("min_time_s_per_reporting", "min_time_s_per_iteration", "min_iter_time_s")
+LEAST_TRAINED = ("min_train_timesteps_per_reporting", "min_train_timesteps_per_iteration")
 LEAST_STEPS = ("min_sample_timesteps_per_reporting", "min_sample_timesteps_per_iteration", "timesteps_per_iteration")
 
 
@@ -118,6 +124,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         config: RLlib's keys, those of the constructor over the defaults.
         raw_user_config: RLlib's keys of the constructor.
         run_config: what they are here.
+        evaluation_metrics: what `evaluate` returned last; {} before that.
         numbered_agents: whether the environment calls its agents 0, 1, … and not "agent_0", "agent_1", …
 
     Raises:
@@ -202,14 +209,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             classic["run_dir"] = str(self.logdir)
         self.config = given
         self._smoothing = given.get("metrics_smoothing_episodes") or 100
-        self._least_seconds = max((given.get(key) or 0 for key in LEAST_SECONDS), default=0)
-        self._least_steps = 0 if self._planned else max((given.get(key) or 0 for key in LEAST_STEPS), default=0)
+        self._least_seconds = max(given.get(key) or 0 for key in LEAST_SECONDS)
+        self._least_steps, self._least_trained = (
+            0 if self._planned else max(given.get(key) or 0 for key in keys) for keys in (LEAST_STEPS, LEAST_TRAINED)
+        )
         choices = ["experiment=none", *self._plan_choices(classic, given, defaults, policy_class)]
         classic["exploration"] = dict(classic.get("exploration") or {})
         if strategy := classic["exploration"].pop("type", None):
             of_class = f"{strategy.__module__}:{strategy.__qualname__}" if isinstance(strategy, type) else strategy
             choices.append(f"exploration.type={of_class}")
-        self._statistics = EpisodeStatistics(self._smoothing)
+        self._statistics, self.evaluation_metrics = EpisodeStatistics(self._smoothing), dict[str, Any]()
         self._estimators = estimators(given) if "estimators" in classic.get("evaluation", {}) else []
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
         check_policy_spaces(several, self.policy.policies)
@@ -262,14 +271,21 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         window: Any = self.datamodule.episode_window
         window.begin_result()
         since = {**step_counts(self), "env_steps": self.policy.env_steps, "episodes": window.episodes_total}
-        began, numbers = time.perf_counter(), dict[str, list[float]]()
-        while True:
-            metrics = algorithm.Algorithm.train(self)
-            for name, values in self.datamodule.numbers.items():
-                numbers.setdefault(name, []).extend(values)
-            enough = self.policy.env_steps - since["env_steps"] >= self._least_steps
-            if enough and time.perf_counter() - began >= self._least_seconds:
-                break
+        metrics, numbers = dict[str, Any](), dict[str, list[float]]()
+
+        def train() -> None:
+            began, enough = time.perf_counter(), False
+            while not enough:
+                metrics.update(algorithm.Algorithm.train(self))
+                for name, values in self.datamodule.numbers.items():
+                    numbers.setdefault(name, []).extend(values)
+                enough = time.perf_counter() - began >= self._least_seconds and self._has_enough_steps(since)
+
+        every = self.config.get("evaluation_interval")
+        due = every and (self.iteration + 1) % every == 0
+        evaluation = self._evaluate_beside(train) if due and self._evaluates_in_parallel else None
+        if evaluation is None:
+            train()
         del metrics["training_iteration"]  # how many there were; `Trainable` counts results
         result = training_result(self, metrics, since)
         self._statistics.add(numbers)
@@ -286,9 +302,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             result["info"] = {**plan.metrics.counters, **result["info"]}
             for change in plan.changes:
                 result = change(result)
-        every = self.config.get("evaluation_interval")
-        if every and (self.iteration + 1) % every == 0:
-            result |= self.evaluate()
+        if due:
+            result |= evaluation or self.evaluate()
+        elif self.config.get("always_attach_evaluation_results"):
+            result |= self.evaluation_metrics
         if not every and (names := self._estimators):
             held: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
             estimates = next(each for each in held if isinstance(each, OffPolicyEvaluation)).estimate(self.policy)
@@ -296,6 +313,13 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if (choose_task := self.config.get("env_task_fn")) is not None:
             self.workers.foreach_env_with_context(partial(set_task, result=result, choose_task=choose_task))
         return result
+
+    def _has_enough_steps(self, since: Mapping[str, int]) -> bool:
+        """Whether there are as many new steps as the config asks for, since these counts."""
+        if self.policy.env_steps - since["env_steps"] < self._least_steps:
+            return False
+        trained = f"num_{counted_unit(self.policy)}_steps_trained"
+        return not self._least_trained or step_counts(self)[trained] - since[trained] >= self._least_trained
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Let callbacks add to the result before it is logged."""
@@ -450,17 +474,35 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """The policy class that such a config trains; a class may give the name of one."""
         return class_of_option(type(self)._policy_class)
 
-    def evaluate(self) -> dict[str, Any]:  # type: ignore[override]
-        """Play `evaluation_num_episodes` episodes: {"evaluation": {"episode_reward_mean": …}}."""
+    def evaluate(self, duration_fn: Callable[[int], int] | None = None) -> dict[str, Any]:  # type: ignore[override]
+        """Play `evaluation_duration` episodes: {"evaluation": {"episode_reward_mean": …}}.
+
+        Args:
+            duration_fn: how many episodes are still to be played after so many of them, which is asked again after each
+                round; with `evaluation_duration_unit` "timesteps", how many steps. `None`: as the config says.
+        """
+        return self._evaluate_beside(None, duration_fn)
+
+    @property
+    def _evaluates_in_parallel(self) -> bool:
+        """Whether evaluations are played in their processes while the policy is trained."""
+        asked = self.config.get("evaluation_parallel_to_training") and self.run_config["evaluation"]["num_workers"]
+        alone = self._estimators or self.config.get("custom_eval_function") or evaluated_steps(self.config)
+        return bool(asked and not alone and type(self).evaluate is Trainer.evaluate)
+
+    def _evaluate_beside(
+        self, train: Callable[[], None] | None, duration_fn: Callable[[int], int] | None = None
+    ) -> dict[str, Any]:
+        """As `evaluate`, by the present weights; `train` is called while the episodes are played."""
         if self.before_evaluate_fn is not None:
             type(self).before_evaluate_fn(self)
         both = {"trainer": self, "algorithm": self}
         self._call_callbacks("on_evaluate_start", **both)
-        result = self._evaluate()
+        result = self.evaluation_metrics = self._evaluate(train, duration_fn)
         self._call_callbacks("on_evaluate_end", **both, evaluation_metrics=result)
         return result
 
-    def _evaluate(self) -> dict[str, Any]:
+    def _evaluate(self, train: Callable[[], None] | None, duration_fn: Callable[[int], int] | None) -> dict[str, Any]:
         own = self._evaluation_callbacks
         hooks = worker_hooks(episode_callbacks(self.trainer.callbacks) if own is None else [own])
         seed = (self.config.get("evaluation_config") or {}).get("seed")
@@ -471,8 +513,10 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             workers = self.evaluation_workers
             workers.sync_weights()
             return {"evaluation": evaluate(self, workers)}
-        with self._exploring_by(evaluation_exploration(self.config)):
-            metrics = algorithm.Algorithm.evaluate(self)
+        if duration_fn is None and (steps := evaluated_steps(self.config)):
+            duration_fn = partial(operator.sub, steps)
+        with self._exploring_by(evaluation_exploration(self.config)), self._lasting(duration_fn):
+            metrics = algorithm.Algorithm.evaluate(self) if train is None else self._play_beside(train)
         statistics = EpisodeStatistics()
         if hooks and self.run_config["evaluation"]["episodes"]:
             for numbers in self.evaluation_workers.workers.foreach_worker(pop_numbers):
@@ -482,6 +526,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if self._estimators:
             result["evaluation"]["off_policy_estimator"] = classic_estimates(self._estimators, metrics)
         return result
+
+    def _play_beside(self, train: Callable[[], None]) -> dict[str, float]:
+        """Play episodes in their processes while `train` is called; the metrics of an evaluation."""
+        evaluator: Any = self.datamodule.evaluator
+        evaluator.begin(self.policy)
+        train()
+        self._state.keep(evaluator.finish())
+        evaluator.reported = None  # as the present policy is the one that the next values are of
+        returns, lengths = self._state.evaluated
+        return {EVAL_RETURN: fmean(returns), EVAL_LENGTH: fmean(lengths)}
 
     def _show_episode(self) -> None:
         """Play another episode for the keys `record_env` and `render_env` of evaluations."""
@@ -504,6 +558,18 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             yield
         finally:
             workers.foreach_worker(partial(set_exploration, exploration=None))
+
+    @contextmanager
+    def _lasting(self, duration_fn: Callable[[int], int] | None) -> Iterator[None]:
+        """Inside the block, evaluations last as the function says; `None`: as the config does."""
+        own = self.datamodule.evaluator
+        if own is not None and duration_fn is not None:
+            in_steps = self.config.get("evaluation_duration_unit") == "timesteps"
+            self.datamodule.evaluator = RoundsOfEpisodes(own, duration_fn, in_steps)
+        try:
+            yield
+        finally:
+            self.datamodule.evaluator = own
 
     def _call_callbacks(self, name: str, **arguments: Any) -> None:
         """Call that method of the config's callbacks, if these are in RLlib's form."""

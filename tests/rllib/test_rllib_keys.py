@@ -85,8 +85,8 @@ def test_keys_of_rllib_1_10_to_1_13_are_taken_with_their_defaults() -> None:
     of_maddpg = {"good_policy": "maddpg", "adv_policy": "maddpg", "use_local_critic": False, "agent_id": None}
     for key, value in {**later, **of_maddpg}.items():
         assert translated("ppo", **{key: value}).keys() <= {"workers"}, key
-    with pytest.raises(ConfigError, match="'evaluation_duration_unit'='timesteps'"):
-        translated("ppo", evaluation_duration_unit="timesteps")
+    with pytest.raises(ConfigError, match="'evaluation_duration_unit'='steps'; expected 'episodes' or 'timesteps'"):
+        translated("ppo", evaluation_duration_unit="steps")
 
 
 def test_every_key_of_the_model_is_taken_with_its_default() -> None:

@@ -6,7 +6,7 @@ import copy
 import math
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -494,3 +494,75 @@ def test_results_of_replay_have_the_steps_that_they_were_asked_for() -> None:
     steps = [made.train()["timesteps_this_iter"] for _ in range(3)]
     made.stop()
     assert all(100 <= each <= 110 for each in steps)
+
+
+# -- how long evaluations last ----------------------------------------------------------------------------------------
+def test_evaluations_in_timesteps_play_episodes_until_they_have_as_many() -> None:
+    made = trainer(evaluation_duration=100, evaluation_duration_unit="timesteps")
+    played = made.evaluate()["evaluation"]
+    lengths = played["hist_stats"]["episode_lengths"]
+    assert sum(lengths) == played["num_env_steps_sampled_this_iter"] >= 100 > sum(lengths[:-1])
+    assert made.evaluation_metrics["evaluation"] is played
+    made.stop()
+
+
+def test_a_duration_fn_is_asked_what_is_left_after_each_round() -> None:
+    made, asked = trainer(**SMALL, evaluation_duration=3), []
+
+    def left(done: int) -> int:
+        asked.append(done)
+        return 7 - done
+
+    assert made.evaluate(duration_fn=left)["evaluation"]["episodes_this_iter"] == 7 and asked == [0, 3, 6, 7]
+    assert made.evaluate()["evaluation"]["episodes_this_iter"] == 3
+    made.stop()
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_results_without_an_evaluation_may_have_the_last_one(attached: bool) -> None:
+    made = trainer(**SMALL, evaluation_interval=2, evaluation_duration=1, always_attach_evaluation_results=attached)
+    results = [made.train() for _ in range(3)]
+    made.stop()
+    assert ["evaluation" in result for result in results] == [False, True, attached]
+    assert not attached or results[2]["evaluation"] is results[1]["evaluation"]
+
+
+def test_a_result_may_wait_for_steps_that_are_learned_from() -> None:
+    """16 rows a gradient step: 80 are 5 steps, of which one is due for every 4 env steps."""
+    keys = {**REPLAY, "timesteps_per_iteration": 4, "min_train_timesteps_per_reporting": 80}
+    made = trainer("DQN", train_batch_size=16, rollout_fragment_length=4, **keys)
+    for _ in range(2):
+        assert made.train()["num_env_steps_trained_this_iter"] in range(80, 97)
+    made.stop()
+
+
+class Order(rllib.DefaultCallbacks):
+    """The order of evaluations and learning."""
+
+    seen: ClassVar[list[str]] = []
+
+    def on_evaluate_start(self, *, trainer, **kwargs):
+        self.seen.append("start")
+
+    def on_evaluate_end(self, *, trainer, evaluation_metrics, **kwargs):
+        self.seen.append("end")
+
+    def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
+        self.seen.append("learn")
+
+
+@pytest.mark.process
+def test_evaluations_in_parallel_to_training_are_of_the_weights_before_it() -> None:
+    """They begin before the policy learns, and give what an evaluation before training gives."""
+    keys = {"evaluation_interval": 1, "evaluation_num_workers": 1, "evaluation_duration": 4, "callbacks": Order}
+    made = trainer(**SMALL, **keys, lr=0.1, seed=3, evaluation_parallel_to_training=True)
+    Order.seen.clear()
+    first, _ = made.train(), made.train()
+    assert Order.seen == ["start", "learn", "end"] * 2
+    made.stop()
+    fresh = trainer(**SMALL, **keys, lr=0.1, seed=3)
+    before = fresh.evaluate()["evaluation"]["hist_stats"]
+    assert first["evaluation"]["hist_stats"]["episode_reward"] == before["episode_reward"]
+    after = fresh.train()["evaluation"]["hist_stats"]
+    fresh.stop()
+    assert after["episode_reward"] != before["episode_reward"] and Order.seen[-3:] == ["learn", "start", "end"]

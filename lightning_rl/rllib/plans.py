@@ -37,6 +37,11 @@ __all__ = [
     "StoreToReplayBuffer",
     "TrainOneStep",
     "UpdateTargetNetwork",
+    "multi_gpu_train_one_step",
+    "standardize_fields",
+    "synchronous_parallel_sample",
+    "train_one_step",
+    "training_steps",
 ]
 
 
@@ -302,7 +307,7 @@ class TrainOneStep:
         workers: the workers of the plan, whose policy learns.
         policies: ids of those that learn; others stay as they are. `None`: all that are trained.
         num_sgd_iter: sweeps over the batch.
-        sgd_minibatch_size: rows of a gradient step; 0: all of the batch.
+        sgd_minibatch_size: rows of a gradient step; 0: all of the policy's rows.
     """
 
     def __init__(
@@ -324,9 +329,10 @@ class TrainOneStep:
         policies `{name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info}`.
         """
         batch = (batch if self.select is None else self.select(batch)).to(self.policy.device)
-        rows = self.sgd_minibatch_size or max(1, env_steps(batch))
         for each in self.sweeping:
-            each.passes, each.minibatches = self.num_sgd_iter, max(1, round(env_steps(batch) / rows))
+            part = batch.policy_batches.get(each.policy_id, batch) if isinstance(batch, MultiAgentBatch) else batch
+            size = self.sgd_minibatch_size or max(1, env_steps(part))
+            each.passes, each.minibatches = self.num_sgd_iter, max(1, round(env_steps(part) / size))
         self.policy.training_step(batch)
         stats = metrics_by_policy(self.policy, self.policy.iteration_metrics)
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
@@ -358,6 +364,61 @@ def MultiGPUTrainOneStep(  # noqa: N802
     return TrainOneStep(workers, policies, num_sgd_iter, sgd_minibatch_size)
 
 
+# -- in a `training_step` ---------------------------------------------------------------------------------------------
+def synchronous_parallel_sample(
+    *,
+    worker_set: PlanWorkers,
+    max_agent_steps: int | None = None,
+    max_env_steps: int | None = None,
+    concat: bool = True,
+) -> Any:
+    """Fragments of all workers, collected with the newest weights; at least one of each.
+
+    Args:
+        worker_set: the workers of the trainer.
+        max_agent_steps, max_env_steps: collect until there are as many steps; give one of them at most.
+        concat: join them to one batch; False: a list.
+    """
+    batches: list[Any] = []
+    rollouts, steps = ParallelRollouts(worker_set), 0
+    while not batches or steps < (max_agent_steps or max_env_steps or 0):
+        batches.append(next(rollouts))
+        steps += batches[-1].agent_steps() if max_agent_steps else env_steps(batches[-1])
+    return concat_samples(batches) if concat else batches
+
+
+def train_one_step(trainer: Any, train_batch: Any, policies_to_train: Sequence[str] | None = None) -> dict[str, Any]:
+    """Learn from a batch in the sweeps and minibatches of the trainer's config.
+
+    Args:
+        trainer: whose policies learn.
+        train_batch: fragments of `synchronous_parallel_sample`, or rows of a replay buffer.
+        policies_to_train: see `TrainOneStep`.
+
+    Returns:
+        Policy id → its metrics under "learner_stats", and "td_error".
+    """
+    alone = isinstance(train_batch, MultiAgentBatch) and not trainer.policy.agents
+    sizes = {name: trainer.config[name] for name in ("num_sgd_iter", "sgd_minibatch_size") if name in trainer.config}
+    learn = TrainOneStep(trainer.workers, policies_to_train, **sizes)
+    return learn(train_batch["default_policy"] if alone else train_batch)[1]
+
+
+multi_gpu_train_one_step = train_one_step
+
+
+def standardize_fields(samples: AnyBatch, fields: Sequence[str]) -> AnyBatch:
+    """See `StandardizeFields`."""
+    return StandardizeFields(fields)(samples)
+
+
+def training_steps(trainer: Any, workers: PlanWorkers, config: Any, local_replay_buffer: Any = None) -> LocalIterator:
+    """The plan of a trainer whose class defines `training_step`: what that returns, again and again."""
+    del workers, config, local_replay_buffer  # which are the trainer's
+    return LocalIterator(trainer.training_step() for _ in itertools.count())
+
+
+# -- target networks --------------------------------------------------------------------------------------------------
 class UpdateTargetNetwork:
     """Moves the target network every `target_update_freq` environment steps, instead of the policy's own interval.
 

@@ -237,6 +237,10 @@ class SampleBatch(BatchMethods, sample_batch.SampleBatch):
 
     agent_steps = env_steps
 
+    def as_multi_agent(self) -> MultiAgentBatch:  # type: ignore[override]
+        """The same as the batch of one policy."""
+        return MultiAgentBatch({sample_batch.DEFAULT_POLICY: self}, self.env_steps())
+
 
 class Steps(int):
     """A number of steps, which this package reads as an attribute and RLlib as a method."""

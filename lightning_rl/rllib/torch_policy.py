@@ -735,6 +735,10 @@ class TorchPolicy(RLlibMethods, policies.Policy):
             self.config.get("exploration_config"), self.action_transform.policy_space, self.observation_space
         )
 
+    def update_kl(self, sampled_kl: float) -> float:
+        """The coefficient of the KL penalty, which follows from each iteration's KL without a call of this."""
+        return self.kl_coeff
+
     @property
     def model_gpu_towers(self) -> list[Any]:
         """The model; Lightning's strategies keep the copies on further devices."""

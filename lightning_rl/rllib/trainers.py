@@ -8,6 +8,7 @@ import operator
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -75,7 +76,7 @@ from lightning_rl.rllib.offline_keys import (
     write_offline_keys,
 )
 from lightning_rl.rllib.plan_verbs import rollouts_of_agent_steps
-from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
+from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, training_steps
 from lightning_rl.rllib.policy_configs import (
     config_of_policy,
     defaults_of,
@@ -96,6 +97,7 @@ from lightning_rl.rllib.results import (
 from lightning_rl.rllib.shown_episodes import episodes_of
 from lightning_rl.rllib.torch_policy import Policy, TorchPolicy
 from lightning_rl.rllib.trainable import Trainable, find_checkpoint
+from lightning_rl.rllib.utils.timer import TimerStat
 from lightning_rl.rllib.workers import EvaluationWorkers, NumberedFromOne, PlanWorkers
 from lightning_rl.runs import algorithm
 from lightning_rl.runs.initial_weights import load_initial_weights
@@ -142,9 +144,14 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     _own_workers: Any = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Name the class for Tune, which registers it by `_name`."""
+        """Name the class for Tune, which registers it by `_name`; let its `training_step` take the plan's place."""
         super().__init_subclass__(**keywords)
-        cls._name = vars(cls).get("_name", cls.__name__)
+        own = vars(cls)
+        cls._name = own.get("_name", cls.__name__)
+        if callable(own.get("training_iteration")):  # the method's name before it was `training_step`
+            cls.training_step = own["training_iteration"]
+        if "training_step" in own:
+            cls.execution_plan = training_steps
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, storage: Any = None) -> None:
         config, env = (each.to_dict() if isinstance(each, AlgorithmConfig) else each for each in (config, env))
@@ -210,14 +217,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self.config = given
         self._smoothing = given.get("metrics_smoothing_episodes") or 100
         self._least_seconds = max(given.get(key) or 0 for key in LEAST_SECONDS)
+        reports = self._planned and type(self).execution_plan is not training_steps  # the plan says when
         self._least_steps, self._least_trained = (
-            0 if self._planned else max(given.get(key) or 0 for key in keys) for keys in (LEAST_STEPS, LEAST_TRAINED)
+            0 if reports else max(given.get(key) or 0 for key in keys) for keys in (LEAST_STEPS, LEAST_TRAINED)
         )
         choices = ["experiment=none", *self._plan_choices(classic, given, defaults, policy_class)]
         classic["exploration"] = dict(classic.get("exploration") or {})
         if strategy := classic["exploration"].pop("type", None):
             of_class = f"{strategy.__module__}:{strategy.__qualname__}" if isinstance(strategy, type) else strategy
             choices.append(f"exploration.type={of_class}")
+        self._timers = defaultdict[str, TimerStat](TimerStat)
         self._statistics, self.evaluation_metrics = EpisodeStatistics(self._smoothing), dict[str, Any]()
         self._estimators = estimators(given) if "estimators" in classic.get("evaluation", {}) else []
         algorithm.Algorithm.__init__(self, policy, env, overrides=choices, config=classic)
@@ -263,6 +272,27 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             env_creator: makes an environment of an `EnvContext`.
         """
 
+    def training_step(self) -> dict[str, Any]:
+        """What a class may define: sampling and learning of one iteration, by `synchronous_parallel_sample` and so on.
+
+        Raises:
+            ConfigError: a class's own calls this one: algorithms here have no such method.
+        """
+        raise ConfigError(
+            "super().training_step(): algorithms have no such method here: sample and learn by "
+            "synchronous_parallel_sample and train_one_step, or define step(), whose base is one iteration"
+        )
+
+    @property
+    def _counters(self) -> dict[str, int]:
+        """The plan's counts, to which a `training_step` may add; of a trainer without a plan those of its results."""
+        return self.run_config["data"]["plan"].metrics.counters if self._planned else step_counts(self)
+
+    @property
+    def _by_agent_steps(self) -> bool:
+        """Whether steps are those of agents."""
+        return counted_unit(self.policy) == "agent"
+
     def step(self) -> dict[str, Any]:
         """One result of training; every `evaluation_interval` with one of an evaluation.
 
@@ -300,6 +330,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if self._planned:
             plan = self.run_config["data"]["plan"]
             result["info"] = {**plan.metrics.counters, **result["info"]}
+            result["timers"] |= {f"{name}_time_ms": 1000 * timer.mean for name, timer in self._timers.items()}
             for change in plan.changes:
                 result = change(result)
         if due:

@@ -330,8 +330,13 @@ class Workers:
         """The number of `remote_workers()`."""
         return len(self.workers.remote_workers())
 
-    def sync_weights(self, policy: Any = None) -> None:
-        """Let all workers act with the newest weights of the policy, `None`: of the one that learns."""
+    def sync_weights(self, policy: Any = None, *, policies: Any = None, global_vars: Any = None) -> None:
+        """Let all workers act with the newest weights of the policy, `None`: of the one that learns.
+
+        Args:
+            policy: the policy, or the one that holds all.
+            policies, global_vars: not read: all weights are sent, with the count of environment steps.
+        """
         self.workers.sync_weights(self.policy if policy is None else policy)
 
     def foreach_worker(self, func: Callable[[Any], Any]) -> list[Any]:

@@ -90,7 +90,7 @@ class Algorithm:
             for line in run.standing_still(self._config, self.policy.env_steps):
                 warnings.warn(f"{line}, or a larger total_env_steps", stacklevel=2)
         self._fit(iterations=1)
-        return {**self.metrics, **self._counters()}
+        return {**self.metrics, **self._progress()}
 
     def evaluate(self) -> dict[str, float]:
         """Play `evaluation.episodes` whole episodes in separate environments: eval/ep_rew_mean, eval/ep_len_mean.
@@ -281,7 +281,7 @@ class Algorithm:
             signals.received = None
             raise KeyboardInterrupt
 
-    def _counters(self) -> dict[str, int]:
+    def _progress(self) -> dict[str, int]:
         policy: Any = self.policy
         return {
             "training_iteration": policy.iterations,

@@ -112,9 +112,11 @@ NAMES = {
     "execution.metric_ops": "StandardMetricsReporting OncePerTimeInterval OncePerTimestepsElapsed",
     "execution.replay_buffer": "LocalReplayBuffer ReplayActor",
     "execution.replay_ops": "Replay StoreToReplayBuffer MixInReplay",
-    "execution.rollout_ops": "ParallelRollouts ConcatBatches AsyncGradients SelectExperiences StandardizeFields",
+    "execution.rollout_ops": "ParallelRollouts ConcatBatches AsyncGradients SelectExperiences StandardizeFields "
+    "standardize_fields synchronous_parallel_sample",
     "execution.train_ops": (
-        "TrainOneStep UpdateTargetNetwork ApplyGradients AverageGradients ComputeGradients MultiGPUTrainOneStep"
+        "TrainOneStep UpdateTargetNetwork ApplyGradients AverageGradients ComputeGradients MultiGPUTrainOneStep "
+        "multi_gpu_train_one_step train_one_step"
     ),
     "models": "ModelCatalog ActionDistribution Preprocessor MODEL_DEFAULTS",
     "models.action_dist": "ActionDistribution TupleActions",

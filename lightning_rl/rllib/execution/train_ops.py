@@ -1,7 +1,13 @@
 """Operators that learn."""
 
 from lightning_rl.rllib.plan_operators import ApplyGradients, AverageGradients, ComputeGradients
-from lightning_rl.rllib.plans import MultiGPUTrainOneStep, TrainOneStep, UpdateTargetNetwork
+from lightning_rl.rllib.plans import (
+    MultiGPUTrainOneStep,
+    TrainOneStep,
+    UpdateTargetNetwork,
+    multi_gpu_train_one_step,
+    train_one_step,
+)
 
 __all__ = [
     "ApplyGradients",
@@ -10,4 +16,6 @@ __all__ = [
     "MultiGPUTrainOneStep",
     "TrainOneStep",
     "UpdateTargetNetwork",
+    "multi_gpu_train_one_step",
+    "train_one_step",
 ]

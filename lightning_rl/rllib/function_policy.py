@@ -233,12 +233,22 @@ def act_by_functions(
     how: dict[str, Any] = {"explore": explore, "timestep": policy.env_steps if timestep is None else timestep}
     with torch.no_grad(), in_eval_mode(policy):
         inputs = policy.input_dict(to_tensors(obs, policy.device), **before)
+        function = hooks.get("action_sampler_fn") or hooks["action_distribution_fn"]
+        third = next(iter([*inspect.signature(function).parameters.values()][2:]), None)
+        named = {}
+        if third is not None and third.kind is third.KEYWORD_ONLY:  # a method of RLlib 2.0's policies
+            named = {"obs_batch": inputs, "state_batches": state}
         if hooks.get("action_sampler_fn"):
-            actions, logp, state_out = hooks["action_sampler_fn"](policy, policy.model, inputs, state, **how)
+            given = () if named else (inputs, state)
+            actions, logp, state_out = function(policy, policy.model, *given, **named, **how)
             return actions, list(state_out), {"action_logp": logp}
-        function = hooks["action_distribution_fn"]
-        of_obs = any(name.startswith("obs") for name in [*inspect.signature(function).parameters][2:3])
-        if of_obs:  # RLlib's older form, which gets the observations as its models do
+        if named:
+            outputs, dist_class, state_out = function(
+                policy, policy.model, **named, seq_lens=None, is_training=False, **how
+            )
+        elif third is not None and third.name.startswith(
+            "obs"
+        ):  # RLlib's older form, which gets the observations as its models do
             obs = inputs["obs" if isinstance(policy.observation_space, gym.spaces.Box) else "obs_flat"]
             outputs, dist_class, state_out = function(policy, policy.model, obs, is_training=False, **how)
         else:

@@ -13,11 +13,13 @@ from torch.nn.utils import get_total_norm
 
 from lightning_rl.data.datamodule import EpisodeWindow
 from lightning_rl.data.datasets import EvaluationDataset
+from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.policies import APPO, IMPALA
 from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
+from lightning_rl.rllib.torch_policy import RLlibMethods
 from lightning_rl.sample_batch import Fragment, MultiAgentBatch, env_steps, typed
 from lightning_rl.schedules import schedule_value
 
@@ -80,7 +82,7 @@ class ResultWindow(EpisodeWindow):
 
 
 class ClassicState(Callback):
-    """What a Trainer needs of Lightning's: the evaluated episodes, the count of results in files, sizes of minibatches.
+    """What a Trainer needs of Lightning's hooks: evaluated episodes, counts in files and of policies, minibatches.
 
     Args:
         owner: the Trainer.
@@ -104,6 +106,12 @@ class ClassicState(Callback):
             if isinstance(typed(part), Fragment) and hasattr(policy, "minibatches"):
                 rows = policy.config.get("sgd_minibatch_size", size)
                 policy.minibatches = max(1, round(sum_over_ranks(env_steps(part)) / rows))
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Let policies follow the count of steps, as their `on_global_var_update` says."""
+        for policy in trained_policies(pl_module):
+            if isinstance(policy, RLlibMethods):
+                policy.on_global_var_update({"timestep": policy.env_steps})
 
     def keep(self, played: Sequence[tuple[float, int]]) -> None:
         """Keep the episodes of an evaluation beside training, (return, length) of each."""

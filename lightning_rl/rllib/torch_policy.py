@@ -412,7 +412,8 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        given = {name: keywords.pop(name) for name in GIVEN if name in keywords}
+        given = {name: getattr(type(self), name) for name in ACTING if hasattr(type(self), name)}
+        given |= {name: keywords.pop(name) for name in GIVEN if name in keywords}
         if isinstance(keywords.get("model"), torch.nn.Module):
             given["model"] = keywords.pop("model")
         vars(self)["_given"] = given  # without making the model a submodule

@@ -514,6 +514,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """
         return self._evaluate_beside(None, duration_fn)
 
+    def _before_evaluate(self) -> None:
+        """Called before each evaluation."""
+        if self.before_evaluate_fn is not None:
+            type(self).before_evaluate_fn(self)
+
     @property
     def _evaluates_in_parallel(self) -> bool:
         """Whether evaluations are played in their processes while the policy is trained."""
@@ -525,8 +530,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self, train: Callable[[], None] | None, duration_fn: Callable[[int], int] | None = None
     ) -> dict[str, Any]:
         """As `evaluate`, by the present weights; `train` is called while the episodes are played."""
-        if self.before_evaluate_fn is not None:
-            type(self).before_evaluate_fn(self)
+        self._before_evaluate()
         both = {"trainer": self, "algorithm": self}
         self._call_callbacks("on_evaluate_start", **both)
         result = self.evaluation_metrics = self._evaluate(train, duration_fn)

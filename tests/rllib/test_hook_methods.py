@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import ModelCatalog
 from lightning_rl.rllib.agents.dqn import DQNTorchPolicy
-from lightning_rl.rllib.agents.ppo import PPOTorchPolicy
+from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
+from lightning_rl.rllib.models.torch.torch_action_dist import TorchCategorical
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.small_worker import small_worker
 
@@ -109,3 +110,65 @@ def test_make_model_replaces_the_network_and_must_return_a_model() -> None:
     assert not any(map(torch.equal, before, policy.model.parameters()))
     with pytest.raises(ConfigError, match="make_model returned Linear"):
         NoModel(*CARTPOLE.spaces())
+
+
+class Schedule:
+    """A mixin of RLlib's kind: a value that follows the steps of training."""
+
+    def on_global_var_update(self, global_vars):
+        super().on_global_var_update(global_vars)  # type: ignore[misc]
+        self.halved = 1.0 if global_vars["timestep"] < 64 else 0.5
+
+
+class Following(Schedule, PPOTorchPolicy):
+    pass
+
+
+class Reversed(PPOTorchPolicy):
+    """Acts by the distribution of negated outputs."""
+
+    def action_distribution_fn(self, model, *, obs_batch, state_batches, **keywords):
+        assert keywords.keys() == {"explore", "timestep", "is_training", "seq_lens"}
+        outputs, states = model(obs_batch, state_batches, None)
+        return -1e6 * outputs, TorchCategorical, states
+
+
+class Sampling(PPOTorchPolicy):
+    """Takes action 1 with certainty."""
+
+    def action_sampler_fn(self, model, *, obs_batch, state_batches, **keywords):
+        rows = len(obs_batch["obs"])
+        return torch.ones(rows, dtype=torch.int64), torch.zeros(rows), state_batches
+
+
+class BeforeEvaluations(PPOTrainer):
+    before = 0
+
+    def _before_evaluate(self):
+        self.before += 1
+
+
+def test_policies_follow_the_steps_of_training_by_on_global_var_update() -> None:
+    trainer: Any = PPOTrainer.with_updates(default_policy=Following)(env="CartPole-v1", config={"train_batch_size": 40})
+    halved = []
+    for _ in range(2):
+        trainer.train()
+        halved.append(trainer.get_policy().halved)
+    trainer.stop()
+    assert halved == [1.0, 0.5]
+
+
+def test_methods_action_distribution_fn_and_action_sampler_fn_decide_what_is_sampled() -> None:
+    policy: Any = Reversed(*CARTPOLE.spaces(), {})
+    obs = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    with torch.no_grad():
+        outputs, _ = policy.model({"obs": torch.from_numpy(obs), "obs_flat": torch.from_numpy(obs)}, [], None)
+    assert policy.compute_actions(obs)[0].tolist() == outputs.argmin(1).tolist()
+    assert Sampling(*CARTPOLE.spaces(), {}).compute_actions(obs)[0].tolist() == [1] * 8
+
+
+def test_a_trainer_s_before_evaluate_is_called_before_each_evaluation() -> None:
+    trainer: Any = BeforeEvaluations(env="CartPole-v1", config={"train_batch_size": 40, "evaluation_duration": 1})
+    trainer.evaluate(), trainer.evaluate()
+    trainer.stop()
+    assert trainer.before == 2

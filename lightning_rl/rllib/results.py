@@ -20,6 +20,7 @@ from lightning_rl.rllib.callbacks import EpisodeStatistics
 from lightning_rl.rllib.config_in_file import describe_trainer
 from lightning_rl.rllib.plans import metrics_by_policy
 from lightning_rl.rllib.torch_policy import RLlibMethods
+from lightning_rl.rllib.trajectories import postprocess_stored
 from lightning_rl.sample_batch import Fragment, MultiAgentBatch, env_steps, typed
 from lightning_rl.schedules import schedule_value
 
@@ -96,6 +97,11 @@ class ClassicState(Callback):
         self.owner = owner
         self.evaluated: tuple[list[float], list[int]] = ([], [])
         self.evaluated_by_policy: dict[str, list[float]] = {}
+
+    def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
+        """Let a policy change what its replay buffer stores, before callbacks see it."""
+        if policy.off_policy and isinstance(typed(postprocessed_batch), Fragment):
+            postprocess_stored(policy, postprocessed_batch, original_batch)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Divide each policy's rows by "sgd_minibatch_size"; the batch shows how many agents it acts for."""

@@ -1076,7 +1076,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
     def _build(self, config: dict[str, Any], ckpt_path: Path | None = None, signed: bool = True) -> None:
         super()._build(config, ckpt_path, signed)
         self._state = ClassicState(self)
-        self.trainer.callbacks.append(self._state)  # type: ignore[attr-defined]
+        self.trainer.callbacks.insert(0, self._state)  # type: ignore[attr-defined]
         self.datamodule.episode_window = ResultWindow(self._smoothing)
         env, evaluation = self.datamodule.env, self.datamodule.evaluation
         evaluated = self.datamodule.evaluation_env

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from lightning_rl.sample_batch import PER_SEQUENCE, Fragment, concat_samples, tr
 __all__ = [
     "change_trajectories",
     "fragment_of_trajectory",
+    "postprocess_stored",
     "postprocess_trajectories",
     "takes_episode",
     "tensor_rows",
@@ -187,6 +189,43 @@ def change_trajectories(
                 _assign(changed[name], index, column)
     for name, column in changed.items():
         rows[name] = column
+
+
+def postprocess_stored(policy: Any, stored: sample_batch.SampleBatch, fragment: sample_batch.SampleBatch) -> None:
+    """Let a replay policy's own postprocessing in RLlib's form change what its buffer stores.
+
+    It gets one trajectory at a time; columns that the buffer does not have are left out.
+
+    Args:
+        policy: whose method or function it is; without one, nothing changes.
+        stored: the fragment that the buffer gets.
+        fragment: that of the worker.
+
+    Raises:
+        ConfigError: it returned another number of rows.
+    """
+    function = getattr(policy, "hooks", {}).get("postprocess_fn")
+    if function is not None and takes_episode(function, 3):
+        function = partial(function, policy)
+    elif getattr(policy, "reads_trajectories", False):
+        function = policy.postprocess_trajectory
+    else:
+        return
+    records = getattr(policy, "episode_records", None) or EpisodeRecords()
+
+    def change(rows: SampleBatch, trajectory: SampleBatch) -> None:
+        episode = records.episode(int(trajectory["eps_id"][0])) if "eps_id" in trajectory else None
+        given = trajectory.copy()
+        given.update({name: rows[name] for name in rows if name in trajectory})
+        result = function(given, None, episode)
+        if result.count != trajectory.count:
+            raise ConfigError(
+                f"{type(policy).__name__}: postprocessing made {result.count} rows of {trajectory.count}; a replay "
+                "buffer stores them all: set their rewards, or leave rows out in the loss"
+            )
+        rows.update({name: result[name] for name in rows if name in trajectory})
+
+    change_trajectories(policy, stored, fragment, change)
 
 
 def _same_episode(

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import ModelCatalog
-from lightning_rl.rllib.agents.dqn import DQNTorchPolicy
+from lightning_rl.rllib.agents.dqn import DQNTorchPolicy, DQNTrainer
 from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
 from lightning_rl.rllib.models.torch.torch_action_dist import TorchCategorical
 from tests.envs.classic_control import CARTPOLE
@@ -172,3 +172,47 @@ def test_a_trainer_s_before_evaluate_is_called_before_each_evaluation() -> None:
     trainer.evaluate(), trainer.evaluate()
     trainer.stop()
     assert trainer.before == 2
+
+
+# -- what replay buffers store ----------------------------------------------------------------------------------------
+def shaped(policy, sample_batch, other_agent_batches=None, episode=None):
+    """A reward of 10, and −1 where an episode ends; with a column that no buffer stores."""
+    assert episode is not None and sample_batch["new_obs"].shape == sample_batch["obs"].shape
+    sample_batch["rewards"] = np.where(sample_batch["dones"], -1.0, 10.0).astype(np.float32)
+    sample_batch["more"] = sample_batch["rewards"]
+    return sample_batch
+
+
+class Shaping(DQNBase):
+    def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
+        return shaped(self, super().postprocess_trajectory(sample_batch), other_agent_batches, episode)
+
+
+class Leaving(DQNBase):
+    def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
+        return sample_batch[1:]
+
+
+@pytest.mark.parametrize("policy", [Shaping, DQNTorchPolicy.with_updates("ByFunction", postprocess_fn=shaped)])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_replay_policy_s_own_postprocessing_changes_what_is_stored(policy: Any, n_step: int) -> None:
+    """γ = ½: three steps have 10 + 5 + 2.5, and less where an episode ends.
+
+    The rewards of the environment are all 1.
+    """
+    keys = {"learning_starts": 200, "train_batch_size": 200, "rollout_fragment_length": 8, "gamma": 0.5}
+    keys |= {"timesteps_per_iteration": 400, "n_step": n_step, "lr": 0.0}
+    made: Any = DQNTrainer.with_updates(default_policy=policy)(env="CartPole-v1", config=keys)
+    made.train()
+    rewards = made.local_replay_buffer.replay()["rewards"]
+    made.stop()
+    whole = {10.0, -1.0} if n_step == 1 else {17.5, 14.75, 9.5, -1.0}
+    assert whole <= set(rewards.tolist()) <= whole | {10.0, 15.0}  # the newest rows have fewer steps after them
+
+
+def test_postprocessing_that_leaves_rows_out_is_refused_where_they_are_stored() -> None:
+    keys = {"rollout_fragment_length": 8}
+    made: Any = DQNTrainer.with_updates(default_policy=Leaving)(env="CartPole-v1", config=keys)
+    with pytest.raises(ConfigError, match="made 7 rows of 8"):
+        made.train()
+    made.stop()

@@ -102,8 +102,13 @@ class FunctionPolicy(Policy):
     settings: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Set `overridden`: the verbs that the base overrides, and those that hooks replace."""
+        """Set `overridden`: the verbs that the base overrides, and those that hooks replace; a subclass inherits it."""
         super().__init_subclass__(**keywords)
+        if "hooks" not in vars(cls):
+            # cloudpickle makes a class of the main program before it sets its attributes, and only those that differ
+            # from the bases': what is set here would stay.
+            del cls.overridden, cls.has_loss
+            return
         by_hooks = {verb for verb, hooks in VERBS_BY_HOOKS.items() if not cls.hooks.keys().isdisjoint(hooks)}
         cls.overridden = cls.base.overridden | by_hooks
         cls.has_loss = cls.base.has_loss or "loss_fn" in cls.hooks

@@ -89,6 +89,12 @@ class RLCallback(Callback):
         `policy.learner.other_agent_batches` has id → (policy, fragment) of the others, from the same environments.
         """
 
+    def on_worker_report(self, *, report: Any) -> None:
+        """In the learner's process: a worker process has sent this with a sample, as an entry of `worker.reports`.
+
+        It comes before the sample is learned from. `worker.reports` is `None` where no other process is involved.
+        """
+
     def on_learn_on_batch(self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]) -> None:
         """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`.
 

@@ -326,7 +326,8 @@ class RolloutDataModule(LightningDataModule):
         """Episode statistics and collection time since the last call; names of the metric registry."""
         episodes = self.workers.get_metrics()
         self.agent_returns, self.numbers = [], {}
-        if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to gather
+        # Else there is nothing to gather.
+        if sum_over_ranks(len(episodes["episode_returns"]) + len(episodes.get("numbers", ()))):
             for part in all_gather_objects(episodes):
                 self.episode_window.add(part["episode_returns"], part["episode_lengths"], part.get("policy_returns"))
                 self.agent_returns += part.get("agent_returns", [])

@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 EPISODE_HOOKS = ("on_reset", "on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
-WORKER_HOOKS = (*EPISODE_HOOKS, "on_postprocess_trajectory")  # the last one where workers make the rows to learn from
+# The first of these two is called where workers make the rows to learn from, the second in the learner's process.
+WORKER_HOOKS = (*EPISODE_HOOKS, "on_postprocess_trajectory", "on_worker_report")
 
 
 class RolloutWorker:
@@ -88,6 +89,8 @@ class RolloutWorker:
         agents: the lanes, and how they are in the environments' arrays.
         obs, info: the observation and info of the latest reset or step.
         just_ended: bool `[B]`, whether the latest step ended an episode, and the next one is the reset.
+        reports: what callbacks send to the learner's process with the sample, where their `on_worker_report` gets it;
+            `None`: the worker is in that process.
         episodes_left: int `[B]`, how many episodes `run_episodes` still has to play in each environment; otherwise
             `None`.
 
@@ -153,6 +156,7 @@ class RolloutWorker:
             for name in (*WORKER_HOOKS, "on_worker_stop")
         }
         self._numbers: dict[str, list[float]] = {}  # of callbacks, since the last `get_metrics`
+        self.reports: list[Any] | None = None
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
         self.episodes_left: np.ndarray | None = None
@@ -287,6 +291,8 @@ class RolloutWorker:
     def get_metrics(self) -> dict[str, Any]:
         """Returns and lengths of the episodes that ended since the last call, and what callbacks recorded ("numbers").
 
+        In a process of its own also "reports".
+
         With several policies also "policy_returns": policy id → mean return of its agents, an entry for each episode in
         which it acted; and "agent_returns": agent → (its policy, its return), for each episode.
         """
@@ -302,6 +308,8 @@ class RolloutWorker:
             metrics |= {"policy_returns": by_policy, "agent_returns": [episode.by_agent for episode in episodes]}
         if self._numbers:
             metrics["numbers"], self._numbers = self._numbers, {}
+        if self.reports:
+            metrics["reports"], self.reports = self.reports, []
         return metrics
 
     def record_number(self, name: str, value: float) -> None:

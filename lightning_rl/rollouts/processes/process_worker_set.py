@@ -77,6 +77,8 @@ class ProcessWorkerSet:
         self._home = {index: number for number, indices in enumerate(self.dealt) for index in indices}
         self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
+        callbacks = worker_options.get("callbacks", ())
+        self._readers = [each.on_worker_report for each in callbacks if hasattr(each, "on_worker_report")]
         self._positions: dict[int, dict[str, int]] = {}
         self._weights: Any = None
         self._versions: dict[int, int] = {}  # of the weights that each process has once its queue is done
@@ -125,7 +127,7 @@ class ProcessWorkerSet:
             parts = [part for answer in self._call_all("sample", self._sample_arguments, timed=True) for part in answer]
         fragments = []
         for index, arrays, metrics in sorted(parts, key=lambda part: part[0]):
-            self._metrics[index].append(metrics)
+            self._take_metrics(index, metrics)
             fragments.append(arrays)
         if have_equal_lengths(fragments):  # nothing to pad: joining them is the only copy
             return as_writable(concat_samples(fragments, dim=1))
@@ -175,7 +177,7 @@ class ProcessWorkerSet:
             raise RuntimeError("no sample is in flight: call submit_samples first")
         fragments, summary = (request.result_reference, request.value) if request.in_place else request.value
         for index, *_, metrics in summary:
-            self._metrics[index].append(metrics)
+            self._take_metrics(index, metrics)
         env_steps, nbytes = (sum(each[column] for each in summary) for column in (1, 2))
         self._small[request.process_number] = nbytes <= SMALL_BYTES
         return SampleReference(fragments, env_steps, request.context[1], len(summary), nbytes)
@@ -255,16 +257,20 @@ class ProcessWorkerSet:
         index, gradient_steps = request.context
         value, metrics = request.value
         self._busy.discard(index)
-        self._metrics[index].append(metrics)
+        self._take_metrics(index, metrics)
         return WorkerResult(index, value, gradient_steps)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
         """`fn(worker)` of every worker, results in worker order; called again if a process dies meanwhile."""
-        results = self._call_all(
+        parts = self._call_all(
             "call_workers",
             lambda request: (fn, *self._without_known_weights(request.process_number, self._newest_weights())),
         )
-        return [value for _, value in sorted((pair for part in results for pair in part), key=lambda pair: pair[0])]
+        values = []
+        for index, value, metrics in sorted((each for part in parts for each in part), key=lambda each: each[0]):
+            self._take_metrics(index, metrics)
+            values.append(value)
+        return values
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
@@ -383,6 +389,13 @@ class ProcessWorkerSet:
         self._versions.pop(process.number, None)
         update = self._without_known_weights(process.number, self._newest_weights())
         return self._spec, indices, str(self._traces.file(process.number)), positions, attempt, *update
+
+    def _take_metrics(self, index: int, metrics: dict[str, Any]) -> None:
+        for report in metrics.pop("reports", ()):
+            for read in self._readers:
+                read(report=report)
+        if any(metrics.values()):
+            self._metrics[index].append(metrics)
 
     def _take_report(self, report: ProcessReport) -> None:
         self._positions.update(report.positions)

@@ -88,6 +88,7 @@ class RolloutProcess:
         self.workers = {index: RolloutWorker(spec.env, self.policy, worker_index=index, **options) for index in indices}
         self._reported_restarts = 0
         for index, worker in self.workers.items():
+            worker.reports = []
             if index in positions:
                 worker.start_at(positions[index])
             worker.restarts.attempt = attempt
@@ -116,10 +117,10 @@ class RolloutProcess:
         worker = self.workers[index]
         return fn(worker), worker.get_metrics()
 
-    def call_workers(self, fn: Callable[[RolloutWorker], Any], *update: Any) -> list[tuple[int, Any]]:
-        """(worker index, `fn(worker)`) of every worker."""
+    def call_workers(self, fn: Callable[[RolloutWorker], Any], *update: Any) -> list[tuple[int, Any, Any]]:
+        """(worker index, `fn(worker)`, metrics) of every worker."""
         self.update_policy(*update)
-        return [(index, fn(worker)) for index, worker in self.workers.items()]
+        return [(index, fn(worker), worker.get_metrics()) for index, worker in self.workers.items()]
 
     def update_policy(
         self, weights: Mapping[str, Any] | None = None, version: int = -1, env_steps: int = 0, forced_resets: int = 0

@@ -22,7 +22,7 @@ from lightning_rl.rllib.episode_records import AGENT, EpisodeRecords, reads_epis
 from lightning_rl.rllib.extra_batches import append_batches
 from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
 from lightning_rl.rllib.trajectories import change_trajectories, trajectories
-from lightning_rl.rllib.workers import BaseEnv, ClassicWorker
+from lightning_rl.rllib.workers import BaseEnv, ClassicWorker, LearningWorker
 from lightning_rl.rollouts.episodes import episode_ends
 from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, map_leaves
 
@@ -98,9 +98,9 @@ class DefaultCallbacks:
     ) -> None:
         """A trajectory has become the rows to learn from, numpy arrays that may be changed in place.
 
-        It is called where they are learned from: `worker` is `None`, and `episode` has only `custom_metrics` and
-        `user_data` of its own, kept until the episode ends. `original_batches` has agent → (policy, trajectory) of all
-        agents in the episode.
+        It is called where they are learned from, after the sample: `episode` is as it was at the sample's end, with
+        `custom_metrics` of its own; of a worker process it is a copy, and `worker` is the local worker.
+        `original_batches` has agent → (policy, trajectory) of all agents in the episode.
         """
         self._call(
             "on_postprocess_traj", episode=episode, agent_id=agent_id, post_batch=postprocessed_batch,
@@ -169,6 +169,8 @@ class Episode:
         new_batch_builder: makes a builder of rows, whose batch `add_extra_batch` takes.
         batch_builder: a builder whose rows are added to the sample without it.
         extra_batches: those added since the last sample, of all episodes of the worker.
+
+    In another process a copy, where a trajectory is learned from, has all but the builder and the extra batches.
     """
 
     new_batch_builder = MultiAgentSampleBatchBuilder
@@ -184,7 +186,7 @@ class Episode:
     ) -> None:
         self.worker, self.env_id, self.episode_id = worker, env_id, episode_id
         self.batch_builder = MultiAgentSampleBatchBuilder() if batch_builder is None else batch_builder
-        self.extra_batches: list[Any] = [] if extra_batches is None else extra_batches
+        self.extra_batches: list[Any] | None = [] if extra_batches is None else extra_batches
         self.user_data: dict[str, Any] = {}
         self.custom_metrics: dict[str, float] = {}
         self.hist_data: dict[str, list[float]] = {}
@@ -202,7 +204,15 @@ class Episode:
         """Add rows to the worker's sample, with all columns that its policy records; of one agent only.
 
         They count as environment steps, and a policy learns from them as from its own.
+
+        Raises:
+            ConfigError: this is a copy, of an episode that another process plays.
         """
+        if self.extra_batches is None:
+            raise ConfigError(
+                f"episode {self.episode_id}: add_extra_batch in a copy, where its sample is learned from: call it in "
+                "on_episode_start, on_episode_step or on_episode_end, or set num_workers=0"
+            )
         self.extra_batches.append(batch)
 
     def get_agents(self) -> list[Any]:
@@ -252,6 +262,16 @@ class Episode:
         """The id of an agent's policy."""
         return next((policy for agent, policy in self.agent_rewards if agent == agent_id), DEFAULT_POLICY)
 
+    def update(self, copy: Episode) -> None:
+        """Become as a newer copy; what `user_data` has only here stays."""
+        vars(self).update(vars(copy), user_data={**self.user_data, **copy.user_data})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state of a copy in another process: without what belongs to the worker's."""
+        of_process = dict.fromkeys(("worker", "policy_map", "batch_builder", "extra_batches"))
+        acted = {agent: deque(map(_of_lane, chosen), maxlen=2) for agent, chosen in self._acted.items()}
+        return {**vars(self), **of_process, "_acted": acted}
+
     def observe(self, observations: Mapping[Any, Any], infos: Mapping[Any, dict[str, Any]]) -> None:
         """Take in the observation and the info of each agent."""
         self._observations |= observations
@@ -267,6 +287,13 @@ class Episode:
             self.agent_rewards[key] = self.agent_rewards.get(key, 0.0) + reward
             self._rewards[key[0]] = reward
             self.total_reward += reward
+
+
+def _of_lane(acted: tuple[Any, int]) -> tuple[Any, int]:
+    """Results of a policy, and a lane in them, as the results of that lane alone."""
+    (actions, _, extra), lane = acted
+    own = map_leaves(lambda leaf: torch.as_tensor(leaf[lane : lane + 1]).numpy(force=True), (actions, extra))
+    return (own[0], None, own[1]), 0
 
 
 class EpisodeCallbacks(RLCallback):
@@ -288,7 +315,6 @@ class EpisodeCallbacks(RLCallback):
         self._workers: dict[tuple[str, int], WorkerEpisodes] = {}
         self.numbered = False
         self.learned: dict[str, dict[str, Any]] = {}
-        self._numbers: dict[str, list[float]] = {}
         self._learning: dict[tuple[str, int], Episode] = {}  # by (policy, lane)
         self.records = EpisodeRecords()
 
@@ -300,15 +326,35 @@ class EpisodeCallbacks(RLCallback):
         wanted = classic or made_by_function or isinstance(callbacks, Mapping | DefaultCallbacks)
         return EpisodeCallbacks(callbacks) if wanted else callbacks
 
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """As `learns`."""
+        self.learns(pl_module)
+
+    def learns(self, learner: Any) -> None:
+        """Let the policies that learn in this process find the episodes of worker processes."""
+        if self.records.worker is None:
+            self.records.worker = ClassicWorker(LearningWorker(learner))
+        for policy in learner.policies.values():
+            if reads_episodes(policy):
+                policy.episode_records = self.records
+
+    def on_worker_report(self, *, report: Any) -> None:
+        """A worker process has sent copies of its episodes."""
+        agents, copies = report
+        self.records.agents |= agents
+        self.records.add_copies(copies)
+
     def on_reset(self, *, worker: Any, obs: Any, info: dict[str, Any]) -> None:
         """Every environment starts an episode."""
         key = worker.stream, worker.worker_index
+        if self.records.worker is None:  # no Trainer is in this process
+            self.records.worker = ClassicWorker(worker)
         before = self._workers.get(key)
         started = 0 if before is None else before.started
         read = [policy for policy in worker.policies.values() if reads_episodes(policy)]
         for policy in read:
             policy.episode_records = self.records
-        records = self.records if read else None
+        records = self.records if read or self._defines("on_postprocess_trajectory") else None
         episodes = self._workers[key] = WorkerEpisodes(worker, self.callbacks, started, self.numbered, records)
         if before is None or before.base_env.vector_env is not worker.env:
             episodes.announce_environments()
@@ -330,6 +376,8 @@ class EpisodeCallbacks(RLCallback):
         episodes = self._workers.get((worker.stream, worker.worker_index))
         if episodes is not None and episodes.records is not None and episodes.trains:
             episodes.add_ids(samples)
+            if worker.reports is not None:
+                worker.reports.append((self.records.agents, episodes.pop_played()))
         if episodes is not None and (batches := episodes.pop_extra_batches()):
             if isinstance(samples, MultiAgentBatch):
                 raise ConfigError("add_extra_batch: rows of several agents cannot be added to a sample")
@@ -352,20 +400,24 @@ class EpisodeCallbacks(RLCallback):
             one = "agent_index" in trajectory  # or the whole fragment
             lane = int(trajectory["agent_index"][0]) if one else 0
             agent = agents[lane % len(agents)]
-            episode = self._learning.setdefault((policy_id, lane), Episode(None, lane, len(self._learning), policies))
+            episode = self._learning.setdefault(
+                (policy_id, lane), Episode(self.records.worker, lane, len(self._learning), policies)
+            )
+            if one and (recorded := self.records.episode(int(trajectory["eps_id"][0]))) is not None:
+                vars(episode).update(vars(recorded), custom_metrics=episode.custom_metrics)
             original = {
                 names[int(part["agent_index"][0]) % len(names)]: (other, part)
                 for other, names, parts in beside
                 for part in parts
                 if one and part["eps_id"][0] == trajectory["eps_id"][0]
             }
-            arguments = {"worker": None, "episode": episode, "agent_id": agent, "policy_id": policy_id}
+            arguments = {"worker": episode.worker, "episode": episode, "agent_id": agent, "policy_id": policy_id}
             arguments |= {"policies": policies, "postprocessed_batch": rows}
             arguments |= {"original_batches": {**original, agent: (policy, trajectory)}}
             call_method(self.callbacks, "on_postprocess_trajectory", arguments)
             if (trajectory.terminated | trajectory.truncated).any():
                 for name, value in self._learning.pop((policy_id, lane)).custom_metrics.items():
-                    self._numbers.setdefault(f"custom_metrics/{name}", []).append(float(value))
+                    episode.worker.record_number(f"custom_metrics/{name}", value)
 
         change_trajectories(policy, postprocessed_batch, original_batch, call)
 
@@ -379,9 +431,9 @@ class EpisodeCallbacks(RLCallback):
         self.learned[policy.policy_id or DEFAULT_POLICY] = {name: result[name] for name in result if name not in before}
 
     def pop_numbers(self) -> dict[str, list[float]]:
-        """The custom metrics of `on_postprocess_trajectory` since the last call."""
-        numbers, self._numbers = self._numbers, {}
-        return numbers
+        """The custom metrics of `on_postprocess_trajectory` of worker processes' episodes since the last call."""
+        worker = self.records.worker
+        return worker.pop_numbers() if worker is not None and isinstance(worker.worker, LearningWorker) else {}
 
     def _defines(self, name: str) -> bool:
         own = getattr(type(self.callbacks), name) is not getattr(DefaultCallbacks, name)
@@ -419,6 +471,7 @@ class WorkerEpisodes:
         records: EpisodeRecords | None = None,
     ) -> None:
         self.records, self.trains = records, worker.stream == "rollout"
+        self.new: dict[int, tuple[Episode, dict[tuple[Any, int], Any]]] = {}  # by "eps_id", to send to the learner
         self.played: list[list[int]] = [[] for _ in range(worker.num_envs)]  # "eps_id" of each row of the sample
         self.worker, self.callbacks, self.started = ClassicWorker(worker), callbacks, started
         self.base_env, self.policies = BaseEnv(worker.env), self.worker.policy_map
@@ -435,6 +488,11 @@ class WorkerEpisodes:
         self.turns: np.ndarray | None = None  # bool `[B, A]`, with several agents
         self.steps = 0
         self.batch_builder, self.extra_batches = MultiAgentSampleBatchBuilder(), list[Any]()
+
+    def pop_played(self) -> list[tuple[Episode, dict[tuple[Any, int], Any]]]:
+        """The episodes that were played since the last call, and their infos (agent, step) → info."""
+        found, self.new = [*self.new.values()], {}
+        return found
 
     def pop_extra_batches(self) -> list[Any]:
         """The batches that callbacks have added since the last call."""
@@ -494,7 +552,10 @@ class WorkerEpisodes:
             episode.add(self._rewards(obs, rewards, env), self._chosen(env))
             if self.records is not None and self.trains:
                 self.played[env].append(episode.episode_id)
-                self.records.add_infos(episode, infos)
+                newest = {(agent, episode.length - 1): own for agent, own in infos.items() if own}
+                self.records.add_infos(episode, newest)
+                if self.worker.reports is not None:
+                    self.new.setdefault(episode.episode_id, (episode, {}))[1].update(newest)
             self._call("on_episode_step", episode)
             self.resets[env] = ended[env] and not self.worker.same_step
             if over[env] or (left is not None and limit is not None and episode.length >= limit):

@@ -21,18 +21,20 @@ def reads_episodes(policy: Any) -> bool:
 
 
 class EpisodeRecords:
-    """The episodes and infos of the workers in this process; copies, and those in other processes, are empty.
+    """The episodes and infos of the workers in this process, and what worker processes have sent of theirs.
 
-    The oldest ended episodes are dropped when there are infos of more than `KEPT` steps.
+    Copies are empty. The oldest ended episodes are dropped when there are infos of more than `KEPT` steps.
 
     Attributes:
         acting: (stream, worker) → the episode of each environment: the running one, or between two the last one.
         agents: policy id → the agents of its lanes in an environment, where there are several.
+        worker: the worker that episodes of other processes have here, where their policies learn.
     """
 
     def __init__(self) -> None:
         self.acting: dict[tuple[str, int], list[Any]] = {}
         self.agents: dict[str, list[Any]] = {}
+        self.worker: Any = None
         self._played: dict[int, tuple[Any, dict[tuple[Any, int], Any]]] = {}  # "eps_id" → the episode, and its infos
         self._count = 0
 
@@ -43,11 +45,11 @@ class EpisodeRecords:
         """Let trajectories find an episode by its "eps_id"."""
         self._played[episode.episode_id] = episode, {}
 
-    def add_infos(self, episode: Any, infos: Mapping[Any, Any]) -> None:
-        """Keep what the environment gave its agents as the infos of its newest step."""
+    def add_infos(self, episode: Any, infos: Mapping[tuple[Any, int], Any], steps: int = 1) -> None:
+        """Keep what the environment gave its agents, (agent, step) → info, at the newest steps of the episode."""
         found = self._played[episode.episode_id][1]
-        found |= {(agent, episode.length - 1): info for agent, info in infos.items() if info}
-        self._count += 1
+        found |= infos
+        self._count += steps
         while self._count > KEPT:
             oldest, _ = next(iter(self._played.values()))
             if any(oldest is each for episodes in self.acting.values() for each in episodes):
@@ -55,8 +57,21 @@ class EpisodeRecords:
             self._count -= oldest.length
             del self._played[oldest.episode_id]
 
+    def add_copies(self, copies: Sequence[tuple[Any, Mapping[tuple[Any, int], Any]]]) -> None:
+        """Take in copies of a worker process's episodes, and the infos of their steps since the last ones."""
+        for copy, infos in copies:
+            if (known := self.episode(copy.episode_id)) is None:
+                known = copy
+                self.add_episode(copy)
+                steps = copy.length
+            else:
+                steps = copy.length - known.length
+                known.update(copy)
+            known.worker, known.policy_map = self.worker, self.worker.policy_map
+            self.add_infos(known, infos, steps)
+
     def episode(self, eps_id: int) -> Any:
-        """The episode of that "eps_id"; `None` if it was played in another process."""
+        """The episode of that "eps_id"; `None` if it was not recorded."""
         return self._played.get(eps_id, (None,))[0]
 
     def agent(self, policy_id: str | None, lane: int) -> Any:
@@ -65,7 +80,7 @@ class EpisodeRecords:
         return agents[lane % len(agents)]
 
     def infos(self, eps_id: int, agent: Any, steps: Sequence[int]) -> np.ndarray | None:
-        """The infos `[n]` after rows of a trajectory; `None` if the episode was played in another process.
+        """The infos `[n]` after rows of a trajectory; `None` if the episode was not recorded.
 
         Args:
             eps_id: the trajectory's.

@@ -290,6 +290,12 @@ class LearningWorker(RolloutWorker):
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
+        self._numbers: dict[str, list[float]] = {}
+
+    def pop_numbers(self) -> dict[str, list[float]]:
+        """The numbers that were recorded since the last call."""
+        numbers, self._numbers = self._numbers, {}
+        return numbers
 
     def sample(self) -> Any:
         """Refuse.
@@ -298,8 +304,8 @@ class LearningWorker(RolloutWorker):
             ConfigError: always; names what samples.
         """
         raise ConfigError(
-            "local_worker().sample(): with num_workers > 0 the local worker has no environments: call workers.sample() "
-            "or workers.foreach_worker(lambda worker: worker.sample()), or set num_workers=0"
+            "local_worker().sample(): with num_workers > 0 the local worker has no environments: call "
+            "workers.sample(), or set num_workers=0"
         )
 
 

@@ -7,15 +7,19 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from lightning_rl import PPO
+from lightning_rl.errors import ConfigError
 from lightning_rl.rllib import MultiAgentEnv, build_policy
+from lightning_rl.rllib.agents.a3c import A3CTrainer
 from lightning_rl.rllib.agents.callbacks import DefaultCallbacks
 from lightning_rl.rllib.agents.ppo import PPOTorchPolicy, PPOTrainer
 from lightning_rl.rllib.agents.trainer import Trainer
 from lightning_rl.rllib.evaluation import RolloutWorker
 from lightning_rl.rllib.evaluation.postprocessing import compute_gae_for_sample_batch
+from lightning_rl.rllib.evaluation.worker_set import WorkerSet
 from lightning_rl.rllib.policy.policy import Policy
 from lightning_rl.rollouts import RolloutWorker as CoreWorker
 
@@ -112,6 +116,80 @@ def test_without_callbacks_episodes_and_infos_are_there_as_well_and_in_several_e
     assert all(episode.episode_id == rows["eps_id"][0] for rows, episode in found)
     assert all([info["took"] for info in rows["infos"]] == rows["actions"].tolist() for rows, _ in found)
     assert {int(rows["agent_index"][0]) for rows, _ in found} == {0, 1}
+
+
+class EndsOfTrajectories(Marks):
+    """Reads the episode of each trajectory, and counts trajectories where they are learned from."""
+
+    def on_episode_start(self, *, episode: Any, worker: Any, **keywords: Any) -> None:
+        super().on_episode_start(episode=episode)
+        episode.user_data["played_by"] = worker.worker_index
+
+    def on_postprocess_trajectory(self, *, worker: Any, episode: Any, policies: Any, **keywords: Any) -> None:
+        episode.custom_metrics["trajectories"] = episode.custom_metrics.get("trajectories", 0) + 1
+        episode.custom_metrics["length"] = episode.length
+        episode.custom_metrics["reward"] = episode.total_reward
+        episode.custom_metrics["played_by"] = episode.user_data["played_by"]
+        episode.user_data["learned"] = worker.worker_index
+        assert worker.policy_map == policies and episode.last_info_for()["n"] == episode.length
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.process)])
+def test_trajectories_have_infos_and_episodes_wherever_they_are_played(workers: int) -> None:
+    """Samples of 6 rows: episodes of steps 0–3, 0–1 | 2–3, 0–3, whose rewards are 10, 20, 30, 40."""
+    found = train_on_trajectories(Counter, callbacks=EndsOfTrajectories, num_workers=workers)
+    assert [rows["t"].tolist() for rows, _ in found] == [[0, 1, 2, 3], [0, 1], [2, 3], [0, 1, 2, 3]]
+    for rows, _ in found:
+        assert [info["n"] for info in rows["infos"]] == (rows["t"] + 1).tolist()
+        assert [info["took"] for info in rows["infos"]] == rows["actions"].tolist()
+    episodes = [episode for _, episode in found]
+    assert episodes[1] is episodes[2] and [episode.user_data["number"] for episode in episodes] == [0, 1, 1, 2]
+    assert [episode.episode_id for episode in episodes] == [(workers << 40) + number for number in (0, 1, 1, 2)]
+    assert [episode.agent_rewards for episode in episodes] == [{("agent0", "default_policy"): 100.0}] * 4
+    assert all(episode.user_data["learned"] == 0 for episode in episodes)
+    assert episodes[-1].last_action_for() == found[-1][0]["actions"][-1]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.process)])
+@pytest.mark.parametrize("trainer_class", [PPOTrainer, A3CTrainer])
+def test_metrics_of_trajectories_know_their_episodes(trainer_class: Any, workers: int) -> None:
+    """A sample of 8 rows holds two episodes of four steps."""
+    batch = {} if trainer_class is A3CTrainer else {"train_batch_size": 8}
+    config = {"num_workers": workers, "rollout_fragment_length": 8, "callbacks": EndsOfTrajectories, **batch}
+    trainer = trainer_class(env=Counter, config=config)
+    metrics = trainer.train()["custom_metrics"]
+    trainer.stop()
+    found = {name: metrics[f"{name}_mean"] for name in ("trajectories", "length", "reward", "played_by")}
+    assert found == {"trajectories": 1, "length": 4, "reward": 100, "played_by": workers}
+
+
+@pytest.mark.process
+def test_extra_batches_of_a_copy_are_refused() -> None:
+    class Adds(DefaultCallbacks):
+        def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **keywords: Any) -> None:
+            episode.add_extra_batch(postprocessed_batch)
+
+    config = {"num_workers": 1, "train_batch_size": 8, "rollout_fragment_length": 8, "callbacks": Adds}
+    trainer = PPOTrainer(env=Counter, config=config)
+    with pytest.raises(ConfigError, match="add_extra_batch"):
+        trainer.train()
+    trainer.stop()
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.process)])
+def test_a_set_of_workers_made_by_hand_gives_the_function_its_episodes(workers: int) -> None:
+    """`foreach_worker` of a set: rows are made where they are played, and the function's columns come back."""
+
+    def postprocess(policy, sample_batch, other_agent_batches=None, episode=None):
+        sample_batch["seen"] = np.array([info["n"] * episode.length for info in sample_batch["infos"]])
+        return compute_gae_for_sample_batch(policy, sample_batch, other_agent_batches, episode)
+
+    policy = PPOTorchPolicy.with_updates("Sees", postprocess_fn=postprocess)
+    config = {"rollout_fragment_length": 5}
+    made = WorkerSet(env_creator=Counter, policy_class=policy, trainer_config=config, num_workers=workers)
+    *_, rows = made.foreach_worker(lambda worker: worker.sample() if worker.worker_index == workers else None)
+    made.stop()
+    assert rows["seen"].tolist() == [4, 8, 12, 16]
 
 
 def test_of_several_agents_each_row_has_the_info_that_came_with_the_agent_s_next_observation() -> None:

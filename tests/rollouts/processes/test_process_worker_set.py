@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import methodcaller
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -53,6 +54,47 @@ def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: i
         workers.sync_weights(policy)
     assert local.run_episodes(5) == remote.run_episodes(5)
     assert remote.get_health()["sys/worker_restarts"] >= 2
+
+
+class Reporter:
+    """Sends the number of each fragment."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[int, int]] = []
+
+    def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+        worker.reports.append((worker.worker_index, worker.fragment))
+
+    def on_worker_report(self, *, report: tuple[int, int]) -> None:
+        self.got.append(report)
+
+
+def test_reports_and_metrics_come_with_the_results_of_every_request_to_sample(policy: PPO) -> None:
+    """100 steps of CartPole end episodes in each of the two environments."""
+    reporter, local = Reporter(), Reporter()
+    workers = fake_worker_set(policy, lambda *_: Fate("done"), [0, 1], callbacks=[reporter], fragment_length=100)
+    workers.sync_weights(policy)
+    sample = methodcaller("sample")
+
+    def sample_ahead() -> None:
+        workers.submit_samples(1, 0)
+        workers.next_sample()
+        workers.next_sample()
+
+    def call() -> None:
+        for index in (0, 1):
+            workers.submit(index, sample)
+        workers.next_result()
+        workers.next_result()
+
+    for fragment, request in enumerate((workers.sample, lambda: workers.foreach_worker(sample), sample_ahead, call), 1):
+        request()
+        assert sorted(reporter.got) == [(0, fragment), (1, fragment)]
+        reporter.got.clear()
+        assert len(workers.get_metrics()["episode_returns"]) >= 4
+    here = WorkerSet(CARTPOLE, policy, [0], callbacks=[SimpleNamespace(on_worker_report=local.on_worker_report)])
+    here.sample()
+    assert here.workers[0].reports is None and not local.got
 
 
 def test_after_a_death_the_next_fragment_begins_with_a_reset(policy: PPO) -> None:

@@ -66,9 +66,14 @@ def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[Sa
             held = []
 
 
+def with_not_ready(items: Iterable[Any]) -> Iterable[Any]:
+    """The items of a `LocalIterator` with NOT_READY, which its own iteration leaves out."""
+    return getattr(items, "items", items)
+
+
 def for_each(items: Iterable[Any], fn: Callable[[Any], Any]) -> Iterator[Any]:
     """`fn` of every item; NOT_READY passes through."""
-    for item in items:
+    for item in with_not_ready(items):
         yield item if item is NOT_READY else fn(item)
 
 
@@ -78,7 +83,7 @@ def concurrently(
     round_robin_weights: Sequence[int | str] | None = None,
     output_indexes: Sequence[int] | None = None,
 ) -> Iterator[Any]:
-    """Run several ops as one iterator.
+    """Run several ops as one iterator, which gives NOT_READY after a turn in which one of them was not ready.
 
     Args:
         ops: iterables; one that ends drops out, the others continue.
@@ -95,11 +100,13 @@ def concurrently(
     if len(weights) != len(ops) or any(w != "*" and (not isinstance(w, int) or w < 1) for w in weights):
         raise ConfigError(f"round_robin_weights={weights} for {len(ops)} ops: give one integer ≥ 1 or '*' for each")
     shown = set(range(len(ops))) if output_indexes is None else set(output_indexes)
-    return _round_robin(dict(enumerate(map(iter, ops))), weights, shown, wait=mode == "round_robin")
+    running = {index: iter(with_not_ready(op)) for index, op in enumerate(ops)}
+    return _round_robin(running, weights, shown, wait=mode == "round_robin")
 
 
 def _round_robin(running: dict[int, Iterator[Any]], weights: list[Any], shown: set[int], wait: bool) -> Iterator[Any]:
     while running:
+        is_ready = True
         for index in list(running):
             for _ in itertools.count() if weights[index] == "*" else range(weights[index]):
                 try:
@@ -108,7 +115,10 @@ def _round_robin(running: dict[int, Iterator[Any]], weights: list[Any], shown: s
                     del running[index]
                     break
                 if item is NOT_READY:
+                    is_ready = False
                     if weights[index] == "*" or not wait:
                         break
                 elif index in shown:
                     yield item
+        if not is_ready:  # let the ops of an outer iterator continue, which these may wait for
+            yield NOT_READY

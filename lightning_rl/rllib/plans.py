@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from operator import methodcaller
@@ -46,7 +46,9 @@ __all__ = [
 
 
 class LocalIterator:
-    """Items that operators are applied to, one after the other; NOT_READY passes through.
+    """Items that operators are applied to, one after the other.
+
+    Operators pass NOT_READY through, and iteration waits for the next item.
 
     Args:
         items: what is iterated.
@@ -56,10 +58,10 @@ class LocalIterator:
         self.items = iter(items)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.items
+        return self
 
     def __next__(self) -> Any:
-        return next(self.items)
+        return next(item for item in self.items if item is not NOT_READY)
 
     def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
         """`fn` of every item."""
@@ -101,12 +103,27 @@ class LocalIterator:
         return self.for_each(lambda item: (None, item))
 
     def duplicate(self, n: int) -> list[LocalIterator]:
-        """The same items `n` times; those that one of the iterators has given are held until all have."""
-        return [*map(LocalIterator, itertools.tee(self.items, n))]
+        """The same items `n` times; an iterator whose next item the others have still to take gives NOT_READY."""
+        held: list[deque[Any]] = [deque() for _ in range(n)]
+
+        def items(own: deque[Any]) -> Iterator[Any]:
+            while True:
+                if len(own) < max(map(len, held)):
+                    yield NOT_READY
+                    continue
+                if not own:
+                    item = next(self.items, None)
+                    if item is None:
+                        return
+                    for each in held if item is not NOT_READY else [own]:
+                        each.append(item)
+                yield own.popleft()
+
+        return [*map(LocalIterator, map(items, held))]
 
     def take(self, count: int) -> list[Any]:
         """The next `count` items that are there."""
-        return list(itertools.islice((item for item in self.items if item is not NOT_READY), count))
+        return [*itertools.islice(self, count)]
 
 
 STEPS_SAMPLED_COUNTER = "num_steps_sampled"
@@ -507,7 +524,7 @@ def StandardMetricsReporting(  # noqa: N802
     def reports() -> Iterator[Any]:
         since = policy.env_steps
         for item in train_op:
-            if item is not NOT_READY and policy.env_steps - since >= least:
+            if policy.env_steps - since >= least:
                 yield item
                 since = policy.env_steps
 

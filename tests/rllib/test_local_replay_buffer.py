@@ -14,7 +14,7 @@ from lightning_rl.envs.multi_agent import make_multi_agent
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.plan_verbs import concurrently, for_each
-from lightning_rl.rllib.plans import ParallelRollouts, Replay, StoreToReplayBuffer
+from lightning_rl.rllib.plans import LocalIterator, ParallelRollouts, Replay, StoreToReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 from tests.refusals import not_refused
@@ -265,7 +265,7 @@ def test_a_plan_stores_and_replays_in_turn() -> None:
     store_op = for_each(batches, StoreToReplayBuffer(local_buffer=buffer))
     replay_op = for_each(Replay(local_buffer=buffer), lambda batch: (buffer.num_added, batch.count))
     train_op = concurrently([store_op, replay_op], mode="async", output_indexes=[1])
-    assert list(islice(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
+    assert list(islice(LocalIterator(train_op), 3)) == [(20, 8), (30, 8), (40, 8)]
 
 
 REPLAY = {"learning_starts": 40, "train_batch_size": 16, "rollout_fragment_length": 4, "timesteps_per_iteration": 80}

@@ -11,7 +11,7 @@ import torch
 
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rllib.plan_verbs import NOT_READY, concat_batches, concurrently, for_each
-from lightning_rl.rllib.plans import Replay, StoreToReplayBuffer
+from lightning_rl.rllib.plans import LocalIterator, Replay, StoreToReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 from tests.refusals import not_refused
 
@@ -25,10 +25,24 @@ from tests.refusals import not_refused
         ([[1, 2], [7, NOT_READY, 8]], [1, "*"], [1, 7, 2, 8]),
         ([[NOT_READY, NOT_READY, 1], [2]], None, [2, 1]),
     ],
-    ids=["round robin", "several per turn", "a star drains", "but stops at NOT_READY", "which is never emitted"],
+    ids=["round robin", "several per turn", "a star drains", "but stops at NOT_READY", "which is no item"],
 )
 def test_concurrently_takes_items_in_turns(ops: Any, weights: Any, items: list[int]) -> None:
-    assert list(concurrently(ops, round_robin_weights=weights)) == items
+    assert list(LocalIterator(concurrently(ops, round_robin_weights=weights))) == items
+
+
+def test_copies_of_an_iterator_take_turns_also_where_one_is_within_concurrently() -> None:
+    """One copy joins pairs; the other, behind an op that is ready from its third item on, gets each item in time.
+
+    Without NOT_READY of a copy that is ahead, the pairs would take two items for each of the other copy.
+    """
+    pairs, singles = LocalIterator(itertools.count(1)).duplicate(2)
+    seen: list[int] = []
+    store_op = singles.for_each(lambda item: seen.append(item))
+    train_op = LocalIterator(iter(lambda: f"after {len(seen)}" if len(seen) > 2 else NOT_READY, None))
+    within = concurrently([store_op, train_op], output_indexes=[1])
+    both = LocalIterator(concurrently([pairs.batch(2), within], mode="async"))
+    assert list(itertools.islice(both, 5)) == [[1, 2], "after 3", [3, 4], "after 4", "after 5"]
 
 
 def test_output_indexes_choose_the_ops_whose_items_are_emitted() -> None:
@@ -54,9 +68,11 @@ def test_stored_rows_are_replayed_once_learning_starts() -> None:
     """Batches of 4 rows, learning_starts=8: the first replay gives no batch, the second one of rows of both."""
     buffer = LocalReplayBuffer(learning_starts=8, buffer_size=100, replay_batch_size=6, prioritized_replay_alpha=0.0)
     batches = [rows_from(start) for start in (0, 4, 8)]
-    both = concurrently(
-        [for_each(batches, StoreToReplayBuffer(local_buffer=buffer)), Replay(local_buffer=buffer)],
-        round_robin_weights=[1, 1],
+    both = LocalIterator(
+        concurrently(
+            [for_each(batches, StoreToReplayBuffer(local_buffer=buffer)), Replay(local_buffer=buffer)],
+            round_robin_weights=[1, 1],
+        )
     )
     assert next(both) is batches[0]
     assert next(both) is batches[1]  # nothing to replay in between

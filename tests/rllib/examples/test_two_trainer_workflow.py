@@ -61,7 +61,7 @@ def custom_training_workflow(workers, config):
 
 
 def test_both_algorithms_learn_from_the_same_rollouts() -> None:
-    """Each policy plays two of the four poles."""
+    """Each policy plays two of the four poles; DQN takes one step on 64 rows for each fragment of 50 steps."""
     register_env("multi_agent_cartpole", lambda _: MultiAgentCartPole({"num_agents": 4}))
     single_env = gym.make("CartPole-v1")
     obs_space, act_space = single_env.observation_space, single_env.action_space
@@ -97,11 +97,12 @@ def test_both_algorithms_learn_from_the_same_rollouts() -> None:
     for _ in range(2000):
         result = trainer.train()
         rewards = result["policy_reward_mean"]
-        if rewards:
+        if rewards and result["training_iteration"] >= 20:
             break
     after = trainer.get_weights()
     trainer.stop()
     assert rewards.keys() == set(policies)
-    assert result["info"]["agent_steps_trained_PPO"] > 200 and result["info"]["agent_steps_trained_DQN"] >= 64
+    assert result["info"]["agent_steps_trained_PPO"] > 200
+    assert result["info"]["agent_steps_trained_DQN"] // 64 >= (result["timesteps_total"] - 500) // 50 > 10
     for name in policies:
         assert any((before[name][key] != after[name][key]).any() for key in after[name])

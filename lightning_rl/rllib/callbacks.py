@@ -20,9 +20,10 @@ from lightning_rl.rllib.batch_builders import MultiAgentSampleBatchBuilder
 from lightning_rl.rllib.env_api import agent_number
 from lightning_rl.rllib.episode_records import AGENT, EpisodeRecords, reads_episodes
 from lightning_rl.rllib.extra_batches import append_batches
-from lightning_rl.rllib.sample_batch import SampleBatch, classic_batch
-from lightning_rl.rllib.trajectories import change_trajectories, trajectories
-from lightning_rl.rllib.workers import BaseEnv, ClassicWorker, LearningWorker
+from lightning_rl.rllib.sample_batch import SampleBatch
+from lightning_rl.rllib.sampled_batch import rows_when_read
+from lightning_rl.rllib.trajectories import change_fragment, change_trajectories, played_rows, trajectories
+from lightning_rl.rllib.workers import BaseEnv, ClassicWorker, LearningWorker, add_row_ids
 from lightning_rl.rollouts.episodes import episode_ends
 from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, map_leaves
 
@@ -81,7 +82,7 @@ class DefaultCallbacks:
         self._call("on_episode_end", env=base_env, policy=policies, episode=episode)
 
     def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
-        """A fragment `[T, B, …]` of a worker is complete."""
+        """A sample of a worker is complete: rows `[N, …]`, not postprocessed yet, whose columns may be changed."""
         self._call("on_sample_end", worker=worker, samples=samples)
 
     def on_postprocess_trajectory(
@@ -382,9 +383,13 @@ class EpisodeCallbacks(RLCallback):
             if isinstance(samples, MultiAgentBatch):
                 raise ConfigError("add_extra_batch: rows of several agents cannot be added to a sample")
             append_batches(samples, batches, worker.policy.gamma)
-        call_method(
-            self.callbacks, "on_sample_end", {"worker": ClassicWorker(worker), "samples": classic_batch(samples)}
-        )
+        if self._defines("on_sample_end"):
+            add_row_ids(worker, samples)
+            rows = rows_when_read(samples, played_rows)
+            call_method(self.callbacks, "on_sample_end", {"worker": ClassicWorker(worker), "samples": rows})
+            for name, part in rows.as_multi_agent().items():
+                if part.fragment is None:
+                    change_fragment(samples.as_multi_agent()[name], part)
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
         """As RLlib's, for each trajectory of the fragment."""

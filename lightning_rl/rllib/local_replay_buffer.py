@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -13,6 +15,7 @@ from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import classic_batch
+from lightning_rl.rllib.sampled_batch import as_collected
 from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch, env_steps, typed
 
 __all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "TrainerReplayBuffer", "call_buffer"]
@@ -20,6 +23,10 @@ __all__ = ["DEFAULT_POLICY", "LocalReplayBuffer", "TrainerReplayBuffer", "call_b
 DEFAULT_POLICY = "default_policy"
 MODES = ("independent", "lockstep")
 STATS = {"rows": "num_entries", "added": "added_count", "bytes": "est_size_bytes"}  # the names of RLlib's buffers
+plan_policies: ContextVar[Mapping[str, tuple[Any, Mapping[str, Any]]]] = ContextVar(
+    "plan_policies", default=MappingProxyType({})
+)
+"""The policies of the execution plan that runs, and their keys: rings make the n-step sums, and `n_step` is a key."""
 
 
 class LocalReplayBuffer:
@@ -36,7 +43,8 @@ class LocalReplayBuffer:
         replay_sequence_length: more than 1 replays stretches of episodes (`SequenceReplayBuffer`).
         replay_burn_in: rows before each stretch that only bring the recurrent state up to date.
         replay_zero_init_states: not read: stretches start with the state that was recorded.
-        keywords: the keywords of the rings: n_step, gamma, storage, seed, columns …
+        keywords: the keywords of the rings: n_step, gamma, storage, seed, columns …; in an execution plan, n_step and
+            gamma are by default those of the policies.
 
     Attributes:
         buffers: policy id → its ring; also by the name `replay_buffers`.
@@ -106,6 +114,7 @@ class LocalReplayBuffer:
             ConfigError: a column is missing; the columns are not those of the policy's first batch; in lockstep, the
                 policies' rows are not of the same steps.
         """
+        batch = as_collected(batch)
         if isinstance(batch, MultiAgentBatch):
             batches = batch.policy_batches
         else:
@@ -122,7 +131,7 @@ class LocalReplayBuffer:
             )
         for name, fragment in fragments.items():
             if name not in self.buffers:
-                self.buffers[name] = self._make(len(self.buffers))
+                self.buffers[name] = self._make(len(self.buffers), name)
             self.buffers[name].add(fragment)
         self._steps_added += batch.env_steps if isinstance(batch, MultiAgentBatch) else env_steps(first)
 
@@ -211,7 +220,7 @@ class LocalReplayBuffer:
             CheckpointError: it is of a buffer of another size or kind.
         """
         self.buffers = {
-            name: self.buffers[name] if name in self.buffers else self._make(number)
+            name: self.buffers[name] if name in self.buffers else self._make(number, name)
             for number, name in enumerate(state["buffers"])
         }
         for name, buffer in self.buffers.items():
@@ -219,9 +228,12 @@ class LocalReplayBuffer:
         self._steps_added = int(state["num_added"])
         return self
 
-    def _make(self, number: int) -> ReplayBuffer:
+    def _make(self, number: int, policy_id: str) -> ReplayBuffer:
         """The ring of the policy whose rows come `number`-th; each draws with its own seed."""
-        keywords = {**self._keywords, "seed": self._keywords.get("seed", 0) + number}
+        policy, config = plan_policies.get().get(policy_id, (None, {}))
+        steps = config.get("n_step", 1)
+        sums = {"n_step": steps, "gamma": policy.gamma} if steps > 1 else {}
+        keywords = {**sums, **self._keywords, "seed": self._keywords.get("seed", 0) + number}
         if self.length > 1:
             kind = PrioritizedSequenceReplayBuffer if self._prioritized else SequenceReplayBuffer
         else:

@@ -15,6 +15,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.gradients import GradientUpdate, GradientUpdates
 from lightning_rl.rllib.plan_verbs import NOT_READY
 from lightning_rl.rllib.plans import LocalIterator, TrainOneStep
+from lightning_rl.rllib.sampled_batch import as_collected
 from lightning_rl.sample_batch import AnyBatch, env_steps
 
 __all__ = [
@@ -54,7 +55,8 @@ class ComputeGradients:
 
     def __call__(self, batch: AnyBatch) -> Gradients:
         """The gradients, and the env steps of the batch."""
-        return self.policy.learner.gradient_update(batch.to(self.policy.device)), env_steps(batch)
+        learned = as_collected(batch).to(self.policy.device)
+        return self.policy.learner.gradient_update(learned), env_steps(learned)
 
 
 class AverageGradients:

@@ -11,17 +11,18 @@ import itertools
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from operator import methodcaller
 from typing import Any, Self
 
 from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
-from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer, call_buffer
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer, call_buffer, plan_policies
 from lightning_rl.rllib.plan_verbs import NOT_READY, concurrently, for_each, rollouts
-from lightning_rl.rllib.sample_batch import classic_batch, concat_samples
-from lightning_rl.rllib.workers import PlanWorkers
+from lightning_rl.rllib.sample_batch import classic_batch
+from lightning_rl.rllib.sampled_batch import as_collected, count_steps, join_samples
+from lightning_rl.rllib.workers import PlanWorkers, policies_of
 from lightning_rl.sample_batch import AnyBatch, Fragment, MultiAgentBatch, SampleBatch, env_steps, typed
 
 __all__ = [
@@ -171,7 +172,7 @@ def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "
 
 # -- operators --------------------------------------------------------------------------------------------------------
 def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 1) -> LocalIterator:  # noqa: N802
-    """Fragments, collected with the newest weights; see `rollouts`.
+    """Samples, collected with the newest weights; see `rollouts`. Their rows are those that policies learn from.
 
     Where they go into a replay buffer they are counted here, and filters take them in.
 
@@ -184,7 +185,9 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync", num_async: int = 
     fragments = _raw_rollouts(workers, policy) if mode == "raw" else rollouts(workers, policy, mode)
     replayed = all(each.off_policy for each in trained_policies(policy))
     take_experience = policy.take_experience if policy.agents else policy.learner.take_experience
-    return LocalIterator(for_each(for_each(fragments, take_experience) if replayed else fragments, classic_batch))
+    fragments = for_each(fragments, as_collected)
+    taken = for_each(fragments, take_experience) if replayed else fragments
+    return LocalIterator(for_each(taken, workers.rows_when_read))
 
 
 def _raw_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
@@ -243,7 +246,7 @@ class StoreToReplayBuffer:
 
     def __call__(self, batch: SampleBatch) -> SampleBatch:
         """The batch, stored."""
-        call_buffer(next(self.buffers).add_batch, batch)
+        call_buffer(next(self.buffers).add_batch, as_collected(batch))
         return batch
 
 
@@ -267,11 +270,11 @@ class ConcatBatches:
         if sum(map(self._count, self.held)) < self.min_batch_size:
             return []
         held, self.held = self.held, []
-        return [concat_samples(held)]
+        return [join_samples(held)]
 
     def _count(self, batch: AnyBatch) -> int:
         several = self.by_agent and isinstance(batch, MultiAgentBatch)
-        return sum(env_steps(part) for _, part in batch.items()) if several else env_steps(batch)
+        return sum(count_steps(part) for _, part in batch.items()) if several else count_steps(batch)
 
 
 class SelectExperiences:
@@ -296,9 +299,6 @@ class SelectExperiences:
 class StandardizeFields:
     """Standardizes columns of rows to mean 0 and deviation 1.
 
-    Fragments pass as they are: what is computed from them, such as "advantages", does not exist yet, and losses
-    standardize advantages themselves.
-
     Args:
         fields: names of the columns.
     """
@@ -310,7 +310,7 @@ class StandardizeFields:
         """The batch, changed where it holds rows with these columns."""
         parts = [part for _, part in batch.items()] if isinstance(batch, MultiAgentBatch) else [batch]
         for part in parts:
-            for name in self.fields if not isinstance(typed(part), Fragment) else ():
+            for name in self.fields:
                 if name in part:
                     column = part[name]
                     part[name] = (column - column.mean()) / max(1e-4, float(column.std()))
@@ -345,17 +345,20 @@ class TrainOneStep:
         Priorities: `buffer.update_priorities(batch.batch_indexes, info["default_policy"]["td_error"])`; of several
         policies `{name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info}`.
         """
-        batch = (batch if self.select is None else self.select(batch)).to(self.policy.device)
+        batch = batch if self.select is None else self.select(batch)
+        learned = as_collected(batch).to(self.policy.device)
         for each in self.sweeping:
-            part = batch.policy_batches.get(each.policy_id, batch) if isinstance(batch, MultiAgentBatch) else batch
+            part = (
+                learned.policy_batches.get(each.policy_id, learned) if isinstance(learned, MultiAgentBatch) else learned
+            )
             size = self.sgd_minibatch_size or max(1, env_steps(part))
             each.passes, each.minibatches = self.num_sgd_iter, max(1, round(env_steps(part) / size))
-        self.policy.training_step(batch)
+        self.policy.training_step(learned)
         stats = metrics_by_policy(self.policy, self.policy.iteration_metrics)
         info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
         for name, own in info.items():
-            several = isinstance(batch, MultiAgentBatch)
-            rows, policy = (batch[name], self.policy.get_policy(name)) if several else (batch, self.policy)
+            several = isinstance(learned, MultiAgentBatch)
+            rows, policy = (learned[name], self.policy.get_policy(name)) if several else (learned, self.policy)
             if not isinstance(typed(rows), Fragment) and policy.learner.td_errors is not None:
                 own["td_error"] = policy.learner.td_errors.cpu().numpy()
         return batch, info
@@ -475,7 +478,7 @@ class UpdateTargetNetwork:
     def __call__(self, item: Any) -> Any:
         """The item; the target moves if it is time."""
         if self.by_steps_trained:
-            self.trained += env_steps(item[0])
+            self.trained += count_steps(item[0])
         now = self.trained if self.by_steps_trained else self.policy.env_steps
         if self.own and now - self.last >= self.freq:
             for policy in self.own:
@@ -606,8 +609,9 @@ class PlannedDataset(PlanDataset):
     def _next(self) -> Any:
         metrics = self.plan.metrics
         metrics.counters[STEPS_SAMPLED_COUNTER] = self.workers.policy.env_steps
-        token = running_metrics.set(metrics)
-        try:
-            return next(self.plan(self.workers))
-        finally:
-            running_metrics.reset(token)
+        context = copy_context()
+        context.run(running_metrics.set, metrics)
+        config = self.plan.config
+        policies = {name: (each, getattr(each, "config", config)) for name, each in policies_of(self.workers).items()}
+        context.run(plan_policies.set, policies)
+        return context.run(lambda: next(self.plan(self.workers)))

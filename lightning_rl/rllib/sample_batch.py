@@ -266,7 +266,7 @@ class MultiAgentBatch(BatchMethods, sample_batch.MultiAgentBatch):
     @property
     def agent_steps(self) -> Steps:
         """Rows of experience over all policies."""
-        return Steps(super().agent_steps)
+        return Steps(sum(part.count for part in map(classic_batch, self.policy_batches.values())))
 
     def map_batches(self, fn: Callable[[Any], Any]) -> MultiAgentBatch:
         """A batch with `fn` applied to the rows of every policy."""
@@ -280,9 +280,9 @@ class MultiAgentBatch(BatchMethods, sample_batch.MultiAgentBatch):
 def classic_batch(batch: Any) -> Any:
     """A batch of one policy or several under RLlib's names; both share their columns."""
     if isinstance(batch, sample_batch.MultiAgentBatch):
-        parts = {name: SampleBatch.of(part) for name, part in batch.items()}
+        parts = {name: classic_batch(part) for name, part in batch.items()}
         return MultiAgentBatch(parts, batch.env_steps, batch.num_envs)
-    return SampleBatch.of(batch)
+    return batch if isinstance(batch, SampleBatch) else SampleBatch.of(batch)
 
 
 def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:

@@ -1066,6 +1066,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             entry["data"] = None  # the plan has its own buffers
         option = option_of(policy_class)
         keys = merge_configs({**classic_view(option, defaults), "target_network_update_freq": 500}, given)
+        classic["callbacks"] = ["lightning_rl.rllib.workers:RowIds", *classic.get("callbacks", ())]
         classic["data"] = {
             "dataset": PlannedDataset,
             "plan": ClassicPlan(type(self).execution_plan, keys, self, reading),

@@ -19,8 +19,10 @@ from lightning_rl.rllib.view_requirements import add_views, default_requirements
 from lightning_rl.sample_batch import PER_SEQUENCE, Fragment, concat_samples, transition_rows, typed
 
 __all__ = [
+    "change_fragment",
     "change_trajectories",
     "fragment_of_trajectory",
+    "played_rows",
     "postprocess_stored",
     "postprocess_trajectories",
     "takes_episode",
@@ -226,6 +228,39 @@ def postprocess_stored(policy: Any, stored: sample_batch.SampleBatch, fragment: 
         rows.update({name: result[name] for name in rows if name in trajectory})
 
     change_trajectories(policy, stored, fragment, change)
+
+
+def played_rows(samples: sample_batch.AnyBatch) -> sample_batch.AnyBatch:
+    """The experience of a sample's fragments as rows, before it is postprocessed."""
+    return samples.as_multi_agent().map_batches(transition_rows)
+
+
+def change_fragment(fragment: sample_batch.SampleBatch, rows: sample_batch.SampleBatch) -> None:
+    """Take columns of `played_rows` that were changed or added into their fragment.
+
+    Raises:
+        ConfigError: there are more or fewer rows than before.
+    """
+    steps = len(fragment.valid)
+    place = fragment.valid.T.flatten().nonzero().squeeze(1)
+    if rows.count != len(place):
+        raise ConfigError(
+            f"on_sample_end: {rows.count} rows in place of {len(place)}; expected as many: change columns, or leave "
+            "rows out in postprocess_trajectory"
+        )
+    before, index = transition_rows(fragment).numpy(), (place % steps, place // steps)
+    changed = {name: column for name, column in rows.items() if name not in before or _differ(before[name], column)}
+    for own in ("next_obs", "obs"):  # an observation is the next one of the row before
+        if own in changed:
+            column = _clone(fragment["obs"])
+            _assign(column, (index[0] + (own == "next_obs"), index[1]), changed.pop(own))
+            fragment["obs"] = column
+    for name, column in changed.items():
+        if name not in before:
+            fragment[name] = _zeros(column, fragment)
+        found = _clone(fragment[name])
+        _assign(found, index, column)
+        fragment[name] = found
 
 
 def _same_episode(

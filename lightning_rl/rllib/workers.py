@@ -16,11 +16,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from lightning_rl import sample_batch
+from lightning_rl.callbacks.hooks import RLCallback
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.sample_batch import classic_batch
+from lightning_rl.rllib.sampled_batch import rows_of_lanes, rows_when_read
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import DEFAULT_POLICY, env_steps
 
@@ -260,22 +262,8 @@ class ClassicWorker(WorkerMethods):
         samples = self.worker.sample()
         if self.worker.postprocess:
             return classic_batch(samples)
-        placed = {name: self._placed(name, part) for name, part in samples.as_multi_agent().items()}
-        several = isinstance(samples, sample_batch.MultiAgentBatch)
-        fragments = sample_batch.MultiAgentBatch(placed, env_steps(samples), samples.num_envs) if several else placed
-        rows = self.worker.rows_of(fragments if several else placed[DEFAULT_POLICY])
-        return classic_batch(rows.map_batches(by_lane) if several else by_lane(rows))
-
-    def _placed(self, policy_id: str, fragment: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
-        """The fragment with columns of its lanes and of their episodes."""
-        placed, (steps, lanes) = fragment.copy(), fragment.valid.shape
-        placed["agent_index"] = torch.arange(lanes).expand(steps, lanes)
-        if "eps_id" not in placed:
-            begun = vars(self.worker).setdefault("episodes_begun", {})
-            placed["eps_id"], begun[policy_id] = episode_ids(
-                fragment, begun.get(policy_id, torch.zeros(lanes, dtype=torch.int64)), self.worker.worker_index
-            )
-        return placed
+        add_row_ids(self.worker, samples)
+        return classic_batch(rows_of_lanes(self.worker, samples))
 
 
 class LearningWorker(RolloutWorker):
@@ -382,8 +370,12 @@ class Workers:
         return [each for own in found for each in own]
 
     def sample(self) -> Any:
-        """One fragment of every worker, side by side, under RLlib's names."""
-        return classic_batch(self.workers.sample())
+        """One sample of all workers: the rows of one environment after the other, as `ClassicWorker.sample`."""
+        return self.rows_when_read(self.workers.sample())
+
+    def rows_when_read(self, samples: Any) -> Any:
+        """A sample as the rows that the learner's policies learn from."""
+        return rows_when_read(samples, functools.partial(_learned_rows, self.policy))
 
     def trainable_policies(self) -> list[str]:
         """Ids of the policies in training."""
@@ -403,11 +395,36 @@ def episode_ids(fragment: sample_batch.SampleBatch, before: Tensor, worker_index
     return (worker_index << 40) + number * lanes + torch.arange(lanes), number[-1]
 
 
-def by_lane(rows: sample_batch.SampleBatch) -> sample_batch.SampleBatch:
-    """The rows of one lane after the other; sequences of a recurrent model are in this order already."""
-    if "agent_index" not in rows or "seq_lens" in rows:
-        return rows
-    return rows[torch.argsort(rows["agent_index"], stable=True)]
+class RowIds(RLCallback):
+    """Lets samples have the columns by which RLlib's programs tell episodes apart."""
+
+    def on_sample_end(self, *, worker: Any, samples: sample_batch.AnyBatch) -> None:
+        """As `add_row_ids`."""
+        add_row_ids(worker, samples)
+
+
+def add_row_ids(worker: Any, samples: sample_batch.AnyBatch) -> None:
+    """Add "agent_index", the number of a lane, "unroll_id" and "eps_id" to the fragments of a worker, once.
+
+    Args:
+        worker: numbers its episodes.
+        samples: its sample.
+    """
+    begun = vars(worker).setdefault("episodes_begun", {})
+    for policy_id, part in samples.as_multi_agent().items():
+        steps, lanes = part.valid.shape
+        if "agent_index" in part:
+            continue
+        part["agent_index"] = torch.arange(lanes).repeat(steps, 1)
+        if "unroll_id" not in part:
+            part["unroll_id"] = torch.full((steps, lanes), (worker.worker_index << 40) + worker.fragment)
+        if "eps_id" not in part:
+            before = begun.get(policy_id, torch.zeros(lanes, dtype=torch.int64))
+            part["eps_id"], begun[policy_id] = episode_ids(part, before, worker.worker_index)
+
+
+def _learned_rows(policy: Any, samples: sample_batch.AnyBatch) -> sample_batch.AnyBatch:
+    return rows_of_lanes(LearningWorker(policy), samples.to(policy.device))
 
 
 def _call_with_index(func: Callable[[Any, int], Any], worker: Any) -> Any:
@@ -452,8 +469,8 @@ class PlanWorkers(Workers):
         self.datamodule = datamodule
 
     def sample(self) -> Any:
-        """One fragment of every worker, under RLlib's names."""
+        """See `Workers.sample`."""
         started = time.perf_counter()
         fragment = self.workers.sample()
         self.datamodule.record_time(fragment, time.perf_counter() - started)
-        return classic_batch(fragment)
+        return self.rows_when_read(fragment)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.rllib import MultiAgentEnv
 from lightning_rl.rllib.agents.callbacks import DefaultCallbacks, MultiCallbacks
+from lightning_rl.rllib.agents.pg import PGTrainer
 from lightning_rl.rllib.agents.ppo import PPOTrainer
 from tests.rllib.classic import trainer
 
@@ -310,3 +312,44 @@ def test_each_of_several_agents_has_its_own_info() -> None:
     trainer.train()
     trainer.stop()
     assert set(WatchingInfos.seen) == {1, 2}
+
+
+class Doubles(DefaultCallbacks):
+    """Doubles the rewards of each sample, and keeps the sample and the trajectories that are learned from."""
+
+    samples: ClassVar[list[Any]] = []
+    learned: ClassVar[list[Any]] = []
+
+    def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
+        samples["rewards"] *= 2
+        samples["mine"] = np.arange(samples.count)
+        self.samples.append(samples)
+
+    def on_postprocess_trajectory(self, *, original_batches: Any, agent_id: Any, **keywords: Any) -> None:
+        self.learned.append(original_batches[agent_id][1])
+
+
+def test_what_a_callback_changes_in_a_sample_is_learned_from() -> None:
+    """CartPole's rewards are 1. Trajectories follow each other as the rows of the sample do."""
+    Doubles.samples, Doubles.learned = [], []
+    keys = {"num_envs_per_worker": 2, "train_batch_size": 60, "rollout_fragment_length": 30, "callbacks": Doubles}
+    trainer = PGTrainer(env="CartPole-v1", config=keys)
+    trainer.train()
+    trainer.stop()
+    (sample,) = Doubles.samples
+    steps = [part["t"].tolist() for part in Doubles.learned]
+    assert [part["t"].tolist() for part in sample.split_by_episode()] == steps
+    assert np.concatenate([part["mine"] for part in Doubles.learned]).tolist() == list(range(sample.count))
+    assert all((part["rewards"] == 2).all() for part in Doubles.learned)
+
+
+def test_a_callback_cannot_leave_rows_of_a_sample_out() -> None:
+    class Drops(DefaultCallbacks):
+        def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
+            for name in [*samples]:
+                samples[name] = samples[name][:5]
+
+    trainer = PGTrainer(env="CartPole-v1", config={"rollout_fragment_length": 20, "callbacks": Drops})
+    with pytest.raises(ConfigError, match="5 rows in place of"):
+        trainer.train()
+    trainer.stop()

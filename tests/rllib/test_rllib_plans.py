@@ -238,10 +238,11 @@ def test_experiences_are_selected_and_fields_standardized() -> None:
 
 
 def test_raw_rollouts_are_those_of_each_worker() -> None:
+    """Two environments that take 16 steps of experience each, or more while the other is reset."""
     made = trainer("A3C", num_workers=0, **SMALL)
-    fragments = ParallelRollouts(made.workers, mode="raw").take(2)
+    samples = ParallelRollouts(made.workers, mode="raw").take(2)
     made.stop()
-    assert [fragment.rewards.shape for fragment in fragments] == [(16, 2)] * 2
+    assert all(32 <= sample["rewards"].shape[0] == sample.count <= 34 for sample in samples)
 
 
 def test_several_buffers_are_filled_and_drawn_from_in_turn() -> None:
@@ -290,7 +291,7 @@ class Watcher(DefaultCallbacks):
 
 
 def test_batches_of_plans_workers_and_callbacks_have_rllib_s_names() -> None:
-    """Row t + 1 of a fragment's observations is what step t led to."""
+    """Rows of an episode follow each other, and each leads to the next; they are arrays."""
     seen = Watcher.seen = []
 
     def plan(workers: Any, config: Any) -> Any:
@@ -304,8 +305,96 @@ def test_batches_of_plans_workers_and_callbacks_have_rllib_s_names() -> None:
     assert len(samples) == 3
     for batch in samples:
         assert "dones" in batch and "new_obs" in batch and list(batch.keys()) == list(batch)
-        assert torch.equal(batch["dones"], batch.terminated) and torch.equal(batch["new_obs"], batch.obs[1:])
-        assert batch.count == len(batch) == int(batch.valid.sum()) > len(batch["rewards"])  # of both environments
+        assert batch.count == batch.env_steps() == len(batch) == len(batch["rewards"]) >= 32
+        assert isinstance(batch["obs"], np.ndarray) and (batch["dones"] == batch["terminateds"]).all()
+        parts = batch.split_by_episode()
+        assert len(parts) >= 2 and sum(part.count for part in parts) == batch.count
+        for part in parts:
+            assert len(set(part["eps_id"])) == 1 and (np.diff(part["t"]) == 1).all()
+            assert (part["new_obs"][:-1] == part["obs"][1:]).all()
+    assert "advantages" in seen[1] and "advantages" not in seen[0]  # the callback's is not postprocessed yet
+
+
+def test_samples_that_are_not_read_stay_fragments() -> None:
+    held: list[Any] = []
+    buffer = LocalReplayBuffer(learning_starts=0)
+
+    def plan(workers: Any, config: Any) -> Any:
+        rollouts = ParallelRollouts(workers).for_each(lambda batch: held.append(batch) or batch)
+        joined = rollouts.combine(ConcatBatches(60))
+        stored = joined.for_each(StoreToReplayBuffer(local_buffer=buffer)).for_each(TrainOneStep(workers))
+        return stored.for_each(lambda item: held.append(item[0]) or item)
+
+    made = trainer("A2C", plan, **SMALL)
+    steps = made.train()["timesteps_total"]
+    made.stop()
+    assert [batch.fragment.valid.shape[1] for batch in held] == [2, 2, 4]
+    assert steps == buffer.num_added == held[2].count == held[2].env_steps() >= 60
+    assert held[2]["rewards"].shape == (steps,) and held[2].fragment is None
+    assert held[0].fragment is not None  # of its own
+
+
+def test_a_policy_learns_from_the_rows_that_a_function_has_changed() -> None:
+    """The gradients of PG are 0 where its advantages are; and rows that a function leaves out are not learned from."""
+
+    moved, scale = {}, 0.0
+
+    def change(batch: Any) -> Any:
+        batch["advantages"] *= scale
+        return batch[:20]
+
+    def plan(workers: Any, config: Any) -> Any:
+        rollouts = ParallelRollouts(workers).for_each(change)
+        return StandardMetricsReporting(rollouts.for_each(TrainOneStep(workers)), workers, config)
+
+    for scale in (0.0, 1.0):
+        made = trainer("PG", plan, **SMALL)
+        before = [value.clone() for value in made.policy.parameters()]
+        result = made.train()
+        after = [*made.policy.parameters()]
+        moved[scale] = any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+        made.stop()
+        assert result["info"]["num_steps_trained"] == 20
+    assert moved == {0.0: False, 1.0: True}
+
+
+def test_fields_of_samples_are_standardized() -> None:
+    seen: list[Any] = []
+
+    def plan(workers: Any, config: Any) -> Any:
+        rollouts = ParallelRollouts(workers).for_each(StandardizeFields(["advantages"]))
+        rollouts = rollouts.for_each(lambda batch: seen.append(batch["advantages"].copy()) or batch)
+        return StandardMetricsReporting(rollouts.for_each(TrainOneStep(workers)), workers, config)
+
+    made = trainer("A2C", plan, **SMALL)
+    made.train()
+    made.stop()
+    assert seen[0].mean() == pytest.approx(0, abs=1e-5) and seen[0].std() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_buffer_within_a_plan_sums_the_rewards_of_n_steps(reads: bool) -> None:
+    """CartPole's rewards are 1, here doubled where the plan reads them; γ = 0.5: 1 + 0.5 + 0.25, less at the end."""
+    drawn: list[Any] = []
+
+    def plan(workers: Any, config: Any, **kwargs: Any) -> Any:
+        def double(batch: Any) -> Any:
+            batch["rewards"] *= 2
+            return batch
+
+        buffer = LocalReplayBuffer(learning_starts=40, replay_batch_size=32)
+        rollouts = ParallelRollouts(workers)
+        store = (rollouts.for_each(double) if reads else rollouts).for_each(StoreToReplayBuffer(local_buffer=buffer))
+        learn = Replay(local_buffer=buffer).for_each(lambda batch: drawn.append(batch) or batch)
+        learn = learn.for_each(TrainOneStep(workers)).for_each(UpdateTargetNetwork(workers, 50))
+        return StandardMetricsReporting(Concurrently([store, learn], output_indexes=[1]), workers, config)
+
+    made = trainer("DQN", plan, n_step=3, gamma=0.5, rollout_fragment_length=20)
+    made.train()
+    made.stop()
+    sums = {1.75, 1.5, 1.0}
+    found = set(drawn[0]["rewards"].tolist())
+    assert max(sums) * (1 + reads) in found and found <= {each * (1 + reads) for each in sums}
 
 
 def test_functions_after_the_report_change_the_trainer_s_results() -> None:

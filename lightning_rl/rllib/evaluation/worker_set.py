@@ -8,7 +8,7 @@ from typing import Any
 from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks
 from lightning_rl.rllib.episode_records import reads_episodes
 from lightning_rl.rllib.evaluation.rollout_worker import build_policies, creator_of
-from lightning_rl.rllib.workers import NumberedFromOne, Workers
+from lightning_rl.rllib.workers import NumberedFromOne, RowIds, Workers
 from lightning_rl.rollouts.worker_set import make_worker_set
 
 __all__ = ["WorkerSet"]
@@ -59,7 +59,7 @@ class WorkerSet(Workers):
         callbacks = config.get("callbacks")
         if callbacks is None and any(map(reads_episodes, policy.policies.values())):
             callbacks = DefaultCallbacks
-        adapted = [] if callbacks is None else [EpisodeCallbacks.adapt(callbacks)]
+        adapted = [RowIds(), *([] if callbacks is None else [EpisodeCallbacks.adapt(callbacks)])]
         for each in adapted:
             if isinstance(each, EpisodeCallbacks):
                 each.learns(policy)

@@ -52,6 +52,7 @@ def write_async_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: Ma
         # RLlib's defaults for what is not given.
         fragment = workers.setdefault("envs_per_worker", 1) * workers.setdefault("fragment_length", 50)
         data["fragments_per_batch"] = math.ceil(rows / fragment)
+        workers["count_resets"] = False  # a batch has at least that many rows of experience
     if given.get("sgd_minibatch_size"):
         policy["minibatches"] = max(1, round((rows or SUMMED_ROWS) / given["sgd_minibatch_size"]))
     elif rows is not None:

@@ -269,7 +269,8 @@ def translate_keys(
         write_async_keys(out, given, defaults)
     else:
         _sizes(out, given, defaults, joins_fragments)
-    if "fragment_length" in out.get("workers", {}):
+    length = defaults["workers"]["fragment_length"]
+    if out.get("workers", {}).get("fragment_length", length) != length:
         out["workers"]["count_resets"] = False  # RLlib counts rows of experience
     if given.get("vf_share_layers", DEPRECATED) != DEPRECATED:
         put(out, "model.vf_share_layers", given["vf_share_layers"])
@@ -378,6 +379,7 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
         environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
         steps = math.ceil(rows / environments)
         length = workers.setdefault("fragment_length", steps)
+        workers["count_resets"] = False  # a batch has at least that many rows of experience
         if length < steps and not joins_fragments and "fragments_per_batch" in defaults["data"]:
             put(out, "data.fragments_per_batch", math.ceil(steps / length))
     for key, parts in (("sgd_minibatch_size", "policy.minibatches"), ("microbatch_size", "policy.microbatches")):

@@ -44,7 +44,8 @@ def test_results_have_the_names_of_rllib() -> None:
     assert result["episode_reward_min"] == min(rewards) and result["episode_reward_max"] == max(rewards)
     assert result["episode_reward_mean"] == np.mean(rewards) == result["episode_len_mean"]
     assert result["episodes_total"] >= result["episodes_this_iter"] >= 0
-    assert result["info"]["num_steps_sampled"] == result["num_steps_trained"] == result["timesteps_total"] <= 96
+    assert result["info"]["num_steps_sampled"] == result["num_steps_trained"] == result["timesteps_total"]
+    assert 96 <= result["timesteps_total"] <= 102  # three of two environments that take 16 steps, or some more
     learned = result["info"]["learner"]["default_policy"]
     assert learned["learner_stats"]["vf_loss"] == learned["value_loss"] and math.isfinite(learned["total_loss"])
     played = result["evaluation"]
@@ -251,7 +252,7 @@ def test_actions_weights_and_policies_are_reached_as_in_rllib(tmp_path: Path) ->
     assert made.workers.foreach_worker(lambda worker: worker.num_envs) == [2]
     assert made.evaluation_workers.foreach_worker(lambda worker: worker.explore) == [True]
     other = made._make_workers(policy_class=None, config={"num_envs_per_worker": 3})
-    assert int(other.sample().valid.sum()) > 300
+    assert other.sample().count > 300
     other.stop()
     made._sync_weights_to_workers(workers=[local])
     assert made.env_creator({}).reset(seed=0)[0].shape == (4,)

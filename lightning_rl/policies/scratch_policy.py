@@ -156,6 +156,8 @@ class OwnActions:
         """The same actions as arrays."""
         return map_leaves(_as_array, actions)
 
+    from_env = to_env
+
     def batch_actions(self, actions: Any, rows: int) -> Any:
         """The actions that `compute_actions` returned, a list with one action per row or arrays, as arrays `[B, …]`.
 

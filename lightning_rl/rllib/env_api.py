@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,9 @@ from gymnasium import spaces
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.registry import CONTEXT_NAMES, EnvContext, call_creator, find_registered_env
 from lightning_rl.errors import EnvError
+from lightning_rl.rllib.external_env import ExternalEnv, ExternalMultiAgentEnv
+from lightning_rl.rllib.external_lanes import ExternalCreator
+from lightning_rl.rllib.old_gym import TIME_LIMIT, gymnasium_space
 from lightning_rl.schema.signatures import call_with_accepted_args
 
 __all__ = [
@@ -28,7 +31,6 @@ __all__ = [
     "map_number",
 ]
 
-TIME_LIMIT = "TimeLimit.truncated"  # of an info: `done` is a time limit
 STEPS = 20  # of random play, in which agents that come late are found
 
 
@@ -43,9 +45,10 @@ def current_api(
         multiagent: that of the config; its policies may hold the spaces of agents.
 
     Returns:
-        `env`, or a function that makes and adapts its environments; `multiagent`, in which a `policy_mapping_fn` of
-        agents that are numbers keeps getting numbers; and whether they are. A class that needs one argument gets the
-        `EnvContext`, whatever the argument's name is, unless it is a key of `env_config`.
+        `env`, or a function that makes and adapts its environments, of external ones an `ExternalCreator`;
+        `multiagent`, in which a `policy_mapping_fn` of agents that are numbers keeps getting numbers; and whether they
+        are. A class that needs one argument gets the `EnvContext`, whatever the argument's name is, unless it is a key
+        of `env_config`.
     """
     creator = find_registered_env(env) or env
     if creator is None or isinstance(creator, str):
@@ -56,6 +59,9 @@ def current_api(
     found: Any = creator
     if not isinstance(creator, type) or not hasattr(creator, "reset"):
         made = call_creator(creator, context, {})
+        if isinstance(made, ExternalEnv):
+            several = isinstance(made, ExternalMultiAgentEnv)
+            return ExternalCreator(creator, made), *number_agents(multiagent, made.observation_space if several else ())
         found = type(made)
         if hasattr(made, "close"):
             made.close()
@@ -71,11 +77,18 @@ def current_api(
     observe = multiagent.get("observation_fn")
     multiagent = {key: value for key, value in multiagent.items() if key != "observation_fn"}
     adapted = partial(make_current, creator=creator, policies=policies, mapping=mapping, observe=observe)
-    agents = getattr(adapted(context), "possible_agents", ())
-    numbered = any(isinstance(agent, int | np.integer) for agent in agents)
+    return adapted, *number_agents(multiagent, getattr(adapted(context), "possible_agents", ()))
+
+
+def number_agents(multiagent: Mapping[str, Any], agents: Iterable[Any]) -> tuple[Mapping[str, Any], bool]:
+    """The last two values of `current_api`, of such agents."""
+    numbered, mapping = (
+        any(isinstance(agent, int | np.integer) for agent in agents),
+        multiagent.get("policy_mapping_fn"),
+    )
     if mapping is not None and numbered:
         multiagent = {**multiagent, "policy_mapping_fn": partial(map_number, fn=mapping)}
-    return adapted, multiagent, numbered
+    return multiagent, numbered
 
 
 def needs_context(creator: Any, env_config: Mapping[str, Any]) -> bool:
@@ -279,30 +292,6 @@ class ClassicMultiAgentEnv(MultiAgentEnv):
                 "config)}"
             )
         return gymnasium_space(found)
-
-
-def gymnasium_space(space: Any) -> gym.Space[Any]:
-    """A space of Gym as one of Gymnasium, which may be one already.
-
-    Raises:
-        EnvError: there is none of that name.
-    """
-    if isinstance(space, gym.Space):
-        return space
-    kind = type(space).__name__
-    if kind == "Box":
-        return spaces.Box(space.low, space.high, dtype=space.dtype)
-    if kind == "Discrete":
-        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
-    if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(space.nvec)
-    if kind == "MultiBinary":
-        return spaces.MultiBinary(space.n)
-    if kind == "Tuple":
-        return spaces.Tuple([gymnasium_space(part) for part in space.spaces])
-    if kind == "Dict":
-        return spaces.Dict({name: gymnasium_space(part) for name, part in space.spaces.items()})
-    raise EnvError(f"{space!r} is not a space of Gymnasium, nor a Gym space that it has: {kind}")
 
 
 def _seed(env: Any, seed: int | None) -> None:

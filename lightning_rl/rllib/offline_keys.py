@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +28,15 @@ from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import trajectories
 from lightning_rl.rllib.workers import ClassicWorker, episode_ids, policies_of
-from lightning_rl.sample_batch import DEFAULT_POLICY, AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
+from lightning_rl.sample_batch import (
+    DEFAULT_POLICY,
+    AnyBatch,
+    Fragment,
+    MultiAgentBatch,
+    SampleBatch,
+    concat_samples,
+    env_steps,
+)
 
 __all__ = [
     "OFFLINE_SPECIAL",
@@ -203,10 +212,11 @@ class InputWorker:
     Args:
         workers: the workers of the run, which sample together.
         policy: that learns; it may hold several.
+        num_workers: the key of that name.
     """
 
-    def __init__(self, workers: Any, policy: Any) -> None:
-        self.workers, self.policy = workers, policy
+    def __init__(self, workers: Any, policy: Any, num_workers: int = 0) -> None:
+        self.workers, self.policy, self.num_workers = workers, policy, num_workers
 
     @property
     def policy_map(self) -> dict[str, Any]:
@@ -223,29 +233,39 @@ class InputWorker:
 
 
 class ReadingWorkers:
-    """A worker set whose samples are the batches of a reader, as fragments `[T, 1, …]`.
+    """A worker set whose samples are batches of readers, as fragments `[T, B, …]`.
 
     Args:
         workers: the worker set.
-        reader: the reader of batches of rows.
+        readers: give rows, or fragments; an empty batch means that a reader has none yet.
+        rows: as many batches are joined as have that many rows of experience; 0: none are.
     """
 
-    def __init__(self, workers: Any, reader: InputReader) -> None:
-        self.workers, self.reader = workers, reader
+    def __init__(self, workers: Any, readers: Sequence[InputReader], rows: int = 0) -> None:
+        self.workers, self.readers, self.rows = workers, readers, rows
+        self._turn = itertools.cycle(readers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.workers, name)
 
     def sample(self) -> AnyBatch:
-        """The next batch.
+        """The next batches, of each reader in turn.
 
         Raises:
-            ConfigError: its rows lack a column.
+            ConfigError: their rows lack a column.
         """
-        batch = self.reader.next()
-        if isinstance(batch, MultiAgentBatch):
-            return batch.map_batches(fragment_of_rows)
-        return fragment_of_rows(batch)
+        fragments: list[AnyBatch] = []
+        missing = self.rows
+        while not fragments or missing > 0:
+            batch = next(self._turn).next()
+            if isinstance(batch, MultiAgentBatch):
+                fragments.append(batch.map_batches(as_fragment))
+            elif len(batch):
+                fragments.append(as_fragment(batch))
+            else:
+                continue
+            missing -= env_steps(fragments[-1])
+        return concat_samples(fragments)
 
     def sample_async(self) -> Iterator[AnyBatch]:
         """The next batches, without end."""
@@ -253,28 +273,51 @@ class ReadingWorkers:
             yield self.sample()
 
 
+def as_fragment(batch: SampleBatch) -> SampleBatch:
+    """Rows as a fragment; a fragment as it is."""
+    return batch if isinstance(batch, Fragment) else fragment_of_rows(batch)
+
+
 class ReaderPlan:
     """An execution plan on batches that are read.
 
     Args:
-        make: makes the reader, once.
+        make: makes a reader; each is made once.
         config: RLlib's keys.
         plan: the plan, `plan(workers, policy)`; `None`: the data pipeline's own.
+        rows: see `ReadingWorkers`.
+        num_readers: of each a context says that it is of another worker; `make` may return `None` for some of them.
 
     Attributes:
         log_dir: the directory of the context.
     """
 
-    def __init__(self, make: Callable[[IOContext], InputReader], config: Mapping[str, Any], plan: Any = None) -> None:
-        self.make, self.config, self.plan = make, config, plan
+    def __init__(
+        self,
+        make: Callable[[IOContext], InputReader | None],
+        config: Mapping[str, Any],
+        plan: Any = None,
+        rows: int = 0,
+        num_readers: int = 1,
+    ) -> None:
+        self.make, self.config, self.plan, self.rows, self.num_readers = make, config, plan, rows, num_readers
         self.log_dir: str | None = None
-        self._reader: InputReader | None = None
+        self._readers: list[InputReader] = []
 
     def over(self, workers: Any, policy: Any) -> ReadingWorkers:
-        """The workers that read in the place of these."""
-        if self._reader is None:
-            self._reader = self.make(IOContext(self.log_dir, self.config, 0, InputWorker(workers, policy)))
-        return ReadingWorkers(workers, self._reader)
+        """The workers that read in the place of these.
+
+        Raises:
+            ConfigError: there is no reader.
+        """
+        self._readers = [each for each in self._readers if not each.stopped]
+        if not self._readers:
+            worker = InputWorker(workers, policy, self.config.get("num_workers") or 0)
+            contexts = (IOContext(self.log_dir, self.config, index, worker) for index in range(self.num_readers))
+            self._readers = [reader for reader in map(self.make, contexts) if reader is not None]
+            if not self._readers:
+                raise ConfigError("the function of config key 'input' returned None for every worker")
+        return ReadingWorkers(workers, self._readers, self.rows)
 
     def __call__(self, workers: Any, policy: Any, *source: Any) -> Iterator[Any]:
         """The plan of a source with replay, or `parallel_rollouts`."""

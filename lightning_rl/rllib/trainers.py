@@ -51,6 +51,8 @@ from lightning_rl.rllib.env_api import current_api, map_number
 from lightning_rl.rllib.episode_records import reads_episodes
 from lightning_rl.rllib.evaluation.rounds import RoundsOfEpisodes
 from lightning_rl.rllib.evaluation.worker_set import WorkerSet
+from lightning_rl.rllib.external_lanes import ExternalCreator
+from lightning_rl.rllib.external_sampler import sample_external
 from lightning_rl.rllib.keys import (
     KNOWN,
     NO_EFFECT,
@@ -173,6 +175,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         given = self.merge_trainer_configs(self._own_defaults(), config)
         env, limit = current_env(given.get("env"))
         env, several, numbered = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
+        if env is None and given.get("observation_space") is not None:
+            env = ExternalCreator.of_spaces(given["observation_space"], given.get("action_space"))
         if several:
             given["multiagent"] = several
         self._validate_config(given, trainer_obj_or_none=self)
@@ -194,7 +198,12 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             given = merge_configs(applicable_defaults(option, defaults), given)
         elif source is not None:
             raise ConfigError(f"config key 'defaults'={source!r}; expected 'rllib', or leave it out for this package's")
-        classic = self._translated({**given, "env": env}, policy, defaults)
+        self._external = env if isinstance(env, ExternalCreator) else None
+        translated = {**given, "env": env}
+        if self._external is not None:  # its loops, and its servers, are threads of this process
+            translated |= {"num_workers": 0, "observation_space": None, "action_space": None}
+            translated["disable_env_checking"] = True
+        classic = self._translated(translated, policy, defaults)
         if "directions" not in defaults["data"]:  # policies that evolve have no exploration
             own_evaluation = rllib_defaults(option)["evaluation_config"]
             explores = own_evaluation.get("explore", given.get("explore", True))
@@ -214,6 +223,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self.numbered_agents = numbered
         if self._logger is not None:
             classic["run_dir"] = str(self.logdir)
+        if self._external is not None and "env" not in classic.get("evaluation", {}):
+            classic.setdefault("evaluation", {})["episodes"] = 0
         self.config = given
         self._smoothing = given.get("metrics_smoothing_episodes") or 100
         self._least_seconds = max(given.get(key) or 0 for key in LEAST_SECONDS)
@@ -1041,12 +1052,16 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         files = None if self._planned or plan is not None else data_files(given, policy_class)
         if files is not None:
             return write_offline_keys(classic, given, defaults, files, policy_class)
-        data, make = classic.setdefault("data", {}), reader_of(given)
-        reading = None if make is None else ReaderPlan(make, given, None if self._planned else plan)
-        if reading is not None and ("requests_per_worker" in defaults["data"] or "num_shards" in defaults["data"]):
+        data, make, several = classic.setdefault("data", {}), reader_of(given), 1
+        if self._external is not None:
+            several = 1 + (given.get("num_workers") or 0)
+            make = make or partial(sample_external, self._external)
+        rows = 0 if "batch_size" in defaults["data"] else given.get("train_batch_size") or 0
+        reading = None if make is None else ReaderPlan(make, given, None if self._planned else plan, rows, several)
+        if reading is not None and {"requests_per_worker", "num_shards", "directions"} & set(defaults["data"]):
             raise ConfigError(
-                "config key 'input': the workers of an asynchronous algorithm sample by themselves; train dqn, ppo or "
-                "another one that waits for its samples"
+                f"config key {'input' if self._external is None else 'env'!r}: the workers of this algorithm sample by "
+                "themselves; train dqn, ppo or another one that waits for its samples"
             )
         starts = data.get("learning_starts", defaults["data"].get("learning_starts"))
         if not self._planned:
@@ -1057,7 +1072,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             if plan is not None or reading is not None:
                 data["plan"] = plan if reading is None else reading
                 data.pop("fragments_per_batch", None)
-            if reading is not None and "batch_size" in defaults["data"]:
+            if reading is not None and self._external is None and "batch_size" in defaults["data"]:
                 data |= reading_rate(classic, given, defaults)
             # So that what is random until learning starts follows.
             imitates = ["data=on_policy"] if kind_of_data(policy_class) == "episodes" else []

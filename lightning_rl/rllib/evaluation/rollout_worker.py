@@ -13,6 +13,8 @@ from lightning_rl.policies.policy_set import PolicySet
 from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks
 from lightning_rl.rllib.env_api import current_api
 from lightning_rl.rllib.episode_records import reads_episodes
+from lightning_rl.rllib.external_lanes import ExternalCreator
+from lightning_rl.rllib.external_sampler import ExternalSampler
 from lightning_rl.rllib.keys import policy_keywords
 from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.sample_batch import classic_batch
@@ -97,6 +99,9 @@ class RolloutWorker(WorkerMethods, rollout_worker.RolloutWorker):  # pyright: ig
             **{"count_resets": False, **{name: keywords[name] for name in keywords if name not in NO_EFFECT}},
         )
 
+        external = self.env_creator.id
+        self._external = ExternalSampler(external.first, self) if isinstance(external, ExternalCreator) else None
+
     @property
     def worker(self) -> RolloutWorker:  # type: ignore[override]
         """This one."""
@@ -104,7 +109,7 @@ class RolloutWorker(WorkerMethods, rollout_worker.RolloutWorker):  # pyright: ig
 
     def sample(self) -> Any:
         """One sample, under RLlib's names."""
-        return classic_batch(super().sample())
+        return classic_batch(super().sample() if self._external is None else self._external.next())
 
 
 def creator_of(
@@ -124,7 +129,8 @@ def creator_of(
     env = env_creator
     if not isinstance(env, EnvCreator):
         adapted, section, _ = current_api(env_creator, env_config or {}, section)
-        env = EnvCreator(adapted, kwargs=dict(env_config or {}), max_episode_steps=horizon)
+        external = isinstance(adapted, ExternalCreator)
+        env = EnvCreator(adapted, kwargs=dict(env_config or {}), max_episode_steps=horizon, check=not external)
     if validate_env is not None:
         made = env.make_single()
         call_with_accepted_args(validate_env, made, EnvContext(env.kwargs))

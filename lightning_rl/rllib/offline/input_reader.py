@@ -14,7 +14,12 @@ class InputReader(ABC):
     The columns of a batch have RLlib's names or this package's: at least "obs", "new_obs", "actions", "rewards" and
     "terminateds" or "dones", in rows `[N, *]` of arrays. A batch ends no episode: its last row only ends one if it says
     so.
+
+    Attributes:
+        stopped: whether it gives no more batches, because its trainer stopped.
     """
+
+    stopped: bool = False
 
     @abstractmethod
     def next(self) -> Any:

@@ -266,8 +266,8 @@ class ExternalMultiAgentEnv(ExternalEnv):
 
         Args:
             episode_id: an open episode.
-            reward: by agent.
-            info: by agent.
+            reward: agent → what is added.
+            info: agent → info.
             multiagent_done_dict: which agents have ended.
 
         Raises:

@@ -238,7 +238,7 @@ class ReadingWorkers:
     Args:
         workers: the worker set.
         readers: give rows, or fragments; an empty batch means that a reader has none yet.
-        rows: as many batches are joined as have that many rows of experience; 0: none are.
+        rows: batches are joined until they have that many rows of experience; 0: none are.
     """
 
     def __init__(self, workers: Any, readers: Sequence[InputReader], rows: int = 0) -> None:
@@ -262,6 +262,8 @@ class ReadingWorkers:
                 fragments.append(batch.map_batches(as_fragment))
             elif len(batch):
                 fragments.append(as_fragment(batch))
+            elif (stopping := self.workers.local_worker().stopping) is not None and stopping():
+                raise KeyboardInterrupt("stopped while a reader had no batch")
             else:
                 continue
             missing -= env_steps(fragments[-1])
@@ -286,7 +288,7 @@ class ReaderPlan:
         config: RLlib's keys.
         plan: the plan, `plan(workers, policy)`; `None`: the data pipeline's own.
         rows: see `ReadingWorkers`.
-        num_readers: of each a context says that it is of another worker; `make` may return `None` for some of them.
+        num_readers: how many readers are made, each for another worker; `make` may return `None` for some.
 
     Attributes:
         log_dir: the directory of the context.

@@ -487,9 +487,6 @@ ABSENT: dict[str, tuple[str, ...]] = {
         "models.tf", "policy.tf_policy", "policy.tf_policy_template", "policy.dynamic_tf_policy",
         "policy.eager_tf_policy", "utils.tf_utils", "utils.tf_run_builder", "execution.train_ops.TrainTFMultiGPU",
     ),
-    "a program that has the loop of its environment calls `policy.compute_single_action` itself": (
-        "env.external_env", "env.external_multi_agent_env", "env.policy_client", "env.policy_server_input",
-    ),
     "`num_envs_per_worker` and `remote_worker_envs` step several environments together": (
         "env.vector_env", "env.remote_vector_env", "env.remote_base_env",
     ),

@@ -1,0 +1,148 @@
+"""The server of a policy: experience of clients in the place of samples."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import logging
+import queue
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import torch
+
+from lightning_rl.errors import CheckpointError, EnvError
+from lightning_rl.rllib.offline.input_reader import InputReader
+from lightning_rl.rllib.offline.io_context import IOContext
+from lightning_rl.rllib.policy_client import Inference
+from lightning_rl.rllib.wire import decode, encode
+from lightning_rl.rollouts.episodes import Episode
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["PolicyServerInput"]
+
+log = logging.getLogger(__name__)
+
+EPISODE_CALLS = ("start_episode", "get_action", "log_action", "log_returns", "end_episode")
+OPTIONS = ("fragment_length", "batch_mode", "count_resets", "explore", "record_logp", "seed", "logical_workers")
+
+
+class PolicyServerInput(ThreadingHTTPServer, InputReader):
+    """Serves the policy in training to clients, whose experience it is trained with: a value of the key `input`.
+
+    Messages are JSON, and are never run or imported. Whoever reaches the port can act and send experience.
+
+    Args:
+        ioctx: the context of the key `input`.
+        address: the network interface, as "localhost" or "0.0.0.0".
+        port: the TCP port; 0: a free one, which `server_port` says.
+        idle_timeout: seconds after which `next` returns an empty batch if no experience has come.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, ioctx: IOContext, address: str, port: int, idle_timeout: float = 3.0) -> None:
+        self.idle_timeout, self.learner = idle_timeout, ioctx.worker.policy
+        self.worker = ioctx.worker.workers.local_worker()
+        self.options = {name: getattr(self.worker, name) for name in OPTIONS}
+        self._samples: queue.Queue[Any] = queue.Queue()
+        self._clients = itertools.count(1 + 1000 * ioctx.worker_index)
+        self._served: Any = None  # the learner's counters when the weights were copied
+        try:
+            super().__init__((address, port), Handler)
+        except OSError as error:
+            error.add_note(f"PolicyServerInput at {address}:{port}: choose another port, or end what listens there")
+            raise
+        self.inference = Inference(self.learner.copy_for_acting(), self.options, ioctx.worker_index, self._add)
+        self.worker.hooks["on_worker_stop"].append(lambda worker: self.stop())
+        threading.Thread(target=self.serve_forever, name="policy server", daemon=True).start()
+        log.info("policy server at %s:%s", address, self.server_port)
+
+    def next(self) -> Any:
+        """A fragment of a client, or an empty batch; clients act with the newest weights from now on."""
+        counters = self.learner.gradient_steps, self.learner.env_steps
+        if counters != self._served:
+            steps = {name: policy.env_steps for name, policy in self.learner.policies.items()}
+            self.inference.set_weights(self.learner.get_weights(), steps)
+            self._served = counters
+        try:
+            samples, episodes = self._samples.get(timeout=self.idle_timeout)
+        except queue.Empty:
+            return SampleBatch()
+        self.worker.episodes.finished += [(0, episode) for episode in episodes]
+        return samples
+
+    def stop(self) -> None:
+        """Close the port; clients that ask get an error."""
+        if not self.stopped:
+            self.stopped = True
+            self.inference.sampler.stop()
+            self.shutdown()
+            self.server_close()
+
+    def answer(self, command: str, arguments: list[Any]) -> Any:
+        """What a client gets for a message.
+
+        Raises:
+            ValueError: it is malformed, or no episode is open for it.
+            EnvError: an observation does not fit, or training has stopped.
+        """
+        if self.stopped:
+            raise EnvError("training has stopped")
+        if command in EPISODE_CALLS:
+            return getattr(self.inference.env, command)(*arguments)
+        if command == "get_worker":
+            return {"policy": self._checkpoint(), "options": self.options, "index": next(self._clients)}
+        if command == "get_weights":
+            return self.inference.get_weights()
+        if command == "report_samples":
+            samples, episodes = arguments
+            return self._add(samples, [Episode(*each) for each in episodes])
+        raise ValueError(f"command {command!r} is unknown: the client is of another version")
+
+    def _add(self, samples: Any, episodes: list[Episode]) -> None:
+        self._samples.put((samples, episodes))
+
+    def _checkpoint(self) -> bytes:
+        """The policy as a file that `Policy.load` reads."""
+        with self.inference.sampler.turn:
+            checkpoint: dict[str, Any] = {"state_dict": self.inference.policy.state_dict()}
+            try:
+                self.inference.policy.on_save_checkpoint(checkpoint)
+            except CheckpointError as error:
+                raise ValueError(f"the policy cannot act in a client: {error}; use inference_mode='remote'") from error
+            file = io.BytesIO()
+            torch.save(checkpoint, file)
+        return file.getvalue()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one message."""
+
+    protocol_version = "HTTP/1.1"  # connections are kept
+    wbufsize = -1  # an answer is one write
+    server: PolicyServerInput  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_POST(self) -> None:
+        """Answer, or say what is wrong with the message."""
+        status = HTTPStatus.OK
+        try:
+            message = decode(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = self.server.answer(message["command"], message["arguments"])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            status, answer = HTTPStatus.BAD_REQUEST, str(error)
+        content = encode(answer)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        self.close_connection = self.close_connection or self.server.stopped
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log a request at level DEBUG."""
+        log.debug(format, *args)

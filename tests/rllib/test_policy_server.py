@@ -1,0 +1,252 @@
+"""`PolicyServerInput` and `PolicyClient`: environments in other places, in whose episodes the policy acts."""
+
+from __future__ import annotations
+
+import http.client
+import pickle
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from lightning_rl.errors import CheckpointError, EnvApiError, EnvError
+from lightning_rl.rllib import PPOTrainer
+from lightning_rl.rllib.agents.dqn import DQNTrainer
+from lightning_rl.rllib.agents.pg import PGTrainer
+from lightning_rl.rllib.env.policy_client import PolicyClient
+from lightning_rl.rllib.env.policy_server_input import PolicyServerInput
+from lightning_rl.rllib.policy import build_torch_policy
+from lightning_rl.rllib.wire import decode, encode
+from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch
+from tests.rllib.examples.training import train_until
+from tests.rllib.external import LEARNS, Classic, Counting
+
+SPACES = {"observation_space": Counting.observation_space, "action_space": Counting.action_space}
+
+
+@contextmanager
+def serving(
+    trainer: Any = PPOTrainer, env: Any = Counting, **keys: Any
+) -> Iterator[tuple[Any, list[PolicyServerInput]]]:
+    """A trainer whose workers are servers at free ports, which it has from its first sample on."""
+    servers: list[PolicyServerInput] = []
+
+    def make(context: Any) -> PolicyServerInput | None:
+        if context.worker_index == 0 and context.worker.num_workers > 0:
+            return None
+        servers.append(PolicyServerInput(context, "localhost", 0, idle_timeout=0.2))
+        return servers[-1]
+
+    own = {"observation_space": env.observation_space, "action_space": env.action_space}
+    made = trainer(config={"env": None, "input": make, **own, **keys})
+    made.datamodule.source.run_plan.over(made.workers.workers, made.policy)
+    try:
+        yield made, servers
+    finally:
+        made.stop()
+
+
+def play(client: PolicyClient, env: Any, choose: Callable[[], Any] = lambda: None) -> None:
+    """Play episodes until the server stops; `choose()` may give an action in place of the policy's."""
+    try:
+        while True:
+            episode, obs, done = client.start_episode(), env.reset(), False
+            while not done:
+                action = choose()
+                if action is None:
+                    action = client.get_action(episode, obs)
+                else:
+                    client.log_action(episode, obs, action)
+                obs, reward, done, info = env.step(action)
+                client.log_returns(episode, reward, info=info)
+            client.end_episode(episode, obs)
+    except EnvError as error:
+        if "training has stopped" not in str(error) and "no policy server answers" not in str(error):
+            raise
+
+
+def start(target: Callable[..., Any], *arguments: Any) -> threading.Thread:
+    """A thread that calls `target`."""
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def address(server: PolicyServerInput) -> str:
+    return f"localhost:{server.server_port}"
+
+
+@pytest.mark.parametrize("mode", ["local", "remote"])
+def test_ppo_learns_from_two_clients(mode: str) -> None:
+    with serving(env=Classic(), **LEARNS) as (made, (server,)):
+        clients = [PolicyClient(address(server), mode, update_interval=0.1) for _ in range(2)]
+        threads = [start(play, client, Classic(500 * index)) for index, client in enumerate(clients)]
+        result = train_until(made, 45, 25)
+        assert result["timesteps_total"] >= 2000 and result["episodes_total"] > 60
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive(), "clients end when the server stops"
+
+
+def test_workers_are_servers_at_ports_of_their_own() -> None:
+    with serving(PGTrainer, num_workers=2, train_batch_size=60, rollout_fragment_length=20) as (made, servers):
+        assert len({server.server_port for server in servers}) == 2
+        start(play, PolicyClient(address(servers[1]), "remote"), Counting(5))
+        assert made.train()["timesteps_total"] == 60, "a server without clients keeps no other waiting"
+        start(play, PolicyClient(address(servers[0]), "remote"), Counting(7))
+        for _ in range(50):
+            result = made.train()
+            if result["hist_stats"]["episode_lengths"][-20:].count(7):
+                break
+        assert {*result["hist_stats"]["episode_lengths"]} == {5, 7}
+
+
+def test_a_replay_algorithm_learns_from_logged_actions() -> None:
+    """RLlib's server program, with its keys for DQN."""
+    keys = {"replay_buffer_config": {"learning_starts": 100}, "min_sample_timesteps_per_iteration": 200}
+    keys |= {"n_step": 3, "rollout_fragment_length": 4, "train_batch_size": 8, "off_policy_estimation_methods": {}}
+    with serving(DQNTrainer, **keys, callbacks=None, model={"fcnet_hiddens": [8]}) as (made, (server,)):
+        start(play, PolicyClient(address(server), "local"), Counting(6), lambda: 2)
+        result = made.train()
+        stored = made.datamodule.source.buffer.sample(64, np.random.default_rng(0))
+    assert result["timesteps_total"] >= 200 and result["gradient_steps"] >= 20
+    assert (stored.actions == 2).all() and result["episode_len_mean"] == 6
+
+
+def test_a_client_that_dies_keeps_nobody_from_training() -> None:
+    with serving(train_batch_size=50, rollout_fragment_length=10) as (made, (server,)):
+        dead = PolicyClient(address(server), "remote")
+        episode = dead.start_episode()
+        asked = start(dead.get_action, episode, np.zeros(2))
+        asked.join(timeout=20)
+        dead.log_returns(episode, 1.0)
+        del dead
+        start(play, PolicyClient(address(server), "remote"), Counting(6))
+        assert [made.train()["timesteps_total"] for _ in range(2)] == [50, 100]
+
+
+def test_weights_reach_a_local_policy_when_it_asks() -> None:
+    with serving(train_batch_size=40, rollout_fragment_length=10) as (made, (server,)):
+        client = PolicyClient(address(server), "local", update_interval=None)
+        assert client._inference is not None
+        policy = client._inference.policy
+        before = policy.get_weights()
+        start(play, client, Counting(6))
+        made.train()
+        assert all(np.array_equal(before[name], value) for name, value in policy.get_weights().items())
+        server.next()  # the server's copy is that of the last sample
+        client.update_policy_weights()
+        learned, now = made.policy.get_weights(), policy.get_weights()
+        assert all(np.array_equal(learned[name], value) for name, value in now.items())
+        assert any(not np.array_equal(before[name], value) for name, value in now.items())
+        assert policy.env_steps == made.policy.env_steps == 40
+
+
+@pytest.mark.parametrize(("mode", "error"), [("local", EnvApiError), ("remote", EnvError)])
+def test_the_client_learns_which_observation_does_not_fit(mode: str, error: type[Exception]) -> None:
+    with serving() as (_, (server,)):
+        client = PolicyClient(address(server), mode)
+        episode = client.start_episode()
+        with pytest.raises(error, match=r"observation .*\(3,\) does not fit the space Box\(.*\(2,\)"):
+            client.get_action(episode, np.zeros(3))
+        assert client.get_action(episode, np.zeros(2)) in Counting.action_space, "the episode is still open"
+
+
+def test_a_policy_of_functions_acts_on_the_server_only() -> None:
+    policy = build_torch_policy("Own", loss_fn=lambda policy, model, dist, batch: model.value_function().mean())
+    with serving(PPOTrainer.with_updates(default_policy=policy)) as (_, (server,)):
+        with pytest.raises(CheckpointError, match="Own") as refused:
+            PolicyClient(address(server), "local")
+        assert "remote" in refused.value.__notes__[0]
+        client = PolicyClient(address(server), "remote")
+        assert client.get_action(client.start_episode(), np.zeros(2)) in Counting.action_space
+
+
+def test_addresses_and_modes_are_checked() -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(EnvError, match=f"localhost:{port}"):
+        PolicyClient(f"http://localhost:{port}")
+    with pytest.raises(ValueError, match="inference_mode='here'"):
+        PolicyClient("localhost:1", "here")
+
+
+def test_a_server_runs_and_imports_nothing_that_it_is_sent() -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return pytest.fail, ("code was run",)
+
+    with serving() as (_, (server,)):
+        for content in (
+            pickle.dumps(Bomb()),
+            b'{"command": "shutdown", "arguments": []}',
+            b"[]",
+            b'{"command": "__init__"}',
+        ):
+            connection = http.client.HTTPConnection("localhost", server.server_port)
+            connection.request("POST", "/", content)
+            assert connection.getresponse().status == http.HTTPStatus.BAD_REQUEST
+            connection.close()
+
+
+def test_messages_arrive_as_they_were_sent() -> None:
+    fragment = Fragment(obs=SampleBatch(a=torch.rand(3, 1, 2)), valid=torch.ones(2, 1, dtype=torch.bool))
+    sent = {
+        1: (np.float32(0.5), [True, None, "text"], b"\x00\xff"),
+        "array": np.arange(6, dtype=np.int8).reshape(2, 3),
+        "empty": np.zeros((0, 2), np.float64),
+        "batch": MultiAgentBatch({"one": fragment}, 2, 1),
+    }
+    got = decode(encode(sent))
+    assert got[1] == (0.5, [True, None, "text"], b"\x00\xff") and got["empty"].shape == (0, 2)
+    assert got["array"].dtype == np.int8 and np.array_equal(got["array"], sent["array"])
+    part = got["batch"]["one"]
+    assert isinstance(part, Fragment) and got["batch"].env_steps == 2 and got["batch"].num_envs == 1
+    assert torch.equal(part.obs["a"], fragment.obs["a"]) and part.valid.dtype == torch.bool
+    for value in (object(), np.array([None]), {"info": spaces}):
+        with pytest.raises(TypeError, match="cannot be sent"):
+            encode(value)
+
+
+CLIENT = """
+import sys
+import gymnasium as gym
+from lightning_rl.rllib.env.policy_client import PolicyClient
+
+env = gym.make("CartPole-v1", max_episode_steps=200)
+client = PolicyClient(sys.argv[2], inference_mode=sys.argv[1], update_interval=0.5)
+obs, _ = env.reset(seed=0)
+eid = client.start_episode(training_enabled=True)
+for _ in range(100_000):
+    action = client.get_action(eid, obs)
+    obs, reward, terminated, truncated, info = env.step(action)
+    client.log_returns(eid, reward, info=info)
+    if terminated or truncated:
+        client.end_episode(eid, obs)
+        obs, _ = env.reset()
+        eid = client.start_episode(training_enabled=True)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("mode", ["local", "remote"])
+def test_a_client_in_another_process_trains_and_may_be_replaced(mode: str) -> None:
+    with serving(env=Classic(), **LEARNS) as (made, (server,)):
+        command = [sys.executable, "-c", textwrap.dedent(CLIENT), mode, address(server)]
+        first = subprocess.Popen(command)
+        made.train()
+        first.kill()
+        first.wait()
+        second = subprocess.Popen(command)
+        train_until(made, 40, 25)
+        second.kill()
+        second.wait()

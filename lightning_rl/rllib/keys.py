@@ -106,8 +106,10 @@ FIXED: dict[str, tuple[Any, str]] = {
         "an episode that `horizon` cuts is truncated: its value is bootstrapped, and a reset follows",
     ),
     "no_done_at_end": (False, "truncation is bootstrapped without it"),
-    "observation_space": (None, "it is the environment's"),
-    "action_space": (None, "it is the environment's"),
+    **dict.fromkeys(
+        ("observation_space", "action_space"),
+        (None, "it is the environment's; with `env=None` and a `PolicyServerInput`, that of its clients"),
+    ),
     "render_env": (False, "`evaluation_config` may have it; `lightning-rl play` shows episodes"),
     "record_env": (False, "`evaluation_config` may have it; `lightning-rl video` records episodes"),
     "monitor": (False, "`lightning-rl video` records episodes"),

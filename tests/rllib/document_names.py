@@ -460,6 +460,22 @@ POLICIES = [
 ]
 
 MEMBERS = [
+    *takes("env.external_env.ExternalEnv", "action_space observation_space max_concurrent"),
+    *takes("env.external_env.ExternalEnv.start_episode", "episode_id training_enabled"),
+    *takes("env.external_env.ExternalEnv.log_returns", "episode_id reward info"),
+    *takes("env.external_multi_agent_env.ExternalMultiAgentEnv.log_returns", "reward info multiagent_done_dict"),
+    *(
+        row
+        for name in ("env.external_env.ExternalEnv", "env.policy_client.PolicyClient")
+        for row in (
+            *takes(f"{name}.get_action", "episode_id observation"),
+            *takes(f"{name}.log_action", "episode_id observation action"),
+            *takes(f"{name}.end_episode", "episode_id observation"),
+        )
+    ),
+    *takes("env.policy_client.PolicyClient", "address inference_mode update_interval"),
+    *imports("env.policy_client.PolicyClient.update_policy_weights"),
+    *takes("env.policy_server_input.PolicyServerInput", "ioctx address port idle_timeout"),
     *imports(*(f"agents.trainer.Trainer.{name}" for name in ("save", "restore", "stop", "reset_config", "log_result"))),
     *has("trainer", "iteration training_iteration"),
     *takes("agents.trainer.Trainer.get_weights", "policies"),

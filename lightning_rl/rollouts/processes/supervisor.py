@@ -122,35 +122,25 @@ class ProcessSlot:
     served_here: int = 0
     new_seeds: bool = False
 
-    def allowed_seconds(self, limits: Limits) -> float:
-        """Seconds that the first request of the queue may take; twice as many for each repetition."""
-        if self.state == "starting":
-            return limits.start_timeout_s * 2.0 ** min(self.timeouts, 32)
-        if not self.queue[0].timed:
-            return CALL_PATIENCE * limits.start_timeout_s
-        if limits.sample_timeout_s is not None:
-            return limits.sample_timeout_s
-        if self.usual_seconds is None:
-            return limits.start_timeout_s * 2.0 ** min(self.timeouts, 32)
-        return max(SHORTEST_DEADLINE_S, PATIENCE * self.usual_seconds) * 2.0 ** min(self.timeouts, 32)
+    def deadline(self, limits: Limits) -> tuple[float, str]:
+        """Seconds that the first request of the queue may take, twice as many for each repetition; and which limit."""
+        longer = 2.0 ** min(self.timeouts, 32)
+        of_start = f"workers.start_timeout_s={limits.start_timeout_s:g}: raise it where this is usual"
+        if self.state != "starting":
+            if not self.queue[0].timed:
+                return CALL_PATIENCE * limits.start_timeout_s, of_start
+            if (seconds := limits.sample_timeout_s) is not None:
+                return seconds, f"workers.sample_timeout_s={seconds:g}: raise it, or set it to null"
+            if (usual := self.usual_seconds) is not None:
+                why = f"the usual time is {usual:.3g} s; workers.sample_timeout_s sets another limit"
+                return max(SHORTEST_DEADLINE_S, PATIENCE * usual) * longer, why
+        return limits.start_timeout_s * longer, of_start
 
     def is_slow(self, seconds: float) -> bool:
         """Whether its first request has taken so long that a user would wonder what the run waits for."""
         if self.state != "starting" and not self.queue[0].timed:
             return False  # nothing is known of how long such a call takes
         return seconds > max(QUIET_S, QUIET_RATIO * (self.usual_seconds or 0.0))
-
-    def timeout_message(self, limits: Limits) -> str:
-        """What the log says when the process has taken longer than allowed: the time, and which limit that was."""
-        starting = self.state == "starting"
-        doing = "to start" if starting else f"for {self.queue[0].method}"
-        if not starting and self.queue[0].timed and limits.sample_timeout_s is not None:
-            why = f"workers.sample_timeout_s={limits.sample_timeout_s:g}: raise it, or set it to null"
-        elif not starting and self.queue[0].timed and self.usual_seconds is not None:
-            why = f"the usual time is {self.usual_seconds:.3g} s; workers.sample_timeout_s sets another limit"
-        else:
-            why = f"workers.start_timeout_s={limits.start_timeout_s:g}: raise it where this is usual"
-        return f"took more than {self.allowed_seconds(limits):g} s {doing}, and was ended ({why})"
 
     def record_time(self, seconds: float) -> None:
         """Take the duration of a timed request into the usual one."""
@@ -215,11 +205,11 @@ class Supervisor:
     def submit(self, request: Request) -> Request:
         """Put a request into its process's queue; it is lost at once if the process has been given up."""
         process = self.processes[request.process_number]
+        self._unfinished += 1
         if process.state == "lost":
-            self._lose(request)
+            self._finish(request, lost=True)
             return request
         process.queue.append(request)
-        self._unfinished += 1
         if process.state == "up":
             self._send(process, request)
         return request
@@ -315,14 +305,9 @@ class Supervisor:
         if self.limits.max_memory_mb is not None and report.memory_mb > self.limits.max_memory_mb:
             self._replace(process, report.memory_mb)
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: Request, lost: bool = False) -> None:
         self._unfinished -= 1
-        request.done = True
-        if request.on_done is not None:
-            request.on_done(request)
-
-    def _lose(self, request: Request) -> None:
-        request.lost = request.done = True
+        request.done, request.lost = True, lost
         if request.on_done is not None:
             request.on_done(request)
 
@@ -360,17 +345,16 @@ class Supervisor:
                 if now >= process.restart_at:
                     self._start(process)
             elif process.tokens and process.tokens[0] not in answered:
-                allowed_seconds = process.allowed_seconds(self.limits)
-                taken = now - process.since
-                if taken > allowed_seconds:
-                    why = process.timeout_message(self.limits)
+                taken, (allowed, why) = now - process.since, process.deadline(self.limits)
+                doing = "to start" if process.state == "starting" else f"for {process.queue[0].method}"
+                if taken > allowed:
                     process.timeouts += 1
-                    self._recover(process, ProcessDiedError(why))
+                    message = f"took more than {allowed:g} s {doing}, and was ended ({why})"
+                    self._recover(process, ProcessDiedError(message))
                 elif process.is_slow(taken) and process.told_since != process.since:
                     process.told_since = process.since
-                    doing = "to start" if process.state == "starting" else f"for {process.queue[0].method}"
                     name = self.names[process.number]
-                    log.warning("%s has taken %.0f s %s; it is ended after %g s", name, taken, doing, allowed_seconds)
+                    log.warning("%s has taken %.0f s %s; it is ended after %g s", name, taken, doing, allowed)
 
     def _recover(self, process: ProcessSlot, error: BaseException) -> None:
         starting = process.state == "starting"
@@ -398,7 +382,6 @@ class Supervisor:
     def _give_up(self, process: ProcessSlot, what: str, error: BaseException) -> None:
         process.state = "lost"
         queue, process.queue = process.queue, deque()
-        self._unfinished -= len(queue)
         what = f"{what}\ngiven up after {process.failures} failures in a row (workers.max_failures)"
         least, left = self.limits.least_healthy(len(self.processes)), len(self.healthy)
         if left < least:
@@ -411,7 +394,7 @@ class Supervisor:
             )
         log.warning("%s; %d of %d processes are left", what, left, len(self.processes))
         for request in queue:
-            self._lose(request)
+            self._finish(request, lost=True)
 
     def _replace(self, process: ProcessSlot, memory_mb: float) -> None:
         """End a process that uses too much memory; it has just answered, so nothing is lost."""

@@ -52,12 +52,9 @@ class CannedProcess(RolloutProcess):
         flags = {name: np.ones((steps, 1), bool) for name in ("terminated", "truncated", "valid")}
         self.canned = SampleBatch(obs=obs, actions=np.zeros((steps, 1), np.int64), **columns, **flags)
 
-    def sample(self, indices: Sequence[int], *acting: Any) -> list[tuple[int, Any, Any]]:
-        return [(index, self.canned, {"episode_returns": [], "episode_lengths": []}) for index in indices]
-
-    def sample_in_place(self, indices: Sequence[int], *acting: Any) -> tuple[list[Any], list[Any]]:
-        sampled = self.sample(indices)
-        return [each for _, each, _ in sampled], [(index, 400, each.nbytes, m) for index, each, m in sampled]
+    def sample(self, indices: Sequence[int], *acting: Any) -> tuple[list[Any], list[Any]]:
+        metrics: dict[str, Any] = {"episode_returns": [], "episode_lengths": []}
+        return [self.canned] * len(indices), [(index, 400, self.canned.nbytes, metrics) for index in indices]
 
     def _report(self) -> ProcessReport:
         return ProcessReport({index: {"fragment": 0, "env_steps": 0} for index in self.indices}, 0, 0.0)
@@ -153,9 +150,7 @@ def simulated_requests(count: int) -> Callable[[], Request | None]:
         requests.record_weights(request, 7)
         return request.process_number, 7
 
-    requests = CompletionQueue(
-        supervisor, lambda n: Request(n, "sample_in_place", arguments, in_place=True, timed=True)
-    )
+    requests = CompletionQueue(supervisor, lambda n: Request(n, "sample", arguments, in_place=True, timed=True))
     supervisor.start()
     requests.fill(1)  # then staggered, so that fragments come one by one as in a run that lasts
     for _ in range(count):

@@ -151,7 +151,8 @@ class AsyncSource(Source):
         In fixed order the samples in flight are waited for and discarded; else they are learned from when they come.
         """
         if self.workers is not None and self.order == "fixed":
-            self.inflight.drain(self.workers)
+            self.workers.drain()
+            self.inflight.forget_weights()
         self._discard_batches()
         for future in [joiner.submit("forget") for joiner in self.joiners]:
             with suppress(EnvError):  # a joiner that died keeps nothing

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from lightning_rl.data.policy_feeds import trained_policies
-from lightning_rl.errors import EnvError
 from lightning_rl.rollouts.worker_results import SampleReference
 
 __all__ = ["InflightRequests"]
-
-log = logging.getLogger(__name__)
 
 SMOOTHING = 0.1  # weight of the newest sample in the estimate of the size of one
 
@@ -69,17 +65,6 @@ class InflightRequests:
     def inflight_bytes(self, workers: Any) -> float:
         """Estimated size of the samples in flight."""
         return workers.inflight_samples * self.nbytes
-
-    def drain(self, workers: Any) -> None:
-        """Wait for the samples in flight and discard them, with the episodes that ended in them."""
-        try:
-            workers.drain()
-        except (EnvError, KeyboardInterrupt) as error:
-            # A checkpoint is being written: one whose workers are not quite those of this run is better than none.
-            log.warning("samples in flight are discarded without waiting for them: %s", error)
-        workers.get_metrics()
-        workers.cancel()
-        self.forget_weights()
 
     def forget_weights(self) -> None:
         """Send the weights with the next request in any case, because the workers may be new."""

@@ -404,7 +404,7 @@ def synchronous_parallel_sample(
     while not batches or steps < (max_agent_steps or max_env_steps or 0):
         batches.append(next(rollouts))
         steps += batches[-1].agent_steps() if max_agent_steps else env_steps(batches[-1])
-    return concat_samples(batches) if concat else batches
+    return join_samples(batches) if concat else batches
 
 
 def train_one_step(trainer: Any, train_batch: Any, policies_to_train: Sequence[str] | None = None) -> dict[str, Any]:

@@ -114,7 +114,8 @@ class WorkerSet:
         return 0
 
     def drain(self) -> None:
-        """Wait for the samples in flight, and discard them: there are none here."""
+        """Wait for the samples in flight, and discard them with the episodes that ended in them."""
+        self.get_metrics()
         self.cancel()
 
     def cancel(self) -> None:
@@ -123,9 +124,14 @@ class WorkerSet:
 
     # -- calls of workers ---------------------------------------------------------------------------------------------
     @property
+    def worker_indices(self) -> list[int]:
+        """Indices of the workers, in order."""
+        return [worker.worker_index for worker in self.workers]
+
+    @property
     def idle_workers(self) -> list[int]:
         """Indices of the workers without a submitted call, in order."""
-        return [worker.worker_index for worker in self.workers if worker.worker_index not in self._calls]
+        return [index for index in self.worker_indices if index not in self._calls]
 
     def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         """Have `next_result` call `fn(worker)`; the worker then acts with the policy's weights at that time."""
@@ -151,13 +157,10 @@ class WorkerSet:
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
-        shares = split_evenly(count, len(self.workers))
-        return [
-            episode
-            for worker, share in zip(self.workers, shares, strict=True)
-            if share
-            for episode in worker.run_episodes(share)
-        ]
+        indices = self.worker_indices
+        shares = dict(zip(indices, split_evenly(count, len(indices)), strict=True))
+        played = self.foreach_worker(lambda worker: worker.run_episodes(shares[worker.worker_index]))
+        return [episode for episodes in played for episode in episodes]
 
     # -- metrics and state --------------------------------------------------------------------------------------------
     def get_metrics(self) -> dict[str, Any]:

@@ -86,20 +86,20 @@ def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -
             for _ in range(4):
                 requests.next_sample(remote)
         before = remote.transport.seconds
-        requests.drain(remote)
+        remote.drain()
         assert remote.inflight_samples == 0 and remote.transport.seconds - before < 1.0
 
 
 def test_drain_ends_after_an_error_of_the_code(policy: PPO) -> None:
     """Which saving would raise again, instead of leaving a checkpoint."""
-    remote, requests = requests_of(policy)
+    remote, _ = requests_of(policy)
     remote.supervisor.broken = TypeError("add() takes 2 arguments")
-    requests.drain(remote)
+    remote.drain()
     assert remote.inflight_samples == 0
 
 
 def test_drain_waits_for_the_samples_in_flight(policy: PPO) -> None:
-    remote, requests = requests_of(policy)
-    requests.drain(remote)
+    remote, _ = requests_of(policy)
+    remote.drain()
     assert {name: state["fragment"] for name, state in remote.state_dict().items()} == {"0": 2, "1": 2}
     assert not any(remote.get_metrics().values())

@@ -16,7 +16,6 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.episodes import concat_episodes
-from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
 from lightning_rl.rollouts.processes.crash_traces import CrashTraces
 from lightning_rl.rollouts.processes.limits import Limits
@@ -26,6 +25,7 @@ from lightning_rl.rollouts.processes.transport import Transport
 from lightning_rl.rollouts.processes.weights import pack
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, as_writable
+from lightning_rl.rollouts.worker_set import WorkerSet
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, concat_samples
 
 __all__ = ["ProcessWorkerSet"]
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 SMALL_BYTES = 64 * 1024  # fragments up to this size travel with the summary of them
 
 
-class ProcessWorkerSet:
-    """The methods of `WorkerSet`, with the workers in `num_workers` supervised processes.
+class ProcessWorkerSet(WorkerSet):
+    """A `WorkerSet` whose workers are in `num_workers` supervised processes.
 
     Args:
         transport: starts processes of `RolloutProcess`, and carries requests to them.
@@ -204,14 +204,17 @@ class ProcessWorkerSet:
         return len(self._samples)
 
     def drain(self) -> None:
-        """Wait for the samples in flight, and discard them; without waiting after an error of the supervisor.
+        """Wait for the samples in flight, and discard them with the episodes that ended in them.
 
-        Raises:
-            BaseException: see `Supervisor.work`.
+        After an error of the supervisor, or where no process answers, they are discarded without waiting.
         """
-        if self.supervisor.broken is None:
-            self._samples.drain()
-        self.cancel()
+        try:
+            if self.supervisor.broken is None:
+                self._samples.drain()
+        except (EnvError, KeyboardInterrupt) as error:
+            # A checkpoint is being written: one whose workers are not quite those of this run is better than none.
+            log.warning("samples in flight are discarded without waiting for them: %s", error)
+        super().drain()
 
     def cancel(self) -> None:
         """Discard what is in flight; the processes still do it, before anything that is submitted later."""
@@ -221,10 +224,14 @@ class ProcessWorkerSet:
 
     # -- calls of workers ---------------------------------------------------------------------------------------------
     @property
+    def worker_indices(self) -> list[int]:
+        """Indices of the workers, in order; workers of given-up processes are left out."""
+        return sorted(index for number in self.supervisor.healthy for index in self.dealt[number])
+
+    @property
     def idle_workers(self) -> list[int]:
         """Indices of the workers without a submitted call, in order; workers of given-up processes are left out."""
-        healthy = set(self.supervisor.healthy)
-        return sorted(i for i, number in self._home.items() if number in healthy and i not in self._busy)
+        return [index for index in self.worker_indices if index not in self._busy]
 
     def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         """Call `fn(worker)` in a worker's process, with the weights of the last `sync_weights`.
@@ -271,15 +278,6 @@ class ProcessWorkerSet:
             self._take_metrics(index, metrics)
             values.append(value)
         return values
-
-    def run_episodes(self, count: int) -> list[tuple[float, int]]:
-        """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
-        indices = sorted(index for number in self.supervisor.healthy for index in self.dealt[number])
-        shares = dict(zip(indices, split_evenly(count, len(indices)), strict=True))
-        played = self.foreach_worker(
-            lambda worker: worker.run_episodes(shares[worker.worker_index]) if shares[worker.worker_index] else []
-        )
-        return [episode for episodes in played for episode in episodes]
 
     # -- metrics and state --------------------------------------------------------------------------------------------
     def get_metrics(self) -> dict[str, Any]:
@@ -349,7 +347,7 @@ class ProcessWorkerSet:
         context = (self._newest_weights(), self._gradient_steps) if self._in_order else None
         return Request(
             number,
-            "sample_in_place",
+            "sample",
             self._submitted_sample_arguments,
             in_place=in_place,
             timed=True,

@@ -94,22 +94,17 @@ class RolloutProcess:
             worker.restarts.attempt = attempt
         self.update_policy(*update)
 
-    def sample(self, indices: Sequence[int], *update: Any) -> list[tuple[int, Any, Any]]:
-        """(worker index, fragment as arrays, metrics) of each of these logical workers."""
-        self.update_policy(*update)
-        return [(index, self.workers[index].sample().numpy(), self.workers[index].get_metrics()) for index in indices]
-
-    def sample_in_place(
-        self, indices: Sequence[int], *update: Any
-    ) -> tuple[list[Any], list[tuple[int, int, int, Any]]]:
-        """As `sample`, for `perform_in_place`.
+    def sample(self, indices: Sequence[int], *update: Any) -> tuple[list[Any], list[tuple[int, int, int, Any]]]:
+        """A fragment of each of these logical workers.
 
         Returns:
-            The fragments; and a summary: (worker index, env steps, bytes, metrics) of each.
+            The fragments, as arrays; and a summary: (worker index, env steps, bytes, metrics) of each.
         """
-        sampled = self.sample(indices, *update)
-        summary = [(index, env_steps(fragment), fragment.nbytes, metrics) for index, fragment, metrics in sampled]
-        return [fragment for _, fragment, _ in sampled], summary
+        self.update_policy(*update)
+        workers = [self.workers[index] for index in indices]
+        fragments = [worker.sample().numpy() for worker in workers]
+        sizes, metrics = [each.nbytes for each in fragments], [worker.get_metrics() for worker in workers]
+        return fragments, list(zip(indices, map(env_steps, fragments), sizes, metrics, strict=True))
 
     def call_worker(self, index: int, fn: Callable[[RolloutWorker], Any], *update: Any) -> tuple[Any, Any]:
         """`fn(worker)` of one worker, and its metrics."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
-from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
 from lightning_rl.sample_batch import concat_samples, env_steps
 
-__all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
+__all__ = ["RolloutWorker", "WorkerSet"]
 
 
 class WorkerSet:
@@ -36,7 +34,7 @@ class WorkerSet:
     ) -> None:
         self.policy = policy
         self.version = self._gradient_steps = self._turn = 0
-        self._calls: dict[int, Callable[[Any], Any]] = {}
+        self._submitted: dict[int, Callable[[Any], Any]] = {}
         self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
 
     @classmethod
@@ -120,7 +118,7 @@ class WorkerSet:
 
     def cancel(self) -> None:
         """Discard what is in flight: calls that `next_result` has not done yet."""
-        self._calls.clear()
+        self._submitted.clear()
 
     # -- calls of workers ---------------------------------------------------------------------------------------------
     @property
@@ -131,17 +129,17 @@ class WorkerSet:
     @property
     def idle_workers(self) -> list[int]:
         """Indices of the workers without a submitted call, in order."""
-        return [index for index in self.worker_indices if index not in self._calls]
+        return [index for index in self.worker_indices if index not in self._submitted]
 
     def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         """Have `next_result` call `fn(worker)`; the worker then acts with the policy's weights at that time."""
-        self._calls[worker_index] = fn
+        self._submitted[worker_index] = fn
 
     def next_result(self) -> WorkerResult | None:
         """Do the call of the next worker in turn that has one; `None` if none has."""
         for _ in self.workers:
             worker = self._next_worker()
-            if (fn := self._calls.pop(worker.worker_index, None)) is not None:
+            if (fn := self._submitted.pop(worker.worker_index, None)) is not None:
                 return WorkerResult(worker.worker_index, fn(worker), self._gradient_steps)
         return None
 
@@ -174,7 +172,7 @@ class WorkerSet:
     def force_reset(self) -> None:
         """Let every environment begin its next fragment with a seeded reset, and the first worker sample next."""
         self._turn = 0
-        self._calls.clear()
+        self._submitted.clear()
         self.foreach_worker(lambda worker: worker.force_reset())
 
     def positions(self) -> dict[str, dict[str, int]]:
@@ -209,28 +207,3 @@ class WorkerSet:
         """Close all environments."""
         self.foreach_worker(lambda worker: worker.stop())
         self.workers = []
-
-
-def make_worker_set(
-    env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any
-) -> Any:
-    """A `WorkerSet` in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors.
-
-    Args:
-        env, policy, num_workers, worker_indices: see `WorkerSet` and `RayWorkerSet`.
-        options: keywords of `RolloutWorker` and of `Limits`; and `ray`, the keywords of `start_ray`.
-
-    Raises:
-        ConfigError: a limit is out of range, or is one of processes although `num_workers` is 0.
-    """
-    ray_options = options.pop("ray", None) or {}
-    limits = limits_of({"num_workers": num_workers, **options})
-    for each in fields(limits):
-        options.pop(each.name, None)
-    if num_workers == 0:
-        return WorkerSet(env, policy, worker_indices, **options)
-    from lightning_rl.rollouts.ray.worker_set import RayWorkerSet
-
-    return RayWorkerSet(
-        env, policy, worker_indices, num_workers=num_workers, ray_options=ray_options, limits=limits, **options
-    )

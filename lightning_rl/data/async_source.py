@@ -24,7 +24,7 @@ from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_results import SampleReference, as_writable
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from lightning_rl.schema.ranges import Count, NonNegative, Positive
-from lightning_rl.schema.signatures import ImportPath, check_fields
+from lightning_rl.schema.signatures import check_fields
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["AsyncSource", "batches_as_they_come"]
@@ -95,7 +95,6 @@ class AsyncSource(Source):
     replay_proportion: NonNegative = 0.0
     replay_slots: Count = 100
     num_aggregators: Processes = 0
-    plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
         """Begin without a fragment."""

@@ -16,7 +16,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.gradients import GradientUpdates
 from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.schema.ranges import Count, Whole
-from lightning_rl.schema.signatures import ImportPath, check_fields
+from lightning_rl.schema.signatures import check_fields
 
 __all__ = ["GradientSource"]
 
@@ -44,7 +44,6 @@ class GradientSource(Source):
 
     gradients_per_iteration: Count = 10
     max_policy_lag: Whole | None = None
-    plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
         """Begin to count."""

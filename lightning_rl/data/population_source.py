@@ -13,7 +13,7 @@ from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 from lightning_rl.schema.ranges import Probability, Range
-from lightning_rl.schema.signatures import ImportPath, check_fields
+from lightning_rl.schema.signatures import check_fields
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["PopulationSource", "evaluate_perturbations", "populations"]
@@ -75,7 +75,6 @@ class PopulationSource(Source):
     directions: Annotated[int, Range(1, 1_000_000)] = 16
     eval_prob: Probability = 0.0
     explore: bool = False
-    plan: ImportPath | None = None
     output: str | None = field(default=None, init=False)  # no worker gives samples
 
     def attach(self, datamodule: Any) -> None:

@@ -34,7 +34,7 @@ from lightning_rl.schema.ranges import (
     Whole,
     WholeEnvSteps,
 )
-from lightning_rl.schema.signatures import ImportPath, check_fields
+from lightning_rl.schema.signatures import check_fields
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["ReplayFeed", "store_and_replay"]
@@ -108,7 +108,6 @@ class ReplayFeed(Source):
     sequence_stride: Count | None = None
     storage: str = "memory"
     save_replay: bool = True
-    plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
         """Begin to count."""

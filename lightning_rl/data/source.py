@@ -139,7 +139,6 @@ class SyncSource(Source):
 
     dataset: ImportPath = PlanDataset
     fragments_per_batch: Count = 1
-    plan: ImportPath | None = None
 
     def __post_init__(self) -> None:
         """Find dataset and plan."""

@@ -65,15 +65,8 @@ class ProcessWorkerSet(WorkerSet):
         self.num_workers, self.transport = num_workers, transport
         limits = Limits() if limits is None else limits
         self.dealt = [list(worker_indices)[process::num_workers] for process in range(num_workers)]
-        timeouts = (limits.reset_timeout_s, limits.step_timeout_s)
-        self._spec = ProcessSpec(
-            env,
-            type(policy),
-            policy.constructor_arguments(),
-            worker_options,
-            ModelCatalog.registered_classes(),
-            *timeouts,
-        )
+        registered = ModelCatalog.registered_classes()
+        self._spec = ProcessSpec(env, type(policy), policy.constructor_arguments(), worker_options, registered, limits)
         self._home = {index: number for number, indices in enumerate(self.dealt) for index in indices}
         self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}

@@ -11,6 +11,7 @@ import torch
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.process_memory import resident_mb
+from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.supervisor import ProcessReport
 from lightning_rl.rollouts.processes.watchdog import Watchdog, WatchedEnv
 from lightning_rl.rollouts.processes.weights import unpack
@@ -29,7 +30,7 @@ class ProcessSpec:
         policy_class, arguments: class of the policy that acts, and the spaces and keywords of its constructor.
         options: keywords of `RolloutWorker`.
         registered: `ModelCatalog.registered_classes()`.
-        reset_timeout_s, step_timeout_s: see `Limits`.
+        limits: of which the environments need those of resets and steps.
     """
 
     env: EnvCreator
@@ -37,8 +38,7 @@ class ProcessSpec:
     arguments: tuple[tuple[Any, ...], Mapping[str, Any]]
     options: Mapping[str, Any]
     registered: Mapping[str, Any]
-    reset_timeout_s: float | None = None
-    step_timeout_s: float | None = None
+    limits: Limits
 
 
 class RolloutProcess:
@@ -84,7 +84,7 @@ class RolloutProcess:
         spaces, keywords = spec.arguments
         self.policy = spec.policy_class(*spaces, **keywords).eval()
         self.version, self.forced_resets = -1, 0
-        options = {**spec.options, "wrap_env": self._env_wrapper(spec)}
+        options = {**spec.options, "wrap_env": self._env_wrapper(spec.limits)}
         self.workers = {index: RolloutWorker(spec.env, self.policy, worker_index=index, **options) for index in indices}
         self._reported_restarts = 0
         for index, worker in self.workers.items():
@@ -150,9 +150,9 @@ class RolloutProcess:
         new, self._reported_restarts = restarts - self._reported_restarts, restarts
         return ProcessReport({index: worker.position() for index, worker in self.workers.items()}, new, resident_mb())
 
-    def _env_wrapper(self, spec: ProcessSpec) -> Callable[[Any], Any] | None:
+    def _env_wrapper(self, limits: Limits) -> Callable[[Any], Any] | None:
         """Wraps the vector environment of a worker; `None` where resets and steps have no deadlines."""
-        deadlines = (spec.reset_timeout_s, spec.step_timeout_s)
+        deadlines = (limits.reset_timeout_s, limits.step_timeout_s)
         given = [seconds for seconds in deadlines if seconds is not None]
         if not given:
             return None

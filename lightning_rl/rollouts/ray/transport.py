@@ -48,11 +48,11 @@ class RayTransport:
     def submit(self, process: Any, token: int, method: str, arguments: Sequence[Any], in_place: bool) -> Any:
         """Call the actor; references among `arguments` become arguments of the Ray call, as Ray resolves no others."""
         stored = {place: each for place, each in enumerate(arguments) if isinstance(each, ray.ObjectRef)}
-        request = (method, [None if place in stored else each for place, each in enumerate(arguments)], [*stored])
-        if in_place:
-            reference, value = process.serve_in_place.options(num_returns=2).remote(request, *stored.values())
-        else:
-            reference, value = None, process.serve.remote(request, *stored.values())
+        sent = [None if place in stored else each for place, each in enumerate(arguments)]
+        perform = "perform_in_place" if in_place else "perform"
+        serve = process.serve.options(num_returns=1 + in_place)
+        results = serve.remote(perform, method, sent, [*stored], *stored.values())
+        reference, value = results if in_place else (None, results)
         value.future().add_done_callback(partial(self._end, token))
         return reference
 
@@ -96,29 +96,19 @@ class RayTransport:
 
 
 def actor_class(cls: type) -> type:
-    """A subclass with methods that take requests in the form in which `RayTransport` sends them."""
+    """A subclass with a method that takes requests in the form in which `RayTransport` sends them."""
 
     class Actor(cls):
         """The object in an actor."""
 
-        def serve(self, request: tuple[str, list[Any], list[int]], *stored: Any) -> Any:
-            """Do a request."""
-            return self.perform(request[0], *merge_stored(request, stored))
-
-        def serve_in_place(self, request: tuple[str, list[Any], list[int]], *stored: Any) -> Any:
-            """Do a request with two results."""
-            return self.perform_in_place(request[0], *merge_stored(request, stored))
+        def serve(self, perform: str, method: str, arguments: list[Any], places: list[int], *stored: Any) -> Any:
+            """Do a request, with the values from the store in their places among the arguments."""
+            for place, value in zip(places, stored, strict=True):
+                arguments[place] = value
+            return getattr(self, perform)(method, *arguments)
 
     Actor.__name__ = Actor.__qualname__ = cls.__name__
     return Actor
-
-
-def merge_stored(request: tuple[str, list[Any], list[int]], stored: Sequence[Any]) -> list[Any]:
-    """The arguments of a request, with the values from the store in their places."""
-    _, arguments, places = request
-    for place, value in zip(places, stored, strict=True):
-        arguments[place] = value
-    return arguments
 
 
 def translate_error(error: BaseException) -> BaseException:

@@ -36,8 +36,8 @@ from lightning_rl.learning.lightning_limits import check_callbacks
 from lightning_rl.models.filters import ReturnNormalizer
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
-from lightning_rl.rollouts.make_worker_set import make_worker_set
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, WorkerOptions
+from lightning_rl.rollouts.worker_placement import make_worker_set
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Seed
 from lightning_rl.schema.signatures import check_keywords

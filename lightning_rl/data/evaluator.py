@@ -19,7 +19,6 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.progress import COUNTERS
 from lightning_rl.rollouts.episodes import was_cut
 from lightning_rl.rollouts.logical_workers import split_evenly
-from lightning_rl.rollouts.make_worker_set import make_worker_set
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import (
     EVALUATED_TOGETHER,
@@ -27,6 +26,7 @@ from lightning_rl.rollouts.worker_options import (
     LONGEST_UNLIMITED_EPISODE,
     Processes,
 )
+from lightning_rl.rollouts.worker_placement import make_worker_set
 from lightning_rl.rollouts.worker_set import WorkerSet
 from lightning_rl.schedules import EnvSteps
 from lightning_rl.schema.ranges import Count, Portion, Range

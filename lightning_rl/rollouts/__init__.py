@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lightning_rl.rollouts.make_worker_set import make_worker_set
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
+    from lightning_rl.rollouts.worker_placement import make_worker_set
     from lightning_rl.rollouts.worker_set import WorkerSet
 
 # Ray reads these variables once, when a module of this package imports it. No usage report, no uv hook (it would start
@@ -27,6 +27,6 @@ __all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 def __getattr__(name: str) -> Any:
     """Import the classes lazily, so that processes of an asynchronous vector environment do not import torch."""
     if name in __all__:
-        file = "make_worker_set" if name == "make_worker_set" else "worker_set"
+        file = "worker_placement" if name == "make_worker_set" else "worker_set"
         return getattr(importlib.import_module(f"{__name__}.{file}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

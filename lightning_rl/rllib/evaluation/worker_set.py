@@ -9,7 +9,7 @@ from lightning_rl.rllib.callbacks import DefaultCallbacks, EpisodeCallbacks
 from lightning_rl.rllib.episode_records import reads_episodes
 from lightning_rl.rllib.evaluation.rollout_worker import build_policies, creator_of
 from lightning_rl.rllib.workers import NumberedFromOne, RowIds, Workers
-from lightning_rl.rollouts.make_worker_set import make_worker_set
+from lightning_rl.rollouts.worker_placement import make_worker_set
 
 __all__ = ["WorkerSet"]
 

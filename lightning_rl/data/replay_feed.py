@@ -21,7 +21,6 @@ from lightning_rl.replay.sequences import (
     PrioritizedSequenceReplayBuffer,
     SequenceReplayBuffer,
 )
-from lightning_rl.replay.sizes import check_replay_sizes, check_sequence_sizes
 from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
@@ -113,7 +112,22 @@ class ReplayFeed(Source):
         """Begin to count."""
         super().__post_init__()
         starts: int = to_env_steps(self.learning_starts)
-        check_replay_sizes(self.capacity, self.batch_size, starts, self.n_step)
+        capacity, batch_size = self.capacity, self.batch_size
+        if self.n_step >= capacity:
+            raise ConfigError(
+                f"data.n_step={self.n_step} in a buffer of data.capacity={capacity} rows: raise the capacity"
+            )
+        if 2 * batch_size > capacity:  # an end takes the room of a row, so episodes of one step fill half of it
+            much = "more than" if batch_size > capacity else "more than half of"
+            raise ConfigError(
+                f"data.batch_size={batch_size} is {much} data.capacity={capacity} rows, and ends of episodes take room "
+                f"as well: raise the capacity to {2 * batch_size}, or lower the batch size"
+            )
+        if starts < batch_size:
+            raise ConfigError(
+                f"data.learning_starts={starts} is below data.batch_size={batch_size}: the first batch needs as many "
+                "rows as it has; raise learning_starts"
+            )
         self.ratio = UpdateRatio(self.update_to_data_ratio, starts)
         self.buffer: Any = None  # a ReplayBuffer, or ReplayShards
         self._counting = False  # whether the ratio has its offset; not before an empty buffer is filled
@@ -151,8 +165,14 @@ class ReplayFeed(Source):
         if not policy.is_recurrent:
             return self.row_buffer(policy, capacity, columns=(*REPLAY_COLUMNS, *columns), **keywords)
         stride = max(1, self.sequence_length // 2) if self.sequence_stride is None else self.sequence_stride
+        rows = self.batch_size // ranks * stride  # burn-in rows belong to other sequences as well
+        if rows > capacity:
+            raise ConfigError(
+                f"a batch of {self.batch_size // ranks} sequences that start {stride} rows apart (data.batch_size, "
+                f"data.sequence_length={self.sequence_length}, data.sequence_stride={stride}) needs a buffer of {rows} "
+                f"rows; data.capacity leaves {capacity}: raise it, or lower data.batch_size"
+            )
         sequences = {"length": self.sequence_length, "burn_in": self.burn_in, "stride": stride}
-        check_sequence_sizes(capacity, self.batch_size // ranks, **sequences)
         kind = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
         return kind(capacity, columns=(*SEQUENCE_COLUMNS, *columns), **keywords, **sequences)
 

@@ -644,6 +644,8 @@ def from_nested_batch(space: spaces.Space, value: Any) -> Any:
 # -- nested observations and actions -----------------------------------------------------------------------------------
 def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
     """`fn` of every array of a nested observation or action, in the same structure."""
+    if type(value) in ARRAYS:  # first: the test for an abstract class costs more than all the rest
+        return fn(value)
     if isinstance(value, SampleBatch):
         return value.map(fn)
     if isinstance(value, Mapping):

@@ -125,7 +125,7 @@ class AgentLanes(PolicyLanes):
         Raises:
             EnvApiError: a lane acts and has no allowed action.
         """
-        obs = self._take(packed["obs"][self.kind])
+        obs = map_leaves(self._take, packed["obs"][self.kind])
         if acting is None:
             return obs, None
         mask = self._take(packed["masks"][self.kind]).view(np.bool_) if self.masked else None
@@ -182,13 +182,8 @@ class AgentLanes(PolicyLanes):
         """Actions `[L, *]` in the environment's space as `[B, n, *]`."""
         return map_leaves(lambda leaf: leaf.reshape(self.num_envs, self.per_env, *leaf.shape[1:]), actions)
 
-    def _take(self, value: Any) -> Any:
-        # Arrays first: the test for an abstract class costs more than all the rest.
-        if type(value) is not np.ndarray and isinstance(value, Mapping):
-            return {name: self._take(child) for name, child in value.items()}
-        if isinstance(value, tuple):
-            return tuple(self._take(child) for child in value)
-        return np.array(value[:, self.row_index], order="C").reshape(self.size, *value.shape[2:])
+    def _take(self, values: np.ndarray) -> np.ndarray:
+        return np.array(values[:, self.row_index], order="C").reshape(self.size, *values.shape[2:])
 
     # -- the fragment -------------------------------------------------------------------------------------------------
     def build(self, steps: EnvSteps, of_agents: AgentSteps) -> Fragment:

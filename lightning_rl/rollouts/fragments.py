@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.sample_batch import Fragment, SampleBatch, to_nested_batch
+from lightning_rl.sample_batch import Fragment, SampleBatch, map_leaves, to_nested_batch
 
 __all__ = [
     "EnvSteps",
@@ -59,11 +60,7 @@ def copy_arrays(value: Any) -> Any:
 
     In C order, whatever the environment's own is: sums over an array in another order round differently.
     """
-    if isinstance(value, dict):
-        return {name: copy_arrays(child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(copy_arrays(child) for child in value)
-    return np.array(value, order="C")
+    return map_leaves(partial(np.array, order="C"), value)
 
 
 def stack_steps(steps: Sequence[Any]) -> Any:

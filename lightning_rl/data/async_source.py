@@ -195,8 +195,8 @@ class AsyncSource(Source):
 
     def next_batch(self) -> Iterator[SampleBatch]:
         """The first batch that is ready; nothing if its weights have become too old meanwhile."""
-        ahead = self._pending[0] if self.order == "fixed" else next((b for b in self._pending if b.future.done()), None)
-        ahead = self._pending[0] if ahead is None else ahead
+        in_order, first = self.order == "fixed", self._pending[0]
+        ahead = next((batch for batch in self._pending if in_order or batch.future.done()), first)
         self._pending.remove(ahead)
         if self._too_old(ahead.oldest):
             self.dropped += sum(sample.env_steps for sample in ahead.samples)

@@ -128,10 +128,9 @@ class PolicyFeeds(dict[str, ReplayFeed]):
     def metrics(self) -> dict[str, float]:
         """Rows in each buffer and gradient steps on its draws, under the names of the metric registry."""
         found: dict[str, float] = {}
-        for name, feed in self.items():
-            if feed.buffer is not None:
-                found[f"replay/{name}/rows"] = float(len(feed.buffer))
-                found[f"replay/{name}/updates"] = float(feed.ratio.taken)
+        for name, feed in self._made().items():
+            found[f"replay/{name}/rows"] = float(len(feed.buffer))
+            found[f"replay/{name}/updates"] = float(feed.ratio.taken)
         return found
 
     def state_dict(self) -> dict[str, Any]:

@@ -249,8 +249,7 @@ class ReplayFeed(Source):
     def draw(self, steps: int = 1) -> SampleBatch:
         """Draw the rows of that many gradient steps, one batch after the other; the steps count as taken."""
         self.ratio.record_steps(steps)
-        if isinstance(self.buffer, PrioritizedReplayBuffer):
-            self.buffer.env_steps = self.policy.env_steps
+        self.buffer.env_steps = self.policy.env_steps
         return self.buffer.sample(steps * self.batch_size // self.ranks, self._generator)
 
     def update_priorities(self, batch_indexes: Any, td_errors: Any) -> None:

@@ -22,7 +22,6 @@ from lightning_rl.data.source import Source
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_results import SampleReference
-from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import Count, Range, WholeEnvSteps
 from lightning_rl.schema.signatures import check_fields
 
@@ -162,36 +161,32 @@ class ShardedReplayFeed(ReplayFeed):
             yield self.inflight.next_sample(self.workers)
 
     def store(self, fragment: Any) -> Any:
-        """Send the fragments of a sample to a shard, and count their environment steps."""
+        """Send the fragments of a sample to a shard, and count their environment steps.
+
+        Where a callback or the learner wants every fragment, they come here before they are stored.
+        """
         policy = self.policy
         self.policy_lag = max(self.policy_lag, policy.gradient_steps - fragment.gradient_steps)
         fragments = fragment.fragments
-        if policy.learner.needs_every_fragment or self._has_postprocess_hooks():
+        callbacks: Any = self.datamodule.trainer.callbacks
+        hooked = any(overridden_hooks(callback, ("on_postprocess_trajectory",)) for callback in callbacks)
+        if hooked or policy.learner.needs_every_fragment:
             fragments = [policy.learner.take_experience(each) for each in self.workers.fetch(fragment)]
         else:
             policy.env_steps += fragment.env_steps
         self.buffer.add(fragments)
         return fragment
 
-    def _has_postprocess_hooks(self) -> bool:
-        """Whether a callback of the Trainer wants every fragment: then they come here before they are stored."""
-        trainer: Any = self.datamodule.trainer
-        callbacks = () if trainer is None else trainer.callbacks
-        return any(overridden_hooks(callback, ("on_postprocess_trajectory",)) for callback in callbacks)
-
     def draws_due(self) -> Iterator[Draw]:
         """Draws while gradient steps are due, until rows are too few or learning must wait."""
-        while self.due > 0 and (batch := self._next_batch()) is not None:
-            yield Draw(batch)
-
-    def _next_batch(self) -> SampleBatch | None:
-        policy, oldest = self.policy, self.workers.oldest_gradient_steps
-        if oldest is not None and policy.gradient_steps - oldest >= self.max_policy_lag:
-            return None
-        batch = self.buffer.sample(policy.env_steps)
-        if batch is not None:
+        while self.due > 0:
+            oldest = self.workers.oldest_gradient_steps
+            if oldest is not None and self.policy.gradient_steps - oldest >= self.max_policy_lag:
+                return
+            if (batch := self.buffer.sample(self.policy.env_steps)) is None:
+                return
             self.ratio.record_steps()
-        return batch
+            yield Draw(batch)
 
     def pop_metrics(self) -> dict[str, float]:
         """The metrics of replay, the largest policy lag of a fragment, and the number of late priorities."""

@@ -53,8 +53,7 @@ class ReplayShard:
         """
         if len(self.buffer) < batch_size:
             return None
-        if isinstance(self.buffer, PrioritizedReplayBuffer):
-            self.buffer.env_steps = env_steps
+        self.buffer.env_steps = env_steps
         return self.buffer.sample(batch_size, np.random.default_rng(seed)).numpy()
 
     def update_priorities(self, batch_indexes: np.ndarray, td_errors: np.ndarray) -> int:
@@ -126,9 +125,6 @@ class ReplayShards:
         """Set the priorities of one batch's rows by their TD errors; without waiting."""
         indexes, shard = np.divmod(to_numpy(batch_indexes), len(self.shards))
         self._submit(int(shard[0]), "update_priorities", indexes, to_numpy(td_errors))
-
-    def mark_discontinuity(self) -> None:
-        """Nothing: no fragment continues another one in shards."""
 
     def discard_draws(self) -> None:
         """Discard the draws in flight."""

@@ -48,6 +48,9 @@ class ReplayBuffer:
         seed: seed of samples without a generator.
         parts: number of buffers of this size that share the memory or the disk.
 
+    Attributes:
+        env_steps: environment steps so far, which draws by priority read; `None`: the number of rows ever added.
+
     Raises:
         ConfigError: a number is out of range.
     """
@@ -72,6 +75,7 @@ class ReplayBuffer:
         self.allocate = Allocator(storage, capacity * parts, parts)
         self.ring: Ring | None = None
         self.added = 0  # rows ever added
+        self.env_steps: int | None = None
         self._generator = np.random.default_rng(seed)
         self._powers = gamma ** np.arange(n_step + 1)
 

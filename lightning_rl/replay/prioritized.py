@@ -30,13 +30,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     Args:
         capacity, keywords: see `ReplayBuffer`.
         alpha: exponent of the priorities, in [0, 1]; 0 samples uniformly.
-        beta: exponent of the importance weights, in [0, 1]; 1 corrects the bias fully; a schedule over environment
-            steps.
+        beta: exponent of the importance weights, in [0, 1]; 1 corrects the bias fully; a schedule over `env_steps`.
         eps: added to every |δ|, > 0, so that rows without error are drawn as well.
         ranked: sample by 1 / rank of the error instead of by its size.
-
-    Attributes:
-        env_steps: environment steps so far, the input of `beta`'s schedule; `None`: the number of rows ever added.
 
     Raises:
         ConfigError: a number is out of range.
@@ -55,7 +51,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     ) -> None:
         super().__init__(capacity, **keywords)
         self.alpha, self.beta, self.eps, self.ranked = alpha, beta, eps, ranked
-        self.env_steps: int | None = None
         self.late_updates = 0
         self._tree: SumTree | None = None
         self._priorities: Proportional | Ranked = Proportional(alpha, eps)

@@ -144,19 +144,12 @@ def insert_final_obs(next_obs: Any, info: dict[str, Any]) -> Any:
     """SAME_STEP: the observations after a step; where an episode ended, its final observation."""
     if "final_obs" in info:
         for index in np.flatnonzero(info["_final_obs"]).tolist():
-            _put(next_obs, info["final_obs"][index], index)
+            zip_leaves(partial(_write_row, index), next_obs, info["final_obs"][index])
     return next_obs
 
 
-def _put(target: Any, value: Any, index: int) -> None:
-    if isinstance(target, dict):
-        for name in target:
-            _put(target[name], value[name], index)
-    elif isinstance(target, tuple):
-        for child, part in zip(target, value, strict=True):
-            _put(child, part, index)
-    else:
-        target[index] = value
+def _write_row(index: int, column: np.ndarray, row: Any) -> None:
+    column[index] = row
 
 
 def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray, name_lane: Callable[[int], str]) -> str:
@@ -207,9 +200,13 @@ def is_finite(obs: Any) -> bool:
 
 
 def zip_leaves(fn: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
-    """`fn` of every two arrays of two batches that are nested alike."""
+    """`fn` of every two arrays of two batches, observations or actions that are nested alike."""
     if isinstance(first, SampleBatch):
         return SampleBatch({name: zip_leaves(fn, first[name], second[name]) for name in first})
+    if isinstance(first, dict):
+        return {name: zip_leaves(fn, child, second[name]) for name, child in first.items()}
+    if isinstance(first, tuple):
+        return tuple(zip_leaves(fn, *pair) for pair in zip(first, second, strict=True))
     return fn(first, second)
 
 

@@ -192,7 +192,6 @@ class RolloutWorker:
         for lanes in self.agents.lanes:
             if self.env_steps >= lanes.bounds_check.due:
                 lanes.bounds_check.check(*self.agents.observed(lanes), env_steps=self.env_steps)
-        for lanes in self.agents.lanes:
             lanes.add_running_returns(samples)
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=samples)
@@ -445,6 +444,7 @@ class RolloutWorker:
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
+        """Begin the lanes' records, and reset all environments, unless episodes continue or come from a checkpoint."""
         self.episodes_left = None
         for policy in (self.policy, *self.policies.values()):  # each enters train mode by itself when it learns
             if getattr(policy, "training", True):
@@ -454,10 +454,6 @@ class RolloutWorker:
         self.policy.seed_exploration(self.restarts.seed())
         for lanes in self.agents.lanes:
             lanes.begin_fragment()
-        self._begin_or_continue_episodes()
-
-    def _begin_or_continue_episodes(self) -> None:
-        """Reset all environments, unless their episodes continue or come back from a checkpoint."""
         saved, self._saved = self._saved, None
         if saved is not None:
             self._bring_back_episodes(saved)

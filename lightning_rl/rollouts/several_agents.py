@@ -21,7 +21,7 @@ from lightning_rl.envs.multi_agent.packed_env import is_packed
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean
 from lightning_rl.rollouts.agent_lanes import AgentLanes
 from lightning_rl.rollouts.episodes import AgentSteps
-from lightning_rl.rollouts.fragments import EnvSteps, concat_steps
+from lightning_rl.rollouts.fragments import EnvSteps, concat_steps, zip_leaves
 from lightning_rl.sample_batch import MultiAgentBatch
 from lightning_rl.seeding import derive_seed
 
@@ -292,16 +292,12 @@ def write_actions(target: Any, values: Any, rows: np.ndarray, chosen: tuple[np.n
         rows: int `[n]`, the agents among the `N`.
         chosen: indices (environments, agents among the `n`) of those to write; `None`: all.
     """
-    if isinstance(target, Mapping):
-        for name, child in target.items():
-            write_actions(child, values[name], rows, chosen)
-    elif isinstance(target, tuple):
-        for child, part in zip(target, values, strict=True):
-            write_actions(child, part, rows, chosen)
-    elif chosen is None:
-        target[:, rows] = values
-    else:
-        target[chosen[0], rows[chosen[1]]] = values[chosen]
+    envs, places = (slice(None), rows) if chosen is None else (chosen[0], rows[chosen[1]])
+
+    def write(leaf: np.ndarray, actions: np.ndarray) -> None:
+        leaf[envs, places] = actions if chosen is None else actions[chosen]
+
+    zip_leaves(write, target, values)
 
 
 def fits(policy: Any, observation_space: Space[Any], action_space: Space[Any]) -> bool:

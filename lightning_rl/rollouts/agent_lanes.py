@@ -11,7 +11,6 @@ import torch
 from gymnasium import spaces
 
 from lightning_rl.envs.action_masks import ActionMasks
-from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.rollouts.episodes import AgentSteps
 from lightning_rl.rollouts.fragments import EnvSteps, concat_steps, zip_leaves
 from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
@@ -30,34 +29,26 @@ class AgentLanes(PolicyLanes):
     that the policy may get, and each acts only while it has got its agent.
 
     Args:
-        worker, policy_id, policy: see `PolicyLanes`.
-        index: the index of the policy among those of the worker.
-        layout: the layout of the agents.
+        agents: a `SeveralAgents`.
+        policy_id: the policy that acts.
         slots: indices of the policy's agents, all of one kind, ascending.
-        fixed: whether these agents always have this policy.
 
     Attributes:
+        index: the number of the policy.
+        fixed: whether these agents always have this policy.
         kind: the key of the agents' kind in observations and actions.
     """
 
     memory: LaneMemory
+    memory_class = LaneMemory
 
-    def __init__(
-        self,
-        worker: Any,
-        policy_id: str,
-        policy: Any,
-        *,
-        index: int,
-        layout: AgentLayout,
-        slots: tuple[int, ...],
-        fixed: bool,
-    ) -> None:
-        self.index, self.fixed, self.layout, self.slots = index, fixed, layout, slots
+    def __init__(self, agents: Any, policy_id: str, slots: tuple[int, ...]) -> None:
+        worker, policy, layout = agents.worker, agents.policies[policy_id], agents.layout
+        self.index, self.fixed, self.layout, self.slots = agents.ids.index(policy_id), agents.fixed, layout, slots
         self.num_envs, self.per_env = worker.num_envs, len(slots)
         place = layout.places[slots[0]][0]
         kind, self.kind = layout.kinds[place], str(place)
-        super().__init__(worker, policy_id, policy, kind.observation_space, self.num_envs * self.per_env, LaneMemory)
+        super().__init__(worker, policy_id, policy, kind.observation_space, self.num_envs * self.per_env)
         self.whole_kind = slots == kind.slots
         self.slot_index = _as_slice([*slots])
         self.rows_of_kind = np.array([layout.places[slot][1] for slot in slots])

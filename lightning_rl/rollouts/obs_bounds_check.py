@@ -33,9 +33,7 @@ class ObsBoundsCheck:
         due: env steps at which to call `check` next; infinite after a warning, which is given once.
     """
 
-    def __init__(
-        self, space: Space[Any], where: str, name_row: Callable[[int], str] = "sub-environment {}".format
-    ) -> None:
+    def __init__(self, space: Space[Any], where: str, name_row: Callable[[int], str]) -> None:
         self.space, self.where, self.name_row = space, where, name_row
         bounds = [(path, bounds_of(leaf)) for path, leaf in leaf_spaces(space)]
         self.bounds = [(place, path, *found) for place, (path, found) in enumerate(bounds) if found is not None]

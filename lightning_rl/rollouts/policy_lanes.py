@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,7 +43,6 @@ class PolicyLanes:
         policy_id, policy: acts.
         space: the space of a lane's observations.
         size: lanes, `L`.
-        memory: class of the policy's memory.
 
     Attributes:
         exploration: the policy's strategy; `None` if it has none, as policies written from scratch.
@@ -52,17 +51,11 @@ class PolicyLanes:
             asked.
     """
 
-    def __init__(
-        self,
-        worker: Any,
-        policy_id: str,
-        policy: Any,
-        space: Space[Any],
-        size: int,
-        memory: type[PolicyMemory] = PolicyMemory,
-    ) -> None:
+    memory_class: ClassVar[type[PolicyMemory]] = PolicyMemory
+
+    def __init__(self, worker: Any, policy_id: str, policy: Any, space: Space[Any], size: int) -> None:
         self.worker, self.policy_id, self.policy, self.size = worker, policy_id, policy, size
-        self.memory = memory(policy, size)
+        self.memory = self.memory_class(policy, size)
         self.actor = Actor(worker.worker_index, worker.logical_workers, size, worker.stream)
         self.bounds_check = ObsBoundsCheck(
             space, f"environment {worker.env_creator.name!r} of worker {worker.worker_index}", self.name_lane

@@ -42,6 +42,9 @@ class SeveralAgents:
         lanes: lanes of each policy that may get an agent.
         names: the names of the agents.
         layout: where agents are in the environments' arrays.
+        policies: policy id → policy.
+        ids: the policies' ids, whose indices are the policies' numbers.
+        fixed: whether every agent always has the same policy.
 
     Raises:
         ConfigError: the mapping names an unknown policy, gives one policy agents with different spaces, or a policy
@@ -58,9 +61,9 @@ class SeveralAgents:
         self._action_spaces = {
             str(index): batch_space(kind.action_space, len(kind.slots)) for index, kind in enumerate(self.layout.kinds)
         }
-        self._policies: dict[str, Any] = {}
+        self.policies: dict[str, Any] = {}
         self._mapping: Any = None
-        self._fixed = True
+        self.fixed = True
         self._slots: dict[str, tuple[int, ...]] = {}
         self.begin_fragment()
 
@@ -69,31 +72,20 @@ class SeveralAgents:
         self._started = 0  # episodes in this fragment
         self._recorded: dict[str, list[np.ndarray]] = defaultdict(list)
         policies, mapping = dict(self.worker.policy.policies.items()), self.worker.policy.mapping
-        if policies == self._policies and mapping is self._mapping:
+        if policies == self.policies and mapping is self._mapping:
             return False
-        before = self._policies, self._fixed, self._slots
-        self._policies, self._mapping, self._fixed = policies, mapping, bool(mapping.static)
+        before = self.policies, self.fixed, self._slots
+        self.policies, self._mapping, self.fixed = policies, mapping, bool(mapping.static)
         self._slots = self._find_slots()
-        if not self._fixed and (self._policies, self._fixed, self._slots) == before:
+        if not self.fixed and (self.policies, self.fixed, self._slots) == before:
             return False
-        self._ids = tuple(policies)
-        self.lanes = [
-            AgentLanes(
-                self.worker,
-                policy_id,
-                policies[policy_id],
-                index=self._ids.index(policy_id),
-                layout=self.layout,
-                slots=slots,
-                fixed=self._fixed,
-            )
-            for policy_id, slots in self._slots.items()
-        ]
+        self.ids = tuple(policies)
+        self.lanes = [AgentLanes(self, policy_id, slots) for policy_id, slots in self._slots.items()]
         self._reads_central_obs = any(lanes.reads_central_obs for lanes in self.lanes)
         self._asks_always = len(self.lanes) == 1
         self._owners = np.zeros((self.worker.num_envs, len(self.names)), np.int64)  # number of each agent's policy
-        if self._fixed:
-            self._owners[:] = [self._ids.index(mapping.policy_of(agent)) for agent in self.names]
+        if self.fixed:
+            self._owners[:] = [self.ids.index(mapping.policy_of(agent)) for agent in self.names]
         return True
 
     def _find_slots(self) -> dict[str, tuple[int, ...]]:
@@ -102,16 +94,16 @@ class SeveralAgents:
         Raises:
             ConfigError: some of them have other spaces than others, or than the policy.
         """
-        if self._fixed:
+        if self.fixed:
             owners = {agent: self._mapping.policy_of(agent) for agent in self.names}
             for agent, policy_id in owners.items():
                 self._check_assignment(agent, policy_id)
-            possible = {name: {agent for agent in self.names if owners[agent] == name} for name in self._policies}
+            possible = {name: {agent for agent in self.names if owners[agent] == name} for name in self.policies}
         else:
             agents_of = getattr(self._mapping, "agents_of", lambda policy_id: self.names)
-            possible = {policy_id: set(agents_of(policy_id)) for policy_id in self._policies}
+            possible = {policy_id: set(agents_of(policy_id)) for policy_id in self.policies}
         found: dict[str, tuple[int, ...]] = {}
-        for policy_id, policy in self._policies.items():
+        for policy_id, policy in self.policies.items():
             kinds = [kind for kind in self.layout.kinds if fits(policy, kind.observation_space, kind.action_space)]
             own = [tuple(slot for slot in kind.slots if self.names[slot] in possible[policy_id]) for kind in kinds]
             own = [slots for slots in own if slots]
@@ -126,12 +118,12 @@ class SeveralAgents:
         return dict(sorted(found.items(), key=lambda item: item[1][0]))
 
     def _check_assignment(self, agent: str, policy_id: str) -> None:
-        if policy_id not in self._policies:
+        if policy_id not in self.policies:
             raise ConfigError(
                 f"policy_mapping gives agent {agent!r} the policy {policy_id!r}, which does not exist."
-                f"{did_you_mean(policy_id, self._policies)} Policies: {', '.join(self._policies)}"
+                f"{did_you_mean(policy_id, self.policies)} Policies: {', '.join(self.policies)}"
             )
-        policy, kind = self._policies[policy_id], self.layout.kinds[self.layout.places[self.names.index(agent)][0]]
+        policy, kind = self.policies[policy_id], self.layout.kinds[self.layout.places[self.names.index(agent)][0]]
         if not fits(policy, kind.observation_space, kind.action_space):
             raise ConfigError(
                 f"policy_mapping gives agent {agent!r} the policy {policy_id!r}, which acts in "
@@ -155,7 +147,7 @@ class SeveralAgents:
         first = (self.worker.worker_index << 47) + ((self.worker.fragment & (2**27 - 1)) << 20)
         self.eps_id = self.eps_id.copy()  # the old one may have been recorded
         self.eps_id[envs] = first + (self._started + np.arange(len(envs)) & (2**20 - 1))
-        if not self._fixed:
+        if not self.fixed:
             self._owners = self._owners.copy()
             for place, env in enumerate(envs.tolist()):
                 self._owners[env] = self._assign(env, self._started + place)
@@ -170,11 +162,11 @@ class SeveralAgents:
         assigned: Mapping[str, str] = self._mapping.assign(np.random.default_rng(seed))
         for agent in self.names:
             self._check_assignment(agent, assigned[agent])
-        return [self._ids.index(assigned[agent]) for agent in self.names]
+        return [self.ids.index(assigned[agent]) for agent in self.names]
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs to the running episodes, beside the lanes' own."""
-        owners = None if self._fixed else torch.from_numpy(self._owners)
+        owners = None if self.fixed else torch.from_numpy(self._owners)
         return {"owners": owners, "eps_id": torch.from_numpy(self.eps_id)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -185,7 +177,7 @@ class SeveralAgents:
 
     def policy_ids(self, env: int) -> list[str]:
         """The policy of each agent in the running episode of an environment."""
-        return [self._ids[number] for number in self._owners[env].tolist()]
+        return [self.ids[number] for number in self._owners[env].tolist()]
 
     def observed(self, lanes: Any) -> tuple[Any, np.ndarray]:
         """The latest observations of lanes, and which of them count: those whose agents act."""
@@ -230,7 +222,7 @@ class SeveralAgents:
         """The actions of all agents, kind → `[B, n, *]`; those of agents that wait are any."""
         merged: dict[str, Any] = {}
         for lanes, actions in chosen:
-            if self._fixed and lanes.whole_kind:
+            if self.fixed and lanes.whole_kind:
                 merged[lanes.kind] = lanes.by_env(actions)
         for kind, space in self._action_spaces.items():
             if kind in merged:
@@ -243,7 +235,7 @@ class SeveralAgents:
 
     def _owned(self, lanes: AgentLanes) -> tuple[np.ndarray, ...] | None:
         """The (environments, agents of the lanes) that have this policy now; `None`: all."""
-        if self._fixed:
+        if self.fixed:
             return None
         return np.nonzero(lanes.of_lanes(self._owners).reshape(self.worker.num_envs, -1) == lanes.index)
 
@@ -273,7 +265,7 @@ class SeveralAgents:
     def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Count steps into the episodes, and into the returns of their agents; as `EpisodeTracker.count`."""
         recorded = {name: concat_steps(values) for name, values in self._recorded.items()}
-        self._steps = AgentSteps(self._ids, **recorded)
+        self._steps = AgentSteps(self.ids, **recorded)
         return self.worker.episodes.count(rewards, ended, over, self._steps)
 
     def build(self, steps: EnvSteps) -> MultiAgentBatch:

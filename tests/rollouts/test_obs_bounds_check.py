@@ -49,7 +49,7 @@ def test_an_environment_that_leaves_its_space_is_warned_about_once(caplog: pytes
     ],
 )
 def test_bounds_of_all_kinds_of_spaces(space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture) -> None:
-    watch = ObsBoundsCheck(space, "it")
+    watch = ObsBoundsCheck(space, "it", str)
     watch.check(inside, env_steps=10)
     assert watch.due == 10 + CHECK_EVERY and not caplog.records
     watch.check(outside, env_steps=10)
@@ -58,7 +58,7 @@ def test_bounds_of_all_kinds_of_spaces(space: Any, inside: Any, outside: Any, ca
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (2, 2), np.uint8), spaces.Box(-np.inf, np.inf, (3,))])
 def test_a_space_without_bounds_is_never_checked(space: Any) -> None:
-    assert ObsBoundsCheck(space, "it").due == float("inf")
+    assert ObsBoundsCheck(space, "it", str).due == float("inf")
 
 
 class LeavesDiscrete(Counter):

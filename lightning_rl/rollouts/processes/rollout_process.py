@@ -152,9 +152,8 @@ class RolloutProcess:
 
     def _env_wrapper(self, limits: Limits) -> Callable[[Any], Any] | None:
         """Wraps the vector environment of a worker; `None` where resets and steps have no deadlines."""
-        deadlines = (limits.reset_timeout_s, limits.step_timeout_s)
-        given = [seconds for seconds in deadlines if seconds is not None]
+        given = [seconds for seconds in (limits.reset_timeout_s, limits.step_timeout_s) if seconds is not None]
         if not given:
             return None
         self.watchdog.watch(min(given))
-        return lambda env: WatchedEnv(env, self.watchdog, *deadlines)
+        return lambda env: WatchedEnv(env, self.watchdog, limits)

@@ -12,6 +12,8 @@ from typing import IO, Any
 
 from gymnasium.vector import VectorEnv, VectorWrapper
 
+from lightning_rl.rollouts.processes.limits import Limits
+
 __all__ = ["Watchdog", "WatchedEnv"]
 
 CHECKS = 8  # of the clock within the allowed time, which is exceeded by an eighth at most
@@ -67,26 +69,20 @@ class WatchedEnv(VectorWrapper):
     Args:
         env: the vector environment.
         watchdog: ends the process after a time limit.
-        reset_timeout_s, step_timeout_s: the limits, seconds; `None`: no limit.
+        limits: reset_timeout_s and step_timeout_s.
     """
 
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        watchdog: Watchdog,
-        reset_timeout_s: float | None,
-        step_timeout_s: float | None,
-    ) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], watchdog: Watchdog, limits: Limits) -> None:
         super().__init__(env)
-        self.watchdog, self.reset_timeout_s, self.step_timeout_s = watchdog, reset_timeout_s, step_timeout_s
+        self.watchdog, self.limits = watchdog, limits
 
     def reset(self, **keywords: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Reset, within the time limit."""
-        return self._within_limit("reset", self.reset_timeout_s, lambda: self.env.reset(**keywords))
+        return self._within_limit("reset", self.limits.reset_timeout_s, lambda: self.env.reset(**keywords))
 
     def step(self, actions: Any) -> Any:
         """Step, within the time limit."""
-        return self._within_limit("step", self.step_timeout_s, lambda: self.env.step(actions))
+        return self._within_limit("step", self.limits.step_timeout_s, lambda: self.env.step(actions))
 
     def _within_limit(self, verb: str, seconds: float | None, call: Any) -> Any:
         if seconds is None:

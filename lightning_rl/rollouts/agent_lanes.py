@@ -13,7 +13,7 @@ from gymnasium import spaces
 from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.rollouts.episodes import AgentSteps
 from lightning_rl.rollouts.fragments import EnvSteps, concat_steps, zip_leaves
-from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
+from lightning_rl.rollouts.own_time import LaneSteps, OwnTime, own_steps
 from lightning_rl.rollouts.policy_lanes import PolicyLanes
 from lightning_rl.rollouts.recurrent_state import LaneMemory
 from lightning_rl.sample_batch import STEP_INPUTS, Fragment, SampleBatch, as_plain, map_leaves, to_nested_batch
@@ -183,42 +183,33 @@ class AgentLanes(PolicyLanes):
         Raises:
             EnvError: a reward or an observation is not finite.
         """
-        acts = self.acting(of_agents.acting, of_agents.owners)
-        rewards, terminated, truncated = map(
-            self.of_lanes, (of_agents.rewards, of_agents.terminated, of_agents.truncated)
-        )
+        acting = self.acting(of_agents.acting, of_agents.owners)
+        own = LaneSteps(acting, *map(self.of_lanes, (of_agents.rewards, of_agents.terminated, of_agents.truncated)))
         per_lane = partial(np.repeat, repeats=self.per_env, axis=1)
-        t, self._own_steps = own_steps(acts[:-1], per_lane(~steps.experience), self._own_steps)
+        t, self._own_steps = own_steps(acting[:-1], per_lane(~steps.experience), self._own_steps)
         columns = {"t": t, "env_t": per_lane(steps.t), "eps_id": per_lane(of_agents.eps_id[:-1])}
         if self.reads_central_obs and of_agents.central_obs is not None:
             columns["central_obs"] = per_lane(of_agents.central_obs)
-        fragment = self.build_fragment(acts[:-1], rewards, terminated, truncated, columns)
-        if self.held is None and all_act(acts[:-1], terminated | truncated, acts[-1]):
+        fragment = self.build_fragment(acting[:-1], own, columns)
+        if self.held is None and own.all_act():
             return fragment
         every = fragment.without("rewards", "terminated", "truncated", "valid")
         if self.rows.masks:  # recorded once more than there are steps, for final observations
             every["action_mask"] = torch.from_numpy(concat_steps(self.rows.masks))
-        return self._in_own_time(every, acts, rewards, terminated, truncated)
+        return self._in_own_time(every, own)
 
-    def _in_own_time(
-        self,
-        every: SampleBatch,
-        acts: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-    ) -> Fragment:
+    def _in_own_time(self, every: SampleBatch, steps: LaneSteps) -> Fragment:
         """Rows gathered in the agents' own time; keeps the actions that are not rows yet for the next fragment."""
         held = self.held
         if held is not None:  # what is held lies before the first step
             before = held.select(*every.columns).map(lambda column: column.unsqueeze(0))
             every = zip_leaves(lambda first, then: torch.cat([first, then]), before, every)
-            acts = np.concatenate([held.held.numpy()[None], acts])
-            rewards = np.concatenate([held.held_rewards.numpy()[None], rewards])
-            nothing = np.zeros((1, self.size), dtype=bool)
-            terminated, truncated = (np.concatenate([nothing, ends]) for ends in (terminated, truncated))
-        own = OwnTime.of(acts[:-1], rewards, terminated, truncated, acts[-1])
-        lanes, count = torch.arange(self.size), len(rewards)
+            steps = LaneSteps(
+                np.concatenate([held.held.numpy()[None], steps.acting]),
+                np.concatenate([held.held_rewards.numpy()[None], steps.rewards]),
+                *(np.pad(ends, ((1, 0), (0, 0))) for ends in (steps.terminated, steps.truncated)),
+            )
+        own, lanes = OwnTime.of(steps), torch.arange(self.size)
         self.held = None
         if own.held.any():
             at = torch.from_numpy(own.held_steps)
@@ -226,7 +217,7 @@ class AgentLanes(PolicyLanes):
             self.held["held"] = torch.from_numpy(own.held)
             self.held["held_rewards"] = torch.from_numpy(own.held_rewards)
         source, valid = torch.from_numpy(own.steps), torch.from_numpy(own.valid)
-        rows = source[:-1].clamp(max=count - 1)
+        rows = source[:-1].clamp(max=len(steps.rewards) - 1)
         fragment = Fragment(
             rewards=torch.from_numpy(own.rewards.astype(np.float32)),
             terminated=torch.from_numpy(own.terminated),

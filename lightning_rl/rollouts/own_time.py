@@ -9,7 +9,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["OwnTime", "all_act", "own_steps"]
+__all__ = ["LaneSteps", "OwnTime", "own_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSteps:
+    """What lanes did in the steps of a fragment.
+
+    Attributes:
+        acting: bool `[K+1, L]`, whether the lane's agent acts in the step; the last entry: in the step after the last.
+        rewards: `[K, L]`, of each step, also of those in which the agent did not act.
+        terminated, truncated: bool `[K, L]`, whether the agent ended in the step, with or without acting.
+    """
+
+    acting: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    def all_act(self) -> bool:
+        """Whether no agent waits within its episode: each one that acts and does not end acts in the next step again.
+
+        Recorded steps are then the rows of the lanes' own time as they are.
+        """
+        goes_on = self.acting[:-1] & ~(self.terminated | self.truncated)
+        return not np.count_nonzero(goes_on & ~self.acting[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +65,12 @@ class OwnTime:
     held_rewards: np.ndarray
 
     @classmethod
-    def of(
-        cls,
-        acting: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        acting_next: np.ndarray,
-    ) -> OwnTime:
-        """The rows of recorded steps.
-
-        Args:
-            acting: bool `[K, L]`, whether the lane's agent acts in the step.
-            rewards: `[K, L]`, of each step, also of those in which the agent did not act.
-            terminated, truncated: bool `[K, L]`, whether the agent ended in the step, with or without acting.
-            acting_next: bool `[L]`, whether the agent acts in the step after the last.
-        """
+    def of(cls, steps: LaneSteps) -> OwnTime:
+        """The rows of recorded steps."""
+        acting, acting_next = steps.acting[:-1], steps.acting[-1]
         count, lanes = acting.shape
         step, lane = np.meshgrid(np.arange(count), np.arange(lanes), indexing="ij")
-        ended = terminated | truncated
+        ended = steps.terminated | steps.truncated
         last = np.maximum.accumulate(np.where(acting, step, -1), axis=0)  # step of the latest own action, −1: none
         # After an agent's end nothing belongs to its last action, until the next one in another episode.
         ends_before = ended.cumsum(0) - ended
@@ -67,8 +78,8 @@ class OwnTime:
         # Of the actions, at their own steps: [K, L].
         gained, end_step = np.zeros(acting.shape), np.zeros(acting.shape, dtype=np.int64)
         by_itself, cut = np.zeros(acting.shape, dtype=bool), np.zeros(acting.shape, dtype=bool)
-        np.add.at(gained, (last[belongs], lane[belongs]), rewards[belongs])
-        for marks, ends in ((by_itself, belongs & terminated), (cut, belongs & truncated)):
+        np.add.at(gained, (last[belongs], lane[belongs]), steps.rewards[belongs])
+        for marks, ends in ((by_itself, belongs & steps.terminated), (cut, belongs & steps.truncated)):
             marks[last[ends], lane[ends]] = True
             end_step[last[ends], lane[ends]] = step[ends] + 1
         over = by_itself | cut
@@ -97,21 +108,6 @@ class OwnTime:
             held_steps=np.where(held, newest, 0),
             held_rewards=np.where(held, gained[newest, each], 0.0),
         )
-
-
-def all_act(acting: np.ndarray, ended: np.ndarray, acting_next: np.ndarray) -> bool:
-    """Whether no agent waits within its episode: each one that acts and does not end acts in the next step again.
-
-    Recorded steps are then the rows of the lanes' own time as they are.
-
-    Args:
-        acting, ended: bool `[K, L]`, whether the lane's agent acts, and ends, in the step.
-        acting_next: bool `[L]`, whether it acts in the step after the last.
-    """
-    goes_on = acting & ~ended
-    if np.count_nonzero(goes_on[-1] & ~acting_next):
-        return False
-    return len(acting) == 1 or not np.count_nonzero(goes_on[:-1] & ~acting[1:])
 
 
 def own_steps(acting: np.ndarray, resets: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -182,20 +182,12 @@ class PolicyLanes:
             self.rows.memory.append(self.memory.columns())
 
     # -- the fragment -------------------------------------------------------------------------------------------------
-    def build_fragment(
-        self,
-        valid: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        columns: Mapping[str, np.ndarray],
-    ) -> Fragment:
+    def build_fragment(self, valid: np.ndarray, steps: Any, columns: Mapping[str, np.ndarray]) -> Fragment:
         """What was recorded, in the columns of `sample_batch.py`.
 
         Args:
             valid: bool `[T, L]`, rows of experience.
-            rewards: `[T, L]`.
-            terminated, truncated: bool `[T, L]`.
+            steps: rewards `[T, L]`, and terminated and truncated, bool `[T, L]`.
             columns: more of them, `[T, L, …]` or `[T+1, L, …]`.
 
         Raises:
@@ -204,9 +196,9 @@ class PolicyLanes:
         rows = self.rows
         fragment = Fragment(
             actions=stack_steps(rows.actions),
-            rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
-            terminated=torch.from_numpy(terminated & valid),
-            truncated=torch.from_numpy(truncated & valid),
+            rewards=torch.from_numpy(np.where(valid, steps.rewards, 0).astype(np.float32)),
+            terminated=torch.from_numpy(steps.terminated & valid),
+            truncated=torch.from_numpy(steps.truncated & valid),
             valid=torch.from_numpy(valid),
             **{name: torch.from_numpy(column) for name, column in columns.items()},
             **{name: stack_steps(values) for name, values in rows.extra.items()},
@@ -215,6 +207,6 @@ class PolicyLanes:
             fragment[name] = column
         if rows.masks:
             fragment["action_mask"] = stack_masks(rows.masks[: len(valid)], len(valid))
-        if problem := describe_not_finite(fragment, rewards, self.name_lane):
+        if problem := describe_not_finite(fragment, steps.rewards, self.name_lane):
             raise EnvError(f"{self.worker.where()}: {problem}; expected finite numbers")
         return fragment

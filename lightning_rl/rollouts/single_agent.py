@@ -140,7 +140,7 @@ class SingleAgent:
     def build(self, steps: EnvSteps) -> Fragment:
         """The recorded steps as a fragment in the common form."""
         valid = steps.active & steps.experience
-        fragment = self.own.build_fragment(valid, steps.rewards, steps.terminated, steps.truncated, {"t": steps.t})
+        fragment = self.own.build_fragment(valid, steps, {"t": steps.t})
         if not self.worker.same_step:
             return fragment
         following = step_inputs(self._following.obs, self._following.memory)

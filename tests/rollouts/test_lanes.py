@@ -16,7 +16,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL
 from lightning_rl.exploration import Exploration, OrnsteinUhlenbeckNoise, SoftQ
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts.own_time import OwnTime
+from lightning_rl.rollouts.own_time import LaneSteps, OwnTime
 from lightning_rl.sample_batch import MultiAgentBatch
 from tests.rollouts.agents import DISCRETE, TURNS, ByObs, Moment, own, scripted, shared
 
@@ -226,7 +226,7 @@ def test_the_rows_of_own_time_are_those_of_a_walk_through_the_steps(seed: int) -
     acting, ended = generator.random((2, steps + 1, lanes)) < np.array([0.6, 0.15])[:, None, None]
     rewards = generator.normal(size=(steps, lanes))
     nothing = np.zeros((steps, lanes), dtype=bool)
-    own = OwnTime.of(acting[:-1], rewards, ended[:-1], nothing, acting[-1])
+    own = OwnTime.of(LaneSteps(acting, rewards, ended[:-1], nothing))
     for lane in range(lanes):
         rows: list[list[Any]] = []  # [step, reward, ended, closed]
         for step in range(steps):

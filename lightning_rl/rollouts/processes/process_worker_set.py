@@ -338,14 +338,8 @@ class ProcessWorkerSet(WorkerSet):
         in_place = not self._small.get(number, False)
         # The process may be down now: in order, its weights must not depend on when its successor is up.
         context = (self._newest_weights(), self._gradient_steps) if self._in_order else None
-        return Request(
-            number,
-            "sample",
-            self._submitted_sample_arguments,
-            in_place=in_place,
-            timed=True,
-            context=context,
-        )
+        arguments = self._submitted_sample_arguments
+        return Request(number, "sample", arguments, in_place=in_place, timed=True, context=context)
 
     def _sample_arguments(self, request: Request) -> tuple[Any, ...]:
         number = request.process_number

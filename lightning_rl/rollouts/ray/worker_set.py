@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
 from lightning_rl.rollouts.ray.actors import ActorSet, as_remote
@@ -21,7 +19,7 @@ class RayWorkerSet(ProcessWorkerSet):
     """The methods of `WorkerSet`, with the workers in `num_workers` Ray actors.
 
     Args:
-        env, policy, worker_indices, num_workers, limits, worker_options: see `ProcessWorkerSet`.
+        arguments, num_workers, keywords: those of `ProcessWorkerSet`, without the transport.
         ray_options: keywords of `start_ray`, and of the placement of the processes: placement, resources,
             placement_timeout_s (those of `Reservation`); on a cluster that was joined, resources are reserved even
             without them.
@@ -33,27 +31,16 @@ class RayWorkerSet(ProcessWorkerSet):
     """
 
     def __init__(
-        self,
-        env: EnvCreator,
-        policy: Any,
-        worker_indices: Sequence[int],
-        *,
-        num_workers: int,
-        ray_options: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
-        num_cpus: float = 1.0,
-        **worker_options: Any,
+        self, *arguments: Any, num_workers: int, ray_options: Mapping[str, Any], num_cpus: float = 1.0, **keywords: Any
     ) -> None:
-        session, where = placement_of(ray_options or {})
+        session, where = placement_of(ray_options)
         self.owns_ray, self.reservation = start_ray(num_workers, **session), None
         try:
             self.reservation = None if where is None else Reservation(num_workers, **where)
             transport = RayTransport(
                 RolloutProcess, {"num_cpus": num_cpus} if self.reservation is None else self.reservation.options()
             )
-            super().__init__(
-                transport, env, policy, worker_indices, num_workers=num_workers, limits=limits, **worker_options
-            )
+            super().__init__(transport, *arguments, num_workers=num_workers, **keywords)
         except BaseException:
             self._release()
             raise

@@ -124,15 +124,13 @@ class Evaluator:
         """
         if self.workers is None or self.parallel:
             return 0.0
-        if self._seconds_per_length is None:
-            self._seconds_per_length = self._measure(policy)
-        return self._seconds_per_length * length
-
-    def _measure(self, policy: Any) -> float:
-        self.workers.sync_weights(policy)
-        paces = self.workers.foreach_worker(lambda worker: (worker.seconds_per_step(), worker.num_envs))
-        share = -(-self.episodes // len(paces))
-        return max(seconds * -(-share // envs) for seconds, envs in paces)
+        pace = self._seconds_per_length
+        if pace is None:
+            self.workers.sync_weights(policy)
+            paces = self.workers.foreach_worker(lambda worker: (worker.seconds_per_step(), worker.num_envs))
+            share = -(-self.episodes // len(paces))
+            pace = self._seconds_per_length = max(seconds * -(-share // envs) for seconds, envs in paces)
+        return pace * length
 
     def evaluate(self, policy: Any) -> Episodes:
         """Play with the present weights, and wait for it; episodes in the order of ranks and workers."""

@@ -144,11 +144,8 @@ class Ring:
             steps = replace(steps, leaves={**steps.leaves, MASK: masks})
         leaves, stored = steps.leaves, columns.leaves
         if steps.num_envs == self.num_envs and leaves.keys() == stored.keys():
-            for path, leaf in leaves.items():
-                layout = stored[path].layout
-                if leaf.shape[2:] != layout.shape or leaf.dtype != layout.dtype:
-                    break
-            else:
+            pairs = [(leaf, stored[path].layout) for path, leaf in leaves.items()]
+            if all(leaf.shape[2:] == layout.shape and leaf.dtype == layout.dtype for leaf, layout in pairs):
                 return steps
         found = [Layout(path, leaf.shape[2:], leaf.dtype) for path, leaf in leaves.items()]
         raise ConfigError(

@@ -11,7 +11,6 @@ import torch
 from lightning_rl.sample_batch import (
     AnyBatch,
     MultiAgentBatch,
-    SampleBatch,
     as_plain,
     concat_samples,
     to_nested_batch,
@@ -83,12 +82,8 @@ class FragmentJoiner:
 
 def _with_flag(fragment: AnyBatch, *, replayed: bool) -> AnyBatch:
     if isinstance(fragment, MultiAgentBatch):  # the environment steps of an earlier iteration are not new
-        parts = {name: _flagged(part, replayed) for name, part in fragment.items()}
+        parts: dict[str, Any] = {name: _with_flag(part, replayed=replayed) for name, part in fragment.items()}
         return MultiAgentBatch(parts, 0 if replayed else fragment.env_steps, fragment.num_envs)
-    return _flagged(fragment, replayed)
-
-
-def _flagged(fragment: SampleBatch, replayed: bool) -> SampleBatch:
     fragment = fragment.copy()
     fragment["replayed"] = torch.full_like(fragment.valid, replayed)
     return fragment

@@ -86,7 +86,8 @@ class SumTree:
                 rows = np.unique(rows)
             above[rows] = row_sums(level.take(rows, axis=0))
             rows = rows // self.fanout
-        self._sum_top()
+        top, sums = self._tensors
+        torch.cumsum(top, 0, out=sums)
 
     def find(self, masses: Floats) -> Ints:
         """For each mass `m` the leaf `i` with `leaves[:i].sum() ≤ m < leaves[:i + 1].sum()`; never a leaf of 0.
@@ -117,10 +118,8 @@ class SumTree:
 
     def rebuild(self) -> None:
         """Recompute every node from the leaves; the result is bit-equal to that of the updates."""
-        self._changed, self._waiting = [], 0
-        for level, above in zip(self.levels, self._flat[1:], strict=True):
-            above[: len(level)] = row_sums(level)
-        self._sum_top()
+        self._changed = [np.arange(len(self.levels[0]))]
+        self.settle()
 
     def state_dict(self) -> dict[str, Any]:
         """The leaves, float64 `[size]`, which determine everything else."""
@@ -130,10 +129,6 @@ class SumTree:
         """Restore the tree from `state`, which has as many leaves."""
         self.leaves[:] = state["leaves"].numpy()
         self.rebuild()
-
-    def _sum_top(self) -> None:
-        top, sums = self._tensors
-        torch.cumsum(top, 0, out=sums)
 
 
 def good_fanout(size: int) -> int:

@@ -28,7 +28,6 @@ class EnvRestarts:
         worker: a `RolloutWorker`.
         make: makes a vector environment.
         max_restarts: how often one fragment is begun again.
-        wrap: wraps each vector environment; `None` for no wrapper.
 
     Attributes:
         attempt: 0, or the number of the present repetition of a fragment; its seeds are derived from it.
@@ -38,21 +37,11 @@ class EnvRestarts:
         ConfigError: `max_restarts` is below 0.
     """
 
-    def __init__(
-        self, worker: Any, make: Callable[[], Env], max_restarts: int, wrap: Callable[[Env], Env] | None
-    ) -> None:
+    def __init__(self, worker: Any, make: Callable[[], Env], max_restarts: int) -> None:
         if max_restarts < 0:
             raise ConfigError(f"max_env_restarts={max_restarts}; expected 0 or more")
-        self.worker, self._make, self.max_restarts, self.wrap = worker, make, max_restarts, wrap
+        self.worker, self.make, self.max_restarts = worker, make, max_restarts
         self.attempt = self.count = 0
-
-    def make(self) -> Env:
-        """A new vector environment.
-
-        Raises:
-            EnvError: it cannot be made.
-        """
-        return self._make() if self.wrap is None else self.wrap(self._make())
 
     def seed(self, env: int | None = None) -> int:
         """The seed of the present fragment's exploration, or of one environment's reset; different for each attempt."""

@@ -142,9 +142,12 @@ class RolloutWorker:
         self.stopping: Callable[[], bool] | None = None  # `WorkerSet.stop_when` sets it
         continues = stream == "rollout" and batch_mode == "truncate_episodes"  # episodes, from sample to sample
         replayable = continues and self.env_creator.reseeds
-        make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers, replayable)
-        self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
-        self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
+
+        def make() -> VectorEnv[Any, Any, Any]:
+            env = self.env_creator.make(num_envs, vectorization, mode, worker_index, logical_workers, replayable)
+            return env if wrap_env is None else wrap_env(env)
+
+        self.restarts, self.env = EnvRestarts(self, make, max_env_restarts), make()
         self.has_several_envs = hasattr(self.env.unwrapped, "env_fns")  # sync and async; a native one is one object
         replayed = replayable and self.has_several_envs
         self._positions = (ReplayedPositions() if replayed else NativePositions()) if continues else None

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from lightning_rl.callbacks.rendering.pictures import as_rgb
+from lightning_rl.callbacks.rendering.frames import render_modes, render_picture
 from lightning_rl.diagnosis.findings import Finding
 from lightning_rl.diagnosis.fitting_policies import examine_policies
 from lightning_rl.diagnosis.machine import usable_cores
@@ -21,7 +21,7 @@ from lightning_rl.envs.creator import EnvCreator, declared_time_limit
 from lightning_rl.envs.goals import GOAL_PARTS
 from lightning_rl.envs.multi_agent.packed_env import PackedEnv
 from lightning_rl.envs.multi_agent.random_play import RandomPlayer
-from lightning_rl.errors import EnvError, UnsupportedSpaceError, drawing_advice
+from lightning_rl.errors import EnvError, UnsupportedSpaceError
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE
 from lightning_rl.spaces import check_supported, leaf_spaces
 
@@ -110,7 +110,7 @@ def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -
     yield examine_determinism(creator, env)
     yield examine_seeding(creator, env)
     yield examine_processes(creator, played.masked)
-    yield examine_rendering(creator, env)
+    yield examine_rendering(creator)
     yield from examine_extras_of_spaces(env, played)
     if not unsupported:
         yield from examine_policies(creator, [pair for _, pair in kinds], player.several)
@@ -289,27 +289,17 @@ def examine_processes(creator: EnvCreator, masked: bool = False) -> Finding:
     return Finding("processes", "ok", "another process creates and steps it: num_workers and async work")
 
 
-def examine_rendering(creator: EnvCreator, env: Any) -> Finding:
+def examine_rendering(creator: EnvCreator) -> Finding:
     """The render modes, and whether pictures come."""
-    modes = list((getattr(inside(env), "metadata", None) or {}).get("render_modes") or [])
+    modes, _ = render_modes(creator)
     if "rgb_array" not in modes:
         fix = 'add "rgb_array" to metadata["render_modes"], take render_mode, return uint8 [H, W, 3] from render()'
         return Finding("rendering", "ok", f"modes {modes or 'none'}: no pictures and no videos", fix)
     try:
-        pictured: Any = creator.make_single(render_mode="rgb_array")
-        try:
-            pictured.reset(seed=0)
-            rendered = pictured.render()
-        finally:
-            pictured.close()
-    except Exception as error:  # of the environment's own code, or of a package that draws
-        text = f"rgb_array raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        fix = drawing_advice(error) or "install what draws, or take render_mode in __init__; `doctor` knows more"
-        return Finding("rendering", "warn", text, fix)
-    try:
-        height, width, _ = as_rgb(rendered).shape
+        height, width, _ = render_picture(creator).shape
     except EnvError as error:
-        return Finding("rendering", "warn", f"rgb_array: {error}", "return an array of uint8, [H, W, 3]")
+        fix = "return an array of uint8 [H, W, 3], and install what draws; `doctor` knows more"
+        return Finding("rendering", "warn", f"rgb_array: {error}", fix)
     return Finding("rendering", "ok", f"modes {', '.join(modes)}; a picture has {height}×{width}")
 
 

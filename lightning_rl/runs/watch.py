@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lightning_rl.callbacks.rendering.frames import (
     watched_workers,
 )
 from lightning_rl.callbacks.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
-from lightning_rl.callbacks.rendering.terminal import Keyboard, Player, TerminalScreen
+from lightning_rl.callbacks.rendering.terminal import Keyboard, Player, draw_in_terminal
 from lightning_rl.callbacks.rendering.video_files import VideoFile, check_video_file, has_mp4
 from lightning_rl.callbacks.rendering.window import PygameWindow
 from lightning_rl.data.evaluator import longest_evaluated
@@ -87,13 +88,17 @@ def play(
     renderer = choose_renderer(render, modes, creator.name, console.is_terminal)
     if renderer == "rgb":
         check_picture(creator, "--render rgb")
-    screen = None if renderer == "human" else TerminalScreen(console)
-    window = PygameWindow()
+    windowed, window = renderer == "human", PygameWindow()
+    takes_all = console.is_terminal and not windowed  # nothing else can be printed meanwhile
     lines: list[str] = []
     played: list[tuple[float, int]] = []
     try:
-        with Keyboard(window=window.read if screen is None else None) as keyboard, screen or nullcontext():
-            player = Player((screen or window).draw, keyboard, own_fps if fps is None else fps)
+        with (
+            Keyboard(window=window.read if windowed else None) as keyboard,
+            console.screen(hide_cursor=True) if takes_all else nullcontext(),
+        ):
+            draw = window.draw if windowed else partial(draw_in_terminal, console)
+            player = Player(draw, keyboard, own_fps if fps is None else fps)
             workers = watched_workers(
                 creator,
                 policy,
@@ -108,7 +113,7 @@ def play(
                     player.episode = number
                     played += workers.run_episodes(1)
                     player.last_episode = describe_episode(number, played[-1])
-                    (lines.append if screen is not None and screen.takes_all else say)(player.last_episode)
+                    (lines.append if takes_all else say)(player.last_episode)
             except StopWatching:  # the viewer has seen enough
                 lines.append(f"episode {player.episode}: stopped at {player.describe_position()}")
             finally:

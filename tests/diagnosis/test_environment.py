@@ -108,7 +108,7 @@ def test_a_fine_environment_has_only_good_findings():
 
 def test_a_transparent_picture_is_as_good_as_it_is_to_a_video():
     with_alpha = EnvCreator(Walk, {"fault": "transparent"})
-    finding = environment.examine_rendering(with_alpha, with_alpha.make_single())
+    finding = environment.examine_rendering(with_alpha)
     assert finding.level == "ok" and finding.text.endswith("a picture has 8×9")
     assert check_picture(with_alpha, "a video")
 

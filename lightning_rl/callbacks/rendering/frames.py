@@ -30,6 +30,7 @@ __all__ = [
     "Watched",
     "check_picture",
     "render_modes",
+    "render_picture",
     "watched_workers",
     "with_render_mode",
 ]
@@ -149,7 +150,7 @@ def check_picture(creator: EnvCreator, what: str) -> float:
 
     Raises:
         ConfigError: it has no such render mode.
-        EnvError: it cannot render here, or gives no picture.
+        EnvError: see `render_picture`.
     """
     modes, fps = render_modes(creator)
     if "rgb_array" not in modes:
@@ -158,10 +159,20 @@ def check_picture(creator: EnvCreator, what: str) -> float:
             f"{what} needs pictures (render mode rgb_array) of {creator.name!r}, and {declared}: "
             'add "rgb_array" to metadata["render_modes"], and return uint8 [H, W, 3] from render()'
         )
+    render_picture(creator)
+    return fps
+
+
+def render_picture(creator: EnvCreator) -> np.ndarray:
+    """The picture of an environment after a reset, uint8 `[H, W, 3]`.
+
+    Raises:
+        EnvError: it cannot render here, or gives no picture.
+    """
     env = with_render_mode(creator, "rgb_array").make_single()
     try:
         env.reset(seed=0)
-        as_rgb(env.render())
+        return as_rgb(env.render())
     except EnvError as error:
         raise EnvError(f"environment {creator.name!r}: {error}") from error
     except Exception as error:  # whatever the drawing library raises
@@ -170,7 +181,6 @@ def check_picture(creator: EnvCreator, what: str) -> float:
         raise EnvError(f"environment {creator.name!r} cannot render: {type(error).__name__}: {error}{hint}") from error
     finally:
         env.close()
-    return fps
 
 
 def watched_workers(

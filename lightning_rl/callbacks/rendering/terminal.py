@@ -9,7 +9,6 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 import numpy as np
@@ -18,7 +17,7 @@ from rich.console import Console
 from lightning_rl.callbacks.rendering.frames import Frame, StopWatching
 from lightning_rl.callbacks.rendering.pictures import as_rgb, scale_to_fit
 
-__all__ = ["Keyboard", "Player", "TerminalScreen", "half_blocks"]
+__all__ = ["Keyboard", "Player", "draw_in_terminal", "half_blocks"]
 
 WINDOW_POLL_S = 0.02  # between looks at a window's keys
 RESET = "\x1b[0m"
@@ -81,9 +80,7 @@ class Keyboard:
             tty.setcbreak(self.stream)  # Ctrl-C still interrupts
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._before is not None:
             import termios
 
@@ -111,61 +108,32 @@ class Keyboard:
         return key or "q"  # the terminal was closed
 
 
-class TerminalScreen:
-    """Draws frames on the whole terminal; a context that gives the terminal back as it was.
+def draw_in_terminal(console: Console, rendered: Any, status: str) -> None:
+    """Draw what an environment rendered, a picture or a text, and a line below.
 
-    Without a terminal behind it, frames are written one below the other.
+    On a terminal frames are drawn one over the other, elsewhere written one below the other.
 
-    Args:
-        console: the console of the terminal.
+    Raises:
+        StopWatching: the output is a pipe, and its reader has closed it.
     """
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._screen: Any = None
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether there is a terminal, on which nothing else can be printed meanwhile."""
-        return self._screen is not None
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._screen = self.console.screen(hide_cursor=True)
-            self._screen.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._screen is not None:
-            self._screen.__exit__(kind, error, traceback)
-            self._screen = None
-
-    def draw(self, rendered: Any, status: str) -> None:
-        """Draw what an environment rendered, a picture or a text, and a line below.
-
-        Raises:
-            StopWatching: the output is a pipe, and its reader has closed it.
-        """
-        columns, rows = self.console.size
-        if isinstance(rendered, str | io.StringIO):
-            text = rendered if isinstance(rendered, str) else rendered.getvalue()
-            lines = text.rstrip("\n").split("\n")
-        else:
-            true_color = self.console.color_system == "truecolor"
-            lines = half_blocks(as_rgb(rendered), columns, max(1, rows - 2), true_color=true_color)
-        lines.append(status)
-        if self._screen is None:
-            text = "\n".join(lines) + "\n"
-        else:
-            shown = [*lines[: rows - 2], status[: columns - 1]] if len(lines) > rows - 1 else lines
-            text = TOP_LEFT + "\n".join(f"{line}{RESET}{CLEAR_LINE}" for line in shown) + CLEAR_BELOW
-        try:
-            self.console.file.write(text)
-            self.console.file.flush()
-        except BrokenPipeError as error:
-            raise StopWatching("the reader of the output has closed it") from error
+    columns, rows = console.size
+    if isinstance(rendered, str | io.StringIO):
+        text = rendered if isinstance(rendered, str) else rendered.getvalue()
+        lines = text.rstrip("\n").split("\n")
+    else:
+        true_color = console.color_system == "truecolor"
+        lines = half_blocks(as_rgb(rendered), columns, max(1, rows - 2), true_color=true_color)
+    lines.append(status)
+    if console.is_terminal:
+        shown = [*lines[: rows - 2], status[: columns - 1]] if len(lines) > rows - 1 else lines
+        text = TOP_LEFT + "\n".join(f"{line}{RESET}{CLEAR_LINE}" for line in shown) + CLEAR_BELOW
+    else:
+        text = "\n".join(lines) + "\n"
+    try:
+        console.file.write(text)
+        console.file.flush()
+    except BrokenPipeError as error:
+        raise StopWatching("the reader of the output has closed it") from error
 
 
 class Player:

@@ -5,26 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from lightning_rl.errors import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Task
 
 __all__ = ["JobProgress"]
 
 LONGEST_LABEL = 60  # a longer one is shown only when its job begins
 LINE_SECONDS = 10.0  # between two lines of one job where there is no terminal
-
-
-@dataclass(slots=True)
-class Shown:
-    """What is known of a running job."""
-
-    name: str
-    total: int
-    task: Any  # rich.progress.TaskID
-    note: str = ""
-    printed_at: float = field(default_factory=time.monotonic)
 
 
 class JobProgress:
@@ -42,13 +33,13 @@ class JobProgress:
         from lightning_rl.callbacks.progress_display import progress_display
 
         self.jobs, self.word, self.ended = jobs, word, 0
-        self.running: dict[int, Shown] = {}
+        self.running: dict[int, Task] = {}
         self.display = progress_display(
             sys.stdout if stream is None else stream,
             TextColumn("{task.description}", markup=False),
             BarColumn(20),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[value]}{task.fields[run]}"),
             TimeRemainingColumn(),
             transient=True,
         )
@@ -63,7 +54,9 @@ class JobProgress:
     def begin(self, number: int, label: str, total: int, run_dir: str) -> None:
         """A job begins."""
         name = self.name(number, label)
-        self.running[number] = Shown(name, total, self.display.add_task(name, total=total, note="starts"))
+        fields = {"steps_of_run": total, "value": "", "run": "starts", "printed_at": time.monotonic()}
+        self.display.add_task(name, total=total, **fields)
+        self.running[number] = self.display.tasks[-1]
         if self.display.disable:
             label = f" ({label})" if label else ""
             self.print(f"{self.word} {number}{label} begins in {run_dir}")
@@ -86,23 +79,23 @@ class JobProgress:
             value: mean return, of an evaluation or of the last training episodes.
             is_evaluation: which of them.
         """
-        shown = self.running[number]
+        task = self.running[number]
+        steps = task.fields["steps_of_run"]
+        fields: dict[str, Any] = {"run": f", run {index + 1} of {runs}" if runs > 1 else ""}
         if value is not None:
-            shown.note = f"{'evaluation' if is_evaluation else 'return'} {value:.1f}"
-        of_several = f", run {index + 1} of {runs}" if runs > 1 else ""
-        done, total = index * shown.total + env_steps, runs * shown.total
-        self.display.update(shown.task, completed=done, total=total, note=f"{shown.note}{of_several}")
-        if self.display.disable and time.monotonic() - shown.printed_at >= LINE_SECONDS:
-            shown.printed_at = time.monotonic()
-            steps = f"{env_steps:,}/{shown.total:,} env steps{of_several}"
-            self.print(f"{shown.name}: {steps}  {shown.note}".rstrip())
+            fields["value"] = f"{'evaluation' if is_evaluation else 'return'} {value:.1f}"
+        self.display.update(task.id, completed=index * steps + env_steps, total=runs * steps, **fields)
+        if self.display.disable and time.monotonic() - task.fields["printed_at"] >= LINE_SECONDS:
+            task.fields["printed_at"] = time.monotonic()
+            done = f"{env_steps:,}/{steps:,} env steps{task.fields['run']}"
+            self.print(f"{task.description}: {done}  {task.fields['value']}".rstrip())
 
     def end(self, number: int, statuses: Sequence[Mapping[str, Any]]) -> None:
         """A job has ended; its runs left these statuses."""
-        shown = self.running.pop(number)
+        task = self.running.pop(number)
         self.ended += 1
-        self.display.remove_task(shown.task)
-        self.print(f"{shown.name} {outcome(statuses)}  {self.count()}")
+        self.display.remove_task(task.id)
+        self.print(f"{task.description} {outcome(statuses)}  {self.count()}")
 
     def count(self) -> str:
         """How many jobs have ended: "[2 of 6]"."""

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options, shipped_conf
+from lightning_rl.reports.reference import EVALUATION, ReferenceCurves, curve_at_marks
+from lightning_rl.reports.run_records import read_run
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
-from lightning_rl.runs.reference import EVALUATION, ReferenceCurves, curve_at_marks, read_evaluations
 
 PACKAGES = ("lightning_rl", "torch", "gymnasium", "numpy")
 
@@ -56,7 +57,7 @@ def main() -> None:
         folders = [args.runs / f"{experiment}_{seed}" for seed in args.seeds]
         for seed, run_dir in zip(args.seeds, folders, strict=True):
             train(overrides, seed, run_dir)
-        returns = [curve_at_marks(read_evaluations(run_dir), total) for run_dir in folders]
+        returns = [curve_at_marks(read_run(run_dir), total) for run_dir in folders]
         versions = {package: version(package) for package in PACKAGES}
         reference = ReferenceCurves(overrides, total, args.seeds, returns, versions)
         reference.save(shipped_conf() / "reference" / f"{experiment}.json")

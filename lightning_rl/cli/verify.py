@@ -11,14 +11,13 @@ from lightning_rl.cli.parser import EXIT_CODES, Parser
 from lightning_rl.cli.train import train
 from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError
-from lightning_rl.runs.reference import (
+from lightning_rl.reports.reference import (
     EVALUATION,
     MARKS,
     Comparison,
     ReferenceCurves,
     curve_at_marks,
     load_reference,
-    read_evaluations,
     reference_names,
 )
 
@@ -51,8 +50,11 @@ def verify(arguments: Sequence[str]) -> int:
         code = train([*reference.overrides, *EVALUATION, f"seed={seed}", f"run_dir='{run_dir}'", *options.overrides])
         if code != EXIT_CODES["ok"]:
             return code
-    reference.check_comparable(run_dir)
-    comparison = reference.compare(curve_at_marks(read_evaluations(run_dir), reference.total_env_steps))
+    from lightning_rl.reports.run_records import read_run  # numpy
+
+    run = read_run(run_dir)
+    reference.check_comparable(run)
+    comparison = reference.compare(curve_at_marks(run, reference.total_env_steps))
     print(json.dumps(asdict(comparison)) if options.json else verdict(options.experiment, reference, comparison))
     return EXIT_CODES["ok" if comparison.ok else "failed"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.runs.reference import MARKS, ReferenceCurves
+from lightning_rl.reports.reference import MARKS, ReferenceCurves
 from tests.cli.conftest import Command, not_refused
 from tests.edited_runs import edit_config
 from tests.reports.run_files import write_run
@@ -23,7 +23,7 @@ def references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir(parents=True)
     for name, value in (("easy", 1.0), ("hard", 500.0)):
         ReferenceCurves(SHORT, 2000, (0, 1), [[value] * MARKS] * 2, {}).save(directory / f"{name}.json")
-    monkeypatch.setattr("lightning_rl.runs.reference.reference_directory", lambda: directory)
+    monkeypatch.setattr("lightning_rl.reports.reference.reference_directory", lambda: directory)
     return directory
 
 

@@ -8,7 +8,6 @@ work allows.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -84,20 +83,14 @@ def run_dir_numbers(run_dir: Path) -> Numbers:
     report out, in which worker processes start, and `collecting_steps_per_s`, of runs whose workers are in their own
     process, is of the seconds of collecting alone.
     """
-    status = json.loads((run_dir / "status.json").read_text())
-    env_steps = status["env_steps"]
-    numbers = {"env_steps": env_steps, "seconds": status["seconds"]}
-    if status.get("return") is not None:
-        numbers["return"] = status["return"]
-    with (run_dir / "metrics.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("time/total_s")]
-    if rows:
-        numbers["seconds"] = float(rows[-1]["time/total_s"])
-        axis = "env_steps" if "env_steps" in rows[0] else "step"
-        steps, seconds = (float(rows[-1][column]) - float(rows[0][column]) for column in (axis, "time/total_s"))
-        if seconds > 0:
-            numbers["steady_steps_per_s"] = steps / seconds
-    if collecting := split_of(read_run(run_dir)).get("collect"):
+    run = read_run(run_dir)
+    env_steps, total = run.status["env_steps"], run.curve("time/total_s")
+    numbers: Numbers = {"env_steps": env_steps, "seconds": run.status["seconds"] if total is None else total.last}
+    if run.status["return"] is not None:
+        numbers["return"] = run.status["return"]
+    if total is not None and (seconds := total.last - total.values[0]) > 0:
+        numbers["steady_steps_per_s"] = float((total.steps[-1] - total.steps[0]) / seconds)
+    if collecting := split_of(run).get("collect"):
         numbers["collecting_steps_per_s"] = env_steps / collecting
     return {**numbers, "steps_per_s": env_steps / numbers["seconds"]}
 

@@ -10,14 +10,14 @@ import pytest
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError
-from lightning_rl.runs.reference import (
+from lightning_rl.reports.reference import (
     MARKS,
     ReferenceCurves,
     curve_at_marks,
     load_reference,
-    read_evaluations,
     reference_names,
 )
+from lightning_rl.reports.run_records import read_run
 from tests.families import each
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +32,9 @@ def reference() -> ReferenceCurves:
     return ReferenceCurves(("policy=ppo",), 2000, (0, 1, 2), (RISING, middle, BETTER), {"torch": "2"})
 
 
-def test_a_curve_has_the_first_evaluation_at_or_after_each_mark() -> None:
-    evaluations = [(100, 1.0), (199, 2.0), (205, 3.0), (1800, 4.0)]
-    curve = curve_at_marks(evaluations, 2000)
+def test_a_curve_has_the_first_evaluation_at_or_after_each_mark(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n100,1\n199,2\n205,3\n1800,4\n")
+    curve = curve_at_marks(read_run(tmp_path), 2000)
     assert curve == [1.0, 3.0, *[4.0] * 18]  # the marks are 100, 200, …; the run ended before the last two
 
 
@@ -95,7 +95,7 @@ def test_saved_curves_are_read_again(
 ) -> None:
     (tmp_path / "reference").mkdir()
     reference.save(tmp_path / "reference" / "mine.json")
-    monkeypatch.setattr("lightning_rl.runs.reference.shipped_conf", lambda: tmp_path)
+    monkeypatch.setattr("lightning_rl.reports.reference.shipped_conf", lambda: tmp_path)
     assert reference_names() == ["mine"]
     loaded = load_reference("mine")
     assert loaded.compare(RISING) == reference.compare(RISING) and list(loaded.seeds) == [0, 1, 2]
@@ -104,15 +104,11 @@ def test_saved_curves_are_read_again(
 
 
 def test_a_run_without_evaluations_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.csv"):
-        read_evaluations(tmp_path)
-    (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n")
-    with pytest.raises(ConfigError, match="evaluation"):
-        read_evaluations(tmp_path)
-    (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n20,1.5\n")
-    assert read_evaluations(tmp_path) == [(20, 1.5)]
-    (tmp_path / "metrics.csv").write_bytes(b"env_steps,eval/ep_rew_mean\n20,1.5\nodd,7\n30,\xff\n40,2.5\n50,9")
-    assert read_evaluations(tmp_path) == [(20, 1.5), (40, 2.5)]  # the last line is being written
+    for text in (None, "env_steps,eval/ep_rew_mean\n10,\n"):
+        if text is not None:
+            (tmp_path / "metrics.csv").write_text(text)
+        with pytest.raises(ConfigError, match=r"no evaluation, in metrics\.csv"):
+            curve_at_marks(read_run(tmp_path), 100)
 
 
 def test_one_reference_run_in_eight_is_below_the_others_of_its_experiment() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN
 from lightning_rl.config import compose_config
@@ -17,9 +18,10 @@ from lightning_rl.config.groups import shipped_conf
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.run_directory.config_file import read_config
-from lightning_rl.run_directory.listing import state_of
-from lightning_rl.run_directory.metrics_file import METRICS_FILE, points_of_csv
-from lightning_rl.run_directory.status import STATUS_FILE, read_status
+from lightning_rl.run_directory.metrics_file import METRICS_FILE
+
+if TYPE_CHECKING:
+    from lightning_rl.reports.run_records import RunRecord
 
 __all__ = [
     "EVALUATION",
@@ -28,7 +30,6 @@ __all__ = [
     "ReferenceCurves",
     "curve_at_marks",
     "load_reference",
-    "read_evaluations",
     "reference_names",
 ]
 
@@ -97,25 +98,24 @@ class ReferenceCurves:
             margin=margin,
         )
 
-    def check_comparable(self, run_dir: Path) -> None:
+    def check_comparable(self, run: RunRecord) -> None:
         """Check that a run is one of this experiment, as long as these, and complete.
 
         Raises:
             ConfigError: it has another environment, policy or `total_env_steps` (its returns belong to other marks),
                 or it has not ended well.
         """
-        config, own = read_config(run_dir), compose_config(list(self.overrides))
+        config, own = read_config(run.directory), compose_config(list(self.overrides))
         for key in ("env.id", "policy._target_"):
             if (value := value_at(config, key)) != (expected := value_at(own, key)):
-                raise ConfigError(f"{run_dir} has {key}={value}; the reference runs have {expected}")
+                raise ConfigError(f"{run.directory} has {key}={value}; the reference runs have {expected}")
         if (length := config["total_env_steps"]) != self.total_env_steps:
             raise ConfigError(
-                f"{run_dir} has total_env_steps={length}; the reference runs have {self.total_env_steps}, which "
+                f"{run.directory} has total_env_steps={length}; the reference runs have {self.total_env_steps}, which "
                 "schedules follow: compare a run of that length"
             )
-        state = state_of(run_dir, read_status(run_dir / STATUS_FILE))
-        if state != "ok":
-            raise ConfigError(f"{run_dir} is {state}, so its last return is not that of a whole run")
+        if run.state != "ok":
+            raise ConfigError(f"{run.directory} is {run.state}, so its last return is not that of a whole run")
 
     def save(self, file: Path) -> None:
         """Write the file, one line for each run."""
@@ -151,27 +151,22 @@ def load_reference(experiment: str) -> ReferenceCurves:
     return ReferenceCurves(**json.loads((reference_directory() / f"{experiment}.json").read_text(encoding="utf-8")))
 
 
-def curve_at_marks(evaluations: Sequence[tuple[int, float]], total_env_steps: int) -> list[float]:
+def curve_at_marks(run: RunRecord, total_env_steps: int) -> list[float]:
     """The return of the first evaluation at or after each twentieth of a run, `[MARKS]`; at the end, of the last one.
 
     Args:
-        evaluations: env steps and mean return of each evaluation, in order; at least one.
-        total_env_steps: length of the run. One that has stopped early keeps its last return.
-    """
-    marks = [total_env_steps * number / MARKS for number in range(1, MARKS + 1)]
-    return [next((value for steps, value in evaluations if steps >= mark), evaluations[-1][1]) for mark in marks]
-
-
-def read_evaluations(run_dir: Path) -> list[tuple[int, float]]:
-    """Env steps and mean return of each evaluation in a run's metrics.csv.
+        run: the run; one that has stopped early keeps its last return.
+        total_env_steps: length of the run.
 
     Raises:
-        ConfigError: the run has no metrics.csv, or no evaluation in it.
+        ConfigError: the run has no evaluation.
     """
-    file = run_dir / METRICS_FILE
-    if not file.is_file():
-        raise ConfigError(f"{file} is not there: give the directory of a run with logger=default or csv")
-    found = {step: value for metric, step, value in points_of_csv(file) if metric == EVAL_RETURN}
-    if not found:
-        raise ConfigError(f"{file} has no evaluation: the run needs evaluation.every_env_steps={100 // MARKS}%")
-    return sorted(found.items())
+    series = run.curves.get(EVAL_RETURN)
+    if series is None:
+        raise ConfigError(
+            f"{run.directory} has no evaluation, in {METRICS_FILE} or tb/: the run needs "
+            f"evaluation.every_env_steps={100 // MARKS}% and logger=default or csv"
+        )
+    marks = [total_env_steps * number / MARKS for number in range(1, MARKS + 1)]
+    places = series.steps.searchsorted(marks).clip(max=len(series.steps) - 1)
+    return series.values[places].tolist()

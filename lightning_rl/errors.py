@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = [
     "MUJOCO_ADVICE",
+    "USER_ERRORS",
     "CheckpointError",
     "ConfigError",
     "EnvApiError",
@@ -164,6 +165,10 @@ class NonFiniteError(FloatingPointError):
 
 class RankError(RuntimeError):
     """Another process of the run failed or died; the message names it."""
+
+
+USER_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, UnsupportedSpaceError)
+"""Errors whose cause the user can fix: reported in one line, and raised as they are where another process had them."""
 
 
 def check_at_least_one(prefix: str = "", **numbers: int) -> None:

@@ -26,7 +26,7 @@ from lightning_rl.cli.explain import explain
 from lightning_rl.cli.export import export
 from lightning_rl.cli.init import init
 from lightning_rl.cli.own_warnings import as_lines
-from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
+from lightning_rl.cli.parser import EXIT_CODES, one_line
 from lightning_rl.cli.play import play
 from lightning_rl.cli.report import report
 from lightning_rl.cli.resume import resume
@@ -34,7 +34,7 @@ from lightning_rl.cli.train import train
 from lightning_rl.cli.tune import tune
 from lightning_rl.cli.verify import verify
 from lightning_rl.cli.video import video
-from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
+from lightning_rl.errors import USER_ERRORS, ConfigError, RankError, SaveError, did_you_mean
 
 __all__ = ["VERBS", "main", "run_verb"]
 

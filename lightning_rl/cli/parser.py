@@ -7,20 +7,10 @@ import errno
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lightning_rl.errors import (
-    CheckpointError,
-    ConfigError,
-    EnvError,
-    NonFiniteError,
-    RankError,
-    UnsupportedSpaceError,
-    printable,
-    short_repr,
-)
+from lightning_rl.errors import USER_ERRORS, ConfigError, RankError, printable, short_repr
 
-__all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "add_policy_arguments", "one_line", "whole_number"]
+__all__ = ["EXIT_CODES", "TRUST", "Parser", "add_policy_arguments", "one_line", "whole_number"]
 
-USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # reported in one line
 TRUST: dict[str, Any] = {
     "action": "append",
     "default": [],

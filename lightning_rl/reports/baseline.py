@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.errors import ConfigError
 from lightning_rl.reports.statistics import LEVEL, lowest_p_value, p_value_of_greater
 from lightning_rl.reports.summaries import Summary, Task, iqm, number, too_few_words
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.atomic import save_text
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.version import __version__
 
@@ -50,10 +50,7 @@ def save_baseline(file: Path, tasks: Sequence[Task]) -> None:
                 }
             )
     content = {"format": FORMAT, "at": now(), "lightning_rl": __version__, "arms": arms}
-    try:
-        write_atomically(file, f"{json.dumps(content, indent=1)}\n".encode())
-    except OSError as error:
-        raise SaveError(f"{file} could not be written: {error.strerror or error}") from error
+    save_text(file, f"{json.dumps(content, indent=1)}\n")
 
 
 def read_baseline(file: Path) -> list[dict[str, Any]]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import SaveError
 from lightning_rl.reports.page import moment, template
 from lightning_rl.reports.summaries import number
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.atomic import save_text
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.version import __version__
 
@@ -30,10 +29,7 @@ def write_data_page(summary: Mapping[str, Any], out: Path) -> Path:
     Raises:
         SaveError: the file could not be written.
     """
-    try:
-        write_atomically(out, data_page(summary).encode())
-    except OSError as error:
-        raise SaveError(f"{out} could not be written: {error.strerror or error}") from error
+    save_text(out, data_page(summary))
     return out
 
 

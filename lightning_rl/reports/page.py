@@ -13,7 +13,6 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
-from lightning_rl.errors import SaveError
 from lightning_rl.reports import figures
 from lightning_rl.reports.arms import ABSENT, Axis, Band, band, differences, importance, points, text_of
 from lightning_rl.reports.figures import Chart, Curve, Row, curves_chart, intervals_chart, thin
@@ -34,7 +33,7 @@ from lightning_rl.reports.summaries import (
     verdict,
 )
 from lightning_rl.reports.time_split import PARTS, advice_on, time_split
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.atomic import save_text
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.run_directory.regular_files import is_regular
 from lightning_rl.version import __version__
@@ -66,10 +65,7 @@ def write_page(directories: Sequence[Path], tasks: Sequence[Task], out: Path | N
         SaveError: the file could not be written.
     """
     file = out or (directories[0] / REPORT_FILE if len(directories) == 1 else Path(REPORT_FILE))
-    try:
-        write_atomically(file, page(tasks, ", ".join(map(str, directories))).encode())
-    except OSError as error:
-        raise SaveError(f"{file} could not be written: {error.strerror or error}") from error
+    save_text(file, page(tasks, ", ".join(map(str, directories))))
     return file
 
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, SaveError
 
 __all__ = [
     "check_writable",
     "duplicate",
     "nearest_existing",
     "remove_staging",
+    "save_text",
     "why_not_writable",
     "write_atomically",
 ]
@@ -84,6 +85,18 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *,
     _replace(path, write)
     if durable:
         _sync_directory(path.parent)
+
+
+def save_text(file: Path, text: str) -> None:
+    """Write a text atomically, and durably.
+
+    Raises:
+        SaveError: it could not be written.
+    """
+    try:
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise SaveError(f"{file} could not be written ({error.strerror or error}): free some space there") from error
 
 
 def duplicate(source: Path, target: Path) -> None:

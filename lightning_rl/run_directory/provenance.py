@@ -12,8 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import SaveError
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.atomic import save_text
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.version import __version__
@@ -37,12 +36,7 @@ def record_session(run_dir: Path, device: str | None = None) -> None:
     Raises:
         SaveError: the file could not be written.
     """
-    file = run_dir / PROVENANCE_FILE
-    content = json.dumps([*read_provenance(run_dir), session(device)], indent=1)
-    try:
-        write_atomically(file, content.encode(), durable=False)
-    except OSError as error:
-        raise SaveError(f"{file} could not be written ({error.strerror or error}): free some space there") from error
+    save_text(run_dir / PROVENANCE_FILE, json.dumps([*read_provenance(run_dir), session(device)], indent=1))
 
 
 def session(device: str | None) -> dict[str, Any]:

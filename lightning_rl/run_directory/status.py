@@ -13,7 +13,7 @@ from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now, this_process
 from lightning_rl.run_directory.regular_files import read_text
 
-__all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "write_status"]
+__all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "update_status", "write_status"]
 
 STATUS_FILE = "status.json"
 MOST_BYTES = 2**20
@@ -59,6 +59,12 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
         write_atomically(path, json.dumps(status, indent=1).encode(), durable=False)
     except OSError as error:
         log.error("%s could not be written (%s)", path, error.strerror or error)
+
+
+def update_status(run_dir: Path, **changes: Any) -> None:
+    """Replace some fields of a run's status.json, and keep the others; with the process, it names this one."""
+    file = run_dir / STATUS_FILE
+    write_status(file, **{**read_status_or_empty(file), **changes})
 
 
 def read_status(path: Path) -> dict[str, Any]:

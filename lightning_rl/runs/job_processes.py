@@ -31,7 +31,7 @@ from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.run_directory.regular_files import open_regular
-from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, update_status
 from lightning_rl.runs import run
 from lightning_rl.runs.job_progress import JobProgress
 
@@ -182,7 +182,7 @@ def conclude(each: Running) -> list[dict[str, Any]]:
         if status.get("state") in (None, "running"):  # the process has died
             how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
             error = f"the process of the job (pid {each.process.pid}) {how}; see {run_dir / OUTPUT}"
-            write_status(run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
+            update_status(run_dir, state="failed", error=error)
             status = read_status_or_empty(run_dir / STATUS_FILE)
         found.append(status)
     return found

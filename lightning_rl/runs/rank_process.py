@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from lightning_rl.callbacks import StopSignals
-from lightning_rl.runs.rank_processes import report_failure
+from lightning_rl.run_directory.status import update_status
 from lightning_rl.runs.rank_watch import RankWatch
 from lightning_rl.runs.rendezvous import Store, store_of_the_run
 from lightning_rl.runs.run import build, fit
@@ -33,7 +33,7 @@ def main() -> None:
 
     def report(failure: str) -> None:
         if rank == 1:  # in place of the first rank
-            report_failure(run_dir, failure)
+            update_status(run_dir, state="failed", error=failure)
 
     watch = RankWatch(find_failure, report)
     try:

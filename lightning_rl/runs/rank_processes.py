@@ -30,23 +30,17 @@ from typing import Any
 
 import yaml
 
-from lightning_rl import errors
-from lightning_rl.errors import RankError
-from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
+from lightning_rl.errors import USER_ERRORS, RankError
+from lightning_rl.run_directory.status import update_status
 from lightning_rl.runs.rank_watch import RankWatch, describe_exit
 from lightning_rl.runs.rendezvous import Store
 
-__all__ = ["RankProcesses", "report_failure"]
+__all__ = ["RankProcesses"]
 
 RANK_PROGRAM = "lightning_rl.runs.rank_process"
 GRACE_SECONDS = 120.0  # for a rank to end after the first one has: Ray sessions may take long on a busy machine
 ECHO_SECONDS = 3.0  # time to notice that another rank's death caused a broken connection
 LEAVE_SECONDS = 5.0  # for a rank to close its environments when the run has failed
-
-RAISED_UNCHANGED = {  # errors of another rank to raise with their own class, because the user can fix their cause
-    name: getattr(errors, name)
-    for name in ("CheckpointError", "ConfigError", "EnvError", "NonFiniteError", "UnsupportedSpaceError")
-}
 
 
 class RankProcesses:
@@ -115,14 +109,14 @@ class RankProcesses:
         Raises:
             RankError: or another rank's error, if the user can fix its cause.
         """
-        if isinstance(error, tuple(RAISED_UNCHANGED.values())):
+        if isinstance(error, USER_ERRORS):
             return
         if (failure := watch.wait_for_failure(ECHO_SECONDS)) is None:
             return
         report = self.reported_failure(store)
         if report is None or "failed: " not in failure:
             raise RankError(failure) from error
-        error_class = RAISED_UNCHANGED.get(report["error"])
+        error_class = next((each for each in USER_ERRORS if each.__name__ == report["error"]), None)
         original = (
             RankError(failure) if error_class is None else error_class(f"rank {report['rank']}: {report['message']}")
         )
@@ -147,7 +141,7 @@ class RankProcesses:
 
     def report_and_end(self, failure: str) -> None:
         """Report a failure and end the other ranks; called right before this process is killed."""
-        report_failure(self.run_dir, failure)
+        update_status(self.run_dir, state="failed", error=failure)
         self.end()
 
     def end(self) -> None:
@@ -160,9 +154,3 @@ class RankProcesses:
             with suppress(ProcessLookupError):  # the group has no process left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def report_failure(run_dir: Path, error: str) -> None:
-    """Write to status.json that the run failed, and keep its other fields."""
-    status_file = run_dir / STATUS_FILE
-    write_status(status_file, **{**read_status_or_empty(status_file), "state": "failed", "error": error})

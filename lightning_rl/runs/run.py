@@ -19,12 +19,10 @@ from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.errors import (
+    USER_ERRORS,
     CheckpointError,
     ConfigError,
-    EnvError,
-    NonFiniteError,
     RankError,
-    UnsupportedSpaceError,
     first_line,
     import_object,
     no_such_key,
@@ -39,7 +37,7 @@ from lightning_rl.run_directory.status import (
     STATUS_FILE,
     read_status,
     read_status_or_empty,
-    write_status,
+    update_status,
 )
 from lightning_rl.runs import multi_agent
 from lightning_rl.runs.initial_weights import load_initial_weights
@@ -62,8 +60,6 @@ if TYPE_CHECKING:
 __all__ = ["AFRESH", "RESUMABLE", "build", "fit", "record_outcome", "resumed_config", "train"]
 
 log = logging.getLogger(__name__)
-
-KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankError, UnsupportedSpaceError)
 
 ENDED = ("ok", "interrupted")  # states of a run that ended without an error
 AFRESH = "delete the directory and train again, or give another run_dir"
@@ -420,7 +416,7 @@ def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
         held = trainer._checkpoint_connector._loaded_checkpoint
         if isinstance(error, CheckpointError) and held and str(ckpt_path) not in str(error):
             raise CheckpointError(f"{ckpt_path}: {error}") from error
-        if not held or isinstance(error, KNOWN_ERRORS):
+        if not held or isinstance(error, (*USER_ERRORS, RankError)):
             raise
         reason = (str(error).splitlines() or [""])[0]
         raise CheckpointError(
@@ -450,9 +446,8 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not (run_dir / CONFIG_FILE).exists():
             raise
-        status = read_status_or_empty(run_dir / STATUS_FILE)
-        if status.get("state", "running") == "running":
-            write_status(run_dir / STATUS_FILE, **{**status, "state": "interrupted"})
+        if read_status_or_empty(run_dir / STATUS_FILE).get("state", "running") == "running":
+            update_status(run_dir, state="interrupted")
         raise KeyboardInterrupt(f"{run_dir}: {describe_newest_checkpoint(run_dir)}") from interrupt
 
 
@@ -472,16 +467,16 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
         error: the error that ended it.
         before: content of status.json when the run began.
     """
-    log_file, status_file = run_dir / "train.log", run_dir / STATUS_FILE
+    log_file = run_dir / "train.log"
     try:
         with open_regular(log_file, append=True) as file:
             file.write("".join(traceback.format_exception(error)).encode())
     except OSError as problem:
         log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
-    status = read_status_or_empty(status_file)
+    status = read_status_or_empty(run_dir / STATUS_FILE)
     # Keep the status that a callback wrote, unless its error is only a consequence of another rank's failure.
     if status == before or status.get("state") != "failed" or str(error).startswith("rank "):
-        write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
+        update_status(run_dir, state="failed", error=f"{type(error).__name__}: {error}")
 
 
 def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Sequence[str] = ()) -> dict[str, Any]:

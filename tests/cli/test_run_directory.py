@@ -18,6 +18,7 @@ import yaml
 from lightning_rl.cli import main
 from lightning_rl.run_directory import status as status_module
 from lightning_rl.run_directory.lock import RunLock, live_owner
+from lightning_rl.run_directory.status import write_status
 from lightning_rl.runs import run
 from tests.cli.conftest import Command, not_refused
 from tests.edited_runs import config_of, contents, edit_config, edit_status, status_of
@@ -122,7 +123,7 @@ def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
 
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_the_error_of_a_resumed_run_replaces_its_previous_status(unreadable: bool, out: Path):
-    run.write_status(out / "status.json", "failed", error="OSError: long ago")
+    write_status(out / "status.json", "failed", error="OSError: long ago")
     with pytest.raises(ValueError, match="of today"), run.record_outcome(out):
         if unreadable:
             (out / "status.json").write_text("{")

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil  # Ray has it with it
 
 from lightning_rl.run_directory.lock import current_run_directory, read_lock
-from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, update_status
 
 __all__ = ["Guard", "main", "start_guard"]
 
@@ -93,7 +93,7 @@ class Guard:
         if (read_lock(self.run_dir) or {}).get("pid") != self.parent or status.get("state", "running") != "running":
             return None
         error = f"process {self.parent} ended {self._cause()}"
-        write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
+        update_status(self.run_dir, state="failed", error=error)
         resumable = any((self.run_dir / "checkpoints").glob("*.ckpt"))
         advice = f"`lightning-rl resume {shlex.quote(str(self.run_dir))}` continues from its last checkpoint"
         return f"{error}: {advice if resumable else 'it has no checkpoint; start it again'}"

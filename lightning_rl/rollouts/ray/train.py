@@ -9,20 +9,11 @@ from typing import Any
 
 import ray
 
-from lightning_rl import errors
-from lightning_rl.errors import ConfigError, RankError
+from lightning_rl.errors import USER_ERRORS, ConfigError, RankError
 from lightning_rl.rollouts.ray.placement import Reservation
 from lightning_rl.rollouts.ray.session import start_ray, stop_ray
 
 __all__ = ["rank_trainer_keywords", "train_on_ranks"]
-
-RAISED_UNCHANGED = (
-    errors.CheckpointError,
-    errors.ConfigError,
-    errors.EnvError,
-    errors.NonFiniteError,
-    errors.UnsupportedSpaceError,
-)
 
 
 def train_on_ranks(
@@ -118,7 +109,7 @@ def _translate_error(error: Any) -> Exception:
     for rank, failure in sorted(failures.items()):
         cause: Any = failure
         while cause is not None:
-            if isinstance(cause, RAISED_UNCHANGED):
+            if isinstance(cause, USER_ERRORS):
                 return type(cause)(f"rank {rank}: {cause}")
             cause = getattr(cause, "cause", None) or cause.__cause__
     rank = min(failures, default=None)

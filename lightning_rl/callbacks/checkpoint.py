@@ -25,8 +25,8 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,7 +76,6 @@ class RLCheckpoint(Checkpoint):
             attempted several times within seconds; then the run has failed.
 
     Attributes:
-        best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`).
         after_save: called when last.ckpt has been written.
         unsaved: why the last checkpoint of an interrupted run could not be written; `None` if it was written.
 
@@ -103,7 +102,7 @@ class RLCheckpoint(Checkpoint):
         self.every_env_steps, self.every_seconds, self.at_end = to_env_steps(every_env_steps), every_seconds, at_end
         self.max_failures = max_failures
         self.best: dict[str, float] = {}  # file name → monitored value
-        self.best_model_path = ""
+        self._sign = 1.0 if mode == "max" else -1.0
         self.after_save: Callable[[], None] = lambda: None
         self.failures = 0
         self.unsaved: SaveError | None = None
@@ -112,6 +111,11 @@ class RLCheckpoint(Checkpoint):
         self._env_steps = 0
         self._saved_iteration = -1
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
+
+    @property
+    def best_model_path(self) -> str:
+        """The best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`)."""
+        return str(self.dirpath / self._rank_by_score()[0]) if self.best else ""
 
     # -- timing
     # ----------------------------------------------------------------------------------------------------------
@@ -124,7 +128,6 @@ class RLCheckpoint(Checkpoint):
                 print(f"a run resumed from a checkpoint is as good as this one, but not the same: {loss}", flush=True)
         found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
         self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
-        self._record_best_path()
         if self.best and self.monitor == EVAL_RETURN:
             recall_best_evaluation(trainer, max(self.best.values()))
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
@@ -204,49 +207,42 @@ class RLCheckpoint(Checkpoint):
     # ----------------------------------------------------------------------------------------------------------
     def _save_if_due_or_over(self, trainer: Trainer, policy: Any) -> None:
         over = trainer.should_stop and self.at_end
-        if self._due or over:
+        if self._due or self._due_by_clock or over:
             self._save_last(trainer, policy, final=over)
-        elif self._due_by_clock:
-            self._save_by_clock(trainer, policy)
-
-    def _save_by_clock(self, trainer: Trainer, policy: Any) -> None:
-        """Write last.ckpt alone."""
-        self._due_by_clock, started = False, time.monotonic()
-        if self._save_or_log(trainer, self.dirpath / "last.ckpt"):
-            self._saved_iteration = int(policy.iterations)
-            self.after_save()
-        self._saved_at = time.monotonic()
-        self._save_seconds = self._saved_at - started
 
     def _save_last(self, trainer: Trainer, policy: Any, final: bool = False) -> None:
-        """Write last.ckpt and a second name for it; raises `SaveError` if a `final` one cannot be written."""
-        self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
+        """Write last.ckpt and, unless it is due by the clock only, a second name for it.
+
+        Raises:
+            SaveError: a `final` one cannot be written.
+        """
+        named, started = self._due or final, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
+        self._due, self._due_by_clock = False, False
         if final:
             self._write_or_raise(trainer, policy, last)
-        elif not self._save_or_log(trainer, last):
+        written = final or self._save_or_log(trainer, last)
+        self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - started
+        if not written:
             return
         self._saved_iteration = int(policy.iterations)
         self.after_save()
-        if self.keep > 0 and trainer.is_global_zero:
-            self._update_kept(lambda: duplicate(last, step))
-            self._prune(self._step_files(int(policy.env_steps))[self.keep :])
+        if named and self.keep > 0 and trainer.is_global_zero:
+            with self._keeping_in_order():
+                duplicate(last, step)
+            self._delete(self._step_files(int(policy.env_steps))[self.keep :])
 
     def _save_best(self, trainer: Trainer, policy: Any, value: float) -> None:
         name = f"best_{policy.env_steps:09d}_{value:.2f}.ckpt"
-        self.best[name] = value
+        before, self.best = self.best, {**self.best, name: value}
         surplus = self._rank_by_score()[self.keep :]
-        before = dict(self.best)
         for worse in surplus:  # before the write: the file lists the best files after it
             del self.best[worse]
         if not self._save_or_log(trainer, self.dirpath / name):
-            self.best = {other: score for other, score in before.items() if other != name}
+            self.best = before
         elif trainer.is_global_zero:
-            self._prune([self.dirpath / worse for worse in surplus])
-        self._record_best_path()
-
-    def _record_best_path(self) -> None:
-        self.best_model_path = str(self.dirpath / self._rank_by_score()[0]) if self.best else ""
+            self._delete([self.dirpath / worse for worse in surplus])
 
     def _save_or_log(self, trainer: Trainer, path: Path) -> bool:
         """Write a checkpoint; log a failure, and raise an error after several failures in a row."""
@@ -303,13 +299,16 @@ class RLCheckpoint(Checkpoint):
         resume += "" if file.name == "last.ckpt" else f" with --checkpoint {file}"
         return f"{lost}the newest checkpoint is {file} ({saved} env steps); free some space there, then {resume}"
 
-    def _prune(self, paths: list[Path]) -> None:
+    def _delete(self, paths: list[Path]) -> None:
         for path in paths:
-            self._update_kept(lambda path=path: path.unlink(missing_ok=True))
+            with self._keeping_in_order():
+                path.unlink(missing_ok=True)
 
-    def _update_kept(self, change: Any) -> None:
+    @contextmanager
+    def _keeping_in_order(self) -> Iterator[None]:
+        """Context in which an error is logged: last.ckpt, which a run needs, is written by then."""
         try:
-            change()
+            yield
         except OSError as error:
             log.error("the files in %s could not be put in order (%s); last.ckpt is written", self.dirpath, error)
 
@@ -320,17 +319,13 @@ class RLCheckpoint(Checkpoint):
         return sorted(ages, key=lambda path: ages[path], reverse=True)
 
     def _is_among_best(self, value: float) -> bool:
-        if not math.isfinite(value):
-            return False
-        if len(self.best) < self.keep:
-            return True
-        worst = self.best[self._rank_by_score()[-1]]
-        return value > worst if self.mode == "max" else value < worst
+        if not math.isfinite(value) or len(self.best) < self.keep:
+            return math.isfinite(value)
+        return self._sign * value > self._sign * self.best[self._rank_by_score()[-1]]
 
     def _rank_by_score(self) -> list[str]:
         """Best files, the best first; of equal ones, the earlier first."""
-        sign = -1.0 if self.mode == "max" else 1.0
-        return sorted(self.best, key=lambda name: (sign * self.best[name], name))
+        return sorted(self.best, key=lambda name: (-self._sign * self.best[name], name))
 
     # -- state ---------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

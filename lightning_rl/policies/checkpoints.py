@@ -39,6 +39,7 @@ __all__ = [
     "check_finite_weights",
     "check_fits",
     "counters",
+    "differing_weights",
     "load_as",
     "load_counters_and_weights",
     "load_policy",
@@ -421,13 +422,8 @@ def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: the weights are those of another model, or no policy could act with them.
     """
-    ours, theirs = policy.state_dict(), checkpoint["state_dict"]
-    odd = [
-        f"{name} {_shape(theirs.get(name))} against {_shape(ours.get(name))}"
-        for name in {**ours, **theirs}
-        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
-    ]
-    if odd:
+    theirs = checkpoint["state_dict"]
+    if odd := [*differing_weights(theirs, policy.state_dict()).values()]:
         raise CheckpointError(
             f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: "
             "use its own model config"
@@ -438,8 +434,14 @@ def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
         raise CheckpointError(f"{bad[0]}{more} NaN or infinity, which is never saved: the file was changed")
 
 
-def _shape(tensor: Any) -> str:
-    return "absent" if tensor is None else str(list(tensor.shape))
+def differing_weights(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, str]:
+    """Name → name and both shapes as text, of each tensor that one side lacks, or that differs in its shape."""
+    shapes = [
+        {name: str([*value.shape]) if isinstance(value, torch.Tensor) else "no tensor" for name, value in side.items()}
+        for side in (theirs, ours)
+    ]
+    pairs = {name: [side.get(name, "absent") for side in shapes] for name in {**ours, **theirs}}
+    return {name: f"{name} {held} against {own}" for name, (held, own) in pairs.items() if held != own}
 
 
 def plain_weights(name: str, value: Any) -> Any:

@@ -33,7 +33,7 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
         CheckpointError: the file is missing, damaged or no checkpoint; or names or shapes differ, if `strict`; or
             nothing fits. The policy is unchanged then.
     """
-    from lightning_rl.policies.checkpoints import read_checkpoint
+    from lightning_rl.policies.checkpoints import differing_weights, read_checkpoint
     from lightning_rl.run_directory.checkpoint_files import from_plain
 
     try:
@@ -50,8 +50,8 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
         policy.set_weights(from_plain(checkpoint["weights"]))
         return f"init_from: the weights of {file}"
     theirs, ours = checkpoint["state_dict"], policy.state_dict()
-    fitting = {name: theirs[name] for name in ours if name in theirs and _fits(theirs[name], ours[name])}
-    left = differences(theirs, ours, fitting)
+    left = differing_weights(theirs, ours)
+    fitting = {name: theirs[name] for name in ours if name not in left}
     if strict and left:
         raise CheckpointError(
             f"init_from={source} does not fit this policy (file against policy): {shortened(left)}: give the model "
@@ -64,24 +64,7 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
     return f"{taken}; left as they are (file against policy): {shortened(left)}" if left else taken
 
 
-def _fits(theirs: Any, ours: Any) -> bool:
-    return getattr(theirs, "shape", None) == ours.shape
-
-
-def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], fitting: Mapping[str, Any]) -> list[str]:
-    """One text per tensor of either side that does not fit, with both shapes."""
-    return [
-        f"{name} {_shape(theirs.get(name))} against {_shape(ours.get(name))}"
-        for name in {**ours, **theirs}
-        if name not in fitting
-    ]
-
-
-def _shape(tensor: Any) -> str:
-    return "absent" if tensor is None else str(list(getattr(tensor, "shape", ())))
-
-
-def shortened(entries: list[str]) -> str:
-    """The first entries, and how many more there are."""
-    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return "; ".join(entries[:SHOWN]) + more
+def shortened(left: Mapping[str, str]) -> str:
+    """The first of the texts, and how many more there are."""
+    more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+    return "; ".join([*left.values()][:SHOWN]) + more

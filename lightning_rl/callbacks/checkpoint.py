@@ -126,8 +126,8 @@ class RLCheckpoint(Checkpoint):
             describe_loss = getattr(getattr(trainer, "datamodule", None), "describe_loss", lambda: "")
             if loss := describe_loss():
                 print(f"a run resumed from a checkpoint is as good as this one, but not the same: {loss}", flush=True)
-        found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
-        self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
+        found = filter(None, (BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")))
+        self.best = {match[0]: self.best.get(match[0], float(match[2])) for match in found}
         if self.best and self.monitor == EVAL_RETURN:
             recall_best_evaluation(trainer, max(self.best.values()))
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
@@ -176,13 +176,13 @@ class RLCheckpoint(Checkpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Save if the state is consistent; the exception is raised again."""
-        if (
-            isinstance(exception, HardStop | CheckpointError | NonFiniteError)
-            or trainer.state.fn != TrainerFn.FITTING
-            or not self.at_end
-        ):
+        if isinstance(exception, HardStop | CheckpointError | NonFiniteError) or not self.at_end:
             return
-        if not self._between_iterations or self._saved_iteration == pl_module.iterations:
+        if (
+            trainer.state.fn != TrainerFn.FITTING
+            or not self._between_iterations
+            or self._saved_iteration == pl_module.iterations
+        ):
             return
         if trainer.world_size > 1:
             log.warning("no checkpoint after %s: the other ranks do not know of it; last.ckpt is older", exception)

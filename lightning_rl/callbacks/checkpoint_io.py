@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
+from lightning_utilities.core.apply_func import apply_to_collection
 
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.atomic import write_atomically
@@ -83,14 +84,19 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 reason and next step.
         """
         checkpoint = read_checkpoint_file(path)
-        if not (isinstance(checkpoint, dict) and ("policy" in checkpoint or _is_weights(checkpoint))):
+        # Lightning's spawn and fork strategies also pass weights from the first rank to the parent process through this
+        # class.
+        if not isinstance(checkpoint, dict) or not (
+            "policy" in checkpoint or all(isinstance(value, torch.Tensor) for value in checkpoint.values())
+        ):
             raise CheckpointError(
                 f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
             )
         if "policy" in checkpoint:
             check_version(checkpoint, path)
         if "optimizer_states" in checkpoint:  # an optimizer would keep these mapped tensors, and with them the file
-            checkpoint["optimizer_states"] = _copy_tensors(checkpoint["optimizer_states"])
+            states = checkpoint["optimizer_states"]
+            checkpoint["optimizer_states"] = apply_to_collection(states, torch.Tensor, torch.clone)
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -108,15 +114,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Path(path).unlink(missing_ok=True)
 
     def _is_allowed(self, path: str | os.PathLike[str]) -> bool:
-        if not self.directories or _is_passed_on(Path(path)):
+        # The last weights of a rank that Lightning started are passed on to its parent process by this file.
+        passed_on = Path(path).name == ".temp.ckpt" and Path(path).parent.parent == Path(tempfile.gettempdir())
+        if not self.directories or passed_on:
             return True
         place = Path(path).parent.resolve()  # a link itself is replaced or deleted, not its target
         return any(place.is_relative_to(each.resolve()) for each in self.directories)
-
-
-def _is_passed_on(path: Path) -> bool:
-    """Whether Lightning passes the last weights of a rank that it started to its parent process by this file."""
-    return path.name == ".temp.ckpt" and path.parent.parent == Path(tempfile.gettempdir())
 
 
 class _Watched:
@@ -160,18 +163,3 @@ def check_plain(value: Any, where: str = "checkpoint") -> None:
         )
     for place, child in children:
         check_plain(child, place)
-
-
-def _copy_tensors(value: Any) -> Any:
-    """Plain containers with copies of their tensors."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {name: _copy_tensors(child) for name, child in value.items()}
-    return [_copy_tensors(child) for child in value] if isinstance(value, list) else value
-
-
-def _is_weights(checkpoint: dict[str, Any]) -> bool:
-    # Lightning's spawn and fork strategies also pass weights from the first rank to the parent process through this
-    # class.
-    return all(isinstance(value, torch.Tensor) for value in checkpoint.values())

@@ -112,12 +112,7 @@ class RLCallback(Callback):
 
 def overridden_hooks(callback: Any, names: Iterable[str] = (*EPISODE_HOOKS, *LEARNER_HOOKS)) -> list[str]:
     """Which of the hooks `names` a callback defines itself; any object with such methods will do."""
-    found = []
-    for name in names:
-        hook = getattr(type(callback), name, None)
-        if hook is not None and hook is not getattr(RLCallback, name):
-            found.append(name)
-    return found
+    return [name for name in names if getattr(type(callback), name, None) not in (None, getattr(RLCallback, name))]
 
 
 def check_arguments(name: str, hook: Callable[..., None]) -> None:

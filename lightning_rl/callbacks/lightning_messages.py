@@ -34,13 +34,10 @@ SPEAKERS = (
 )
 
 
-class Unwanted(logging.Filter):
-    """Drops records whose message holds one of `MESSAGES`."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """False for a record to drop."""
-        text = record.getMessage()
-        return not any(message in text for message in MESSAGES)
+def is_wanted(record: logging.LogRecord) -> bool:
+    """Whether the message of a record holds none of `MESSAGES`."""
+    text = record.getMessage()
+    return not any(message in text for message in MESSAGES)
 
 
 def filter_lightning_messages() -> None:
@@ -48,6 +45,4 @@ def filter_lightning_messages() -> None:
     for message in WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     for name in SPEAKERS:
-        logger = logging.getLogger(name)
-        if not any(isinstance(old, Unwanted) for old in logger.filters):
-            logger.addFilter(Unwanted())
+        logging.getLogger(name).addFilter(is_wanted)  # once: a logger has no filter twice

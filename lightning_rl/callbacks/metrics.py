@@ -231,10 +231,7 @@ def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
 def metrics_callback(trainer: Trainer) -> MetricsCallback | None:
     """The metrics callback of a Trainer; `None` without one."""
     callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-    for callback in callbacks:
-        if isinstance(callback, MetricsCallback):
-            return callback
-    return None
+    return next((callback for callback in callbacks if isinstance(callback, MetricsCallback)), None)
 
 
 def ensure_metrics_callback(trainer: Trainer) -> None:

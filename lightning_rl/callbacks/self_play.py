@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from lightning.pytorch import Trainer
@@ -319,10 +319,7 @@ class SelfPlay(RLCallback):
     # -- checkpoints --------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
         """The league and the ratings, as plain numbers and names; the weights are those of the run's policies."""
-        members = [
-            {"policy_id": each.policy_id, "copied_at": each.copied_at, "elo": each.elo, "scores": list(each.scores)}
-            for each in self.members
-        ]
+        members = [{**asdict(each), "scores": list(each.scores)} for each in self.members]
         numbers = {"elo": self.elo, "copies": self.copies, "since_copy": self._since_copy}
         return {"members": members, "scores": list(self._scores), **numbers}
 

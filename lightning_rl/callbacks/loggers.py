@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,58 +192,53 @@ class TensorBoardLogger(LightningTensorBoardLogger):
     @rank_zero_only
     def log_summary(self, summary: Any, step: int | None) -> None:
         """Add an event: a `Summary` of TensorBoard with text, pictures or histograms."""
-        if not self._broken:
-            self._pending.append((summary, step, time.time()))
+        self._log_event(step, summary=summary)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None, step: int | None = None) -> None:
         """Fill the HPARAMS tab; its columns show the latest `hp_metric` (evaluation) and `rollout/ep_rew_mean`."""
         from torch.utils.tensorboard.summary import hparams
 
-        shown = hparams(by_dotted_key(params), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
-        for summary in shown:
-            self._add(lambda writer, summary=summary: writer.add_summary(summary, step))
+        for summary in hparams(by_dotted_key(params), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0)):
+            self.log_summary(summary, step)
 
     @rank_zero_only
     def continue_from(self, step: int) -> None:
         """Make TensorBoard drop what an earlier process logged after `step`, which the resumed run logs again."""
         if self._latest_step is not None and self._latest_step <= step:
             return
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.compat.proto.event_pb2 import SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
-        self.save()
         self._latest_step = step
-        start = Event(session_log=SessionLog(status=SessionLog.START))
-        self._add(lambda writer: writer.add_event(start, step + 1))
+        self._log_event(step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def _log_event(self, step: int | None, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+
+        self._pending.append((Event(**content), step, time.time()))
 
     @rank_zero_only
     def save(self) -> None:
-        """Write the events to the disk."""
+        """Write the events to the disk; if it is full, log an error, and write nothing from then on."""
         pending, self._pending = self._pending, []
-
-        def write(writer: Any) -> None:
-            for summary, step, moment in pending:
-                writer.add_summary(summary, step, moment)
-            writer.event_writer.flush()
-
-        self._add(write)
+        if self._broken:
+            return
+        try:
+            writer: Any = self.experiment._get_file_writer()
+            for event, step, moment in pending:
+                writer.add_event(event, step, moment)
+            writer.flush()
+        except OSError as error:
+            self._broken = True  # the writer's thread has ended
+            log.error(
+                "TensorBoard files in %s cannot be written (%s); training continues without them", self.log_dir, error
+            )
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """Write the events to the disk; the writer stays open, as `Algorithm.train()` calls fit in every iteration."""
         if self._experiment is not None or self._pending:
             self.save()
-
-    def _add(self, write: Callable[[Any], Any]) -> None:
-        if self._broken:
-            return
-        try:
-            write(self.experiment._get_file_writer())
-        except OSError as error:
-            self._broken = True  # the writer's thread has ended
-            log.error(
-                "TensorBoard files in %s cannot be written (%s); training continues without them", self.log_dir, error
-            )
 
 
 def _wait_for_later_name(directory: Path) -> None:

@@ -123,7 +123,7 @@ def test_tensorboard_goes_silent_when_its_files_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     logger = TensorBoardLogger(tmp_path / "tb")
-    monkeypatch.setattr(logger.experiment._get_file_writer(), "add_summary", full)
+    monkeypatch.setattr(logger.experiment._get_file_writer(), "add_event", full)
     with caplog.at_level(logging.ERROR):
         for step in (100, 200):
             log(logger, (step, {"train/loss": 1.0}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -11,6 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement  # a dependency of Lightning
 
 from lightning_rl.diagnosis.findings import Finding
+from lightning_rl.run_directory.provenance import installed_version
 from lightning_rl.version import __version__
 
 __all__ = ["NOT_INSTALLED", "examine_extras", "examine_packages", "unmet"]
@@ -80,11 +80,3 @@ def unmet(name: str, extra: str) -> Iterator[str]:
             yield f"{requirement.name}{requirement.specifier} (is {version})"
         for inner in requirement.extras:
             yield from unmet(requirement.name, inner)
-
-
-def installed_version(name: str) -> str | None:
-    """The version of an installed package; `None` if it is not installed."""
-    try:
-        return metadata.version(re.sub(r"[-_.]+", "-", name))
-    except metadata.PackageNotFoundError:
-        return None

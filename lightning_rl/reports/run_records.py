@@ -196,13 +196,11 @@ def in_order(points: Iterator[tuple[str, int, float] | tuple[None, int, float]])
             found = {name: {at: each for at, each in known.items() if at < step} for name, known in found.items()}
         else:
             found.setdefault(metric, {})[step] = value
-    series = {}
-    for name, known in found.items():
-        if known:
-            steps = np.fromiter(known, np.int64, len(known))
-            order = np.argsort(steps, kind="stable")
-            series[name] = Series(steps[order], np.fromiter(known.values(), np.float64, len(known))[order])
-    return series
+    ordered = {name: zip(*sorted(known.items()), strict=True) for name, known in found.items() if known}
+    return {
+        name: Series(np.array(steps, np.int64), np.array(values, np.float64))
+        for name, (steps, values) in ordered.items()
+    }
 
 
 def points_of_events(file: Path) -> Iterator[tuple[str, int, float] | tuple[None, int, float]]:

@@ -37,12 +37,8 @@ def checkpoint_of(run_dir: Path, *, best: bool = False, how: str = "its path") -
     directory = run_dir / "checkpoints"
     if not best:
         return directory / "last.ckpt"
-    found = {
-        path: BEST_FILE.fullmatch(path.name)
-        for path in sorted(directory.glob("best_*.ckpt"))
-        if is_regular(path, run_dir)
-    }
-    values = {path: float(match[2]) for path, match in found.items() if match}
+    files = [path for path in sorted(directory.glob("best_*.ckpt")) if is_regular(path, run_dir)]
+    values = {path: float(match[2]) for path in files if (match := BEST_FILE.fullmatch(path.name))}
     if not values:
         raise CheckpointError(
             f"{directory} holds no best_*.ckpt: nothing was evaluated, or checkpoint.keep=0."
@@ -63,10 +59,8 @@ def naming_others(file: Path, how: str) -> Iterator[None]:
     """
     try:
         yield
-    except (SaveError, UntrustedError):
-        raise
     except CheckpointError as error:
-        if file.absolute().parent.name != "checkpoints":
+        if isinstance(error, SaveError | UntrustedError) or file.absolute().parent.name != "checkpoints":
             raise
         raise CheckpointError(f"{error}.{others(file.parent, without=file.name, how=how)}") from error
 

@@ -17,7 +17,14 @@ from lightning_rl.run_directory.process_identity import now
 from lightning_rl.run_directory.regular_files import read_text
 from lightning_rl.version import __version__
 
-__all__ = ["PROVENANCE_FILE", "command_line", "read_provenance", "record_session", "versions"]
+__all__ = [
+    "PROVENANCE_FILE",
+    "command_line",
+    "installed_version",
+    "read_provenance",
+    "record_session",
+    "versions",
+]
 
 PROVENANCE_FILE = "provenance.json"
 MOST_BYTES = 2**20
@@ -67,13 +74,16 @@ def command_line(arguments: list[str]) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of this package, of Python, and of the installed packages that decide about results."""
-    found = {"lightning_rl": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = {package: installed for package in PACKAGES if (installed := installed_version(package)) is not None}
+    return {"lightning_rl": __version__, "python": platform.python_version(), **found}
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package; `None` if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def git_state() -> dict[str, Any] | None:

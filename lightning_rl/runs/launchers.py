@@ -128,8 +128,13 @@ def record_start(config: Config, run_dir: Path, ckpt_path: Path | None, device: 
         run_dir: the directory of the run.
         ckpt_path: the checkpoint that it continues from.
         device: on which the first rank learns, if it is known here.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or no checkpoint.
     """
-    write_config(config, run_dir, env_steps_of(ckpt_path))
+    from lightning_rl.run_directory.checkpoint_files import counters_in  # torch
+
+    write_config(config, run_dir, 0 if ckpt_path is None else counters_in(ckpt_path)["env_steps"])
     record_session(run_dir, device)
 
 
@@ -138,16 +143,3 @@ def device_name(device: torch.device) -> str:
     import torch
 
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
-
-
-def env_steps_of(ckpt_path: Path | None) -> int:
-    """Environment steps of the checkpoint that a run continues from; 0 without one.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or no checkpoint.
-    """
-    if ckpt_path is None:
-        return 0
-    from lightning_rl.run_directory.checkpoint_files import counters_in
-
-    return counters_in(ckpt_path)["env_steps"]

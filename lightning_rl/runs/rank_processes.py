@@ -62,12 +62,7 @@ class RankProcesses:
             # Its own process group: Ctrl-C in a terminal reaches only the first rank, which stops
             # the others; and processes that a rank has started can be killed with it.
             started = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "lightning_rl.runs.rank_process",
-                    *([] if ckpt_path is None else [str(ckpt_path)]),
-                ],
+                [sys.executable, "-m", RANK_PROGRAM, *([] if ckpt_path is None else [str(ckpt_path)])],
                 env={**os.environ, "LOCAL_RANK": str(rank)},
                 stdin=subprocess.PIPE,
                 process_group=0,

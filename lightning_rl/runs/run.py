@@ -448,15 +448,11 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
             raise
         if read_status_or_empty(run_dir / STATUS_FILE).get("state", "running") == "running":
             update_status(run_dir, state="interrupted")
-        raise KeyboardInterrupt(f"{run_dir}: {describe_newest_checkpoint(run_dir)}") from interrupt
+        from lightning_rl.run_directory.checkpoint_files import newest_checkpoint  # torch
 
-
-def describe_newest_checkpoint(run_dir: Path) -> str:
-    """Describe the checkpoint from which a killed run can be resumed."""
-    from lightning_rl.run_directory.checkpoint_files import newest_checkpoint
-
-    newest = newest_checkpoint(run_dir / "checkpoints")
-    return "it has no checkpoint" if newest is None else f"the newest checkpoint is {newest[0]} ({newest[1]} env steps)"
+        newest = newest_checkpoint(run_dir / "checkpoints")
+        saved = f"the newest checkpoint is {newest[0]} ({newest[1]} env steps)" if newest else "it has no checkpoint"
+        raise KeyboardInterrupt(f"{run_dir}: {saved}") from interrupt
 
 
 def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Figures as numbers that `report.html.j2` draws as SVG: where curves over seeds, intervals and ticks are, in pixels.
+"""Figures that `figures.svg.j2` draws: curves over seeds and intervals, with the scales and ticks of their axes.
 
 Arm k has color k; from the ninth arm on, arms are not drawn in curves. Every number can be read in a tooltip.
 """
@@ -175,34 +175,25 @@ def curves_chart(
 
     drawn = []
     for color, (name, curves, middle) in enumerate(arms):
-        arm: dict[str, Any] = {"color": color % COLORS, "band": None, "mean": None, "tooltips": []}
-        arm["runs"] = [run_line(x, y, curve, most_points) for curve in curves]
+        tooltips = []
         if middle is not None:
-            arm["mean"] = path(x, y, middle.x, middle.middle)
-            lines = [middle.middle]
-            if middle.low is not None and middle.high is not None:
-                arm["band"] = f"{path(x, y, middle.x, middle.high)} {path(x, y, middle.x[::-1], middle.low[::-1])}"
-                lines += [middle.low, middle.high]
+            lines = [line for line in (middle.middle, middle.low, middle.high) if line is not None]
             for place in np.unique(np.linspace(0, len(middle.x) - 1, TOOLTIPS).round().astype(int)):
                 at, numbers = float(middle.x[place]), [float(line[place]) for line in lines]
-                arm["tooltips"].append((x(at), y(numbers[0]), tooltip(name, at, numbers)))
-        drawn.append(arm)
+                tooltips.append((at, numbers[0], tooltip(name, at, numbers)))
+        drawn.append({"color": color % COLORS, "curves": curves, "band": middle, "tooltips": tooltips})
     return {
         "label": label,
         "x_label": x_label,
         "y_label": y_label,
-        "x_ticks": [(x(tick), x_text(tick)) for tick in x_ticks(x.low, x.high)],
-        "y_ticks": [(y(tick), y_text(tick)) for tick in ticks(y.low, y.high)],
-        "threshold": None if threshold is None else {"at": y(threshold), "text": number(threshold)},
+        "x": x,
+        "y": y,
+        "x_ticks": [(tick, x_text(tick)) for tick in x_ticks(x.low, x.high)],
+        "y_ticks": [(tick, y_text(tick)) for tick in ticks(y.low, y.high)],
+        "threshold": threshold,
         "arms": drawn,
+        "most_points": most_points,
     }
-
-
-def run_line(x: Scale, y: Scale, curve: Curve, most_points: int) -> dict[str, Any]:
-    """The thin line of a run, and where it ends."""
-    xs, ys = thin(curve.x, curve.y, most_points)
-    ends = {"x": x(float(xs[-1])), "y": y(float(ys[-1])), "end": curve.end}
-    return {"points": path(x, y, xs, ys), "title": curve.title, **ends}
 
 
 def intervals_chart(
@@ -230,21 +221,5 @@ def intervals_chart(
         threshold = None
     known += [] if threshold is None else [threshold]
     x = Scale(*(within or extent(known)), INSET + 4, WIDTH - INSET - 4)
-    return {
-        "label": label,
-        "x_label": x_label,
-        "ticks": [(x(tick), short_number(tick)) for tick in ticks(x.low, x.high)],
-        "threshold": None if threshold is None else x(threshold),
-        "rows": [
-            {
-                "color": row.color % COLORS,
-                "label": row.label,
-                "text": show(row.interval),
-                "middle": x(row.interval.middle),
-                "low": None if row.interval.low is None else x(row.interval.low),
-                "high": None if row.interval.high is None else x(row.interval.high),
-                "dots": [(x(dot), title) for dot, title in row.dots],
-            }
-            for row in rows
-        ],
-    }
+    chart = {"label": label, "x_label": x_label, "x": x, "threshold": threshold, "rows": rows, "show": show}
+    return {**chart, "ticks": [(tick, short_number(tick)) for tick in ticks(x.low, x.high)]}

@@ -32,7 +32,7 @@ from lightning_rl.reports.summaries import (
     time_words,
     verdict,
 )
-from lightning_rl.reports.time_split import PARTS, advice_on, time_split
+from lightning_rl.reports.time_split import PARTS, TimeSplit, advice_on, time_split
 from lightning_rl.run_directory.atomic import save_text
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.run_directory.regular_files import is_regular
@@ -101,7 +101,7 @@ def template(name: str) -> Template:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters.update(duration=time_words, number=number, percent="{:.0%}".format)
+    environment.filters.update(duration=time_words, number=number, percent="{:.0%}".format, text=text_of)
     environment.globals.update(
         ABSENT=ABSENT,
         EVAL_RETURN=EVAL_RETURN,
@@ -111,6 +111,7 @@ def template(name: str) -> Template:
         MOST_ROWS_OPEN=MOST_ROWS_OPEN,
         PARTS=PARTS,
         TRAIN_RETURN=TRAIN_RETURN,
+        advice_on=advice_on,
         figures=figures,
     )
     environment.policies["truncate.leeway"] = 0
@@ -141,7 +142,6 @@ def task_data(task: Task) -> dict[str, Any]:
         run_curves(task, TRAIN_RETURN, "seconds", "Return of training, by wall time"),
         run_curves(task, EVAL_RETURN, "env_steps", "Return of evaluations, by env steps"),
     ]
-    config = differences([summary.arm.config for summary in task.summaries])
     return {
         "env": task.env,
         "headline": best_words(task),
@@ -154,7 +154,7 @@ def task_data(task: Task) -> dict[str, Any]:
         "comparison": comparison(task) if len(task.ranking) > 1 else None,
         "times": times(task),
         "lights": findings([summary.arm.runs for summary in task.summaries]),
-        "config": {key: [text_of(value) for value in values] for key, values in config.items()},
+        "config": differences([summary.arm.config for summary in task.summaries]),
         "pictures": list(episode_pictures(task)),
     }
 
@@ -317,17 +317,10 @@ def key_words(keys: Sequence[str]) -> str:
     return f"{name} (with {others} keys that change with it)" if others else name
 
 
-def times(task: Task) -> dict[str, Any] | None:
-    """The time split of each arm, with the bottleneck and a line of advice; `None` if no run recorded its time."""
-    splits = [(each.arm.label, time_split(each.arm.counted)) for each in drawn_arms(task)]
-    found = [(label, split) for label, split in splits if split is not None]
-    if not found:
-        return None
-    return {
-        "parts": [part for part in PARTS if any(part in split.seconds for _, split in found)],
-        "rows": [(label, split.seconds) for label, split in found],
-        "advice": [(label, advice_on(split)) for label, split in found],
-    }
+def times(task: Task) -> list[tuple[str, TimeSplit]]:
+    """The label and time split of each arm that is drawn and has recorded its time."""
+    splits = ((each.arm.label, time_split(each.arm.counted)) for each in drawn_arms(task))
+    return [(label, split) for label, split in splits if split is not None]
 
 
 def episode_pictures(task: Task) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from lightning_rl.reports.figures import (
 )
 from lightning_rl.reports.page import template
 from lightning_rl.reports.summaries import Interval
+from lightning_rl.reports.time_split import TimeSplit
 
 
 def svg(figure: str, *values: Any) -> str:
@@ -88,6 +89,6 @@ def test_bars_and_intervals_say_their_numbers_and_escape_text():
     chart = svg("intervals", intervals_chart(rows, label='"&', x_label="score"))
     assert "&lt;a&gt;: 5 [4, 7]" in chart and "<title>seed 0</title>" in chart and 'aria-label="&#34;&amp;"' in chart
     assert "policy.lr: 83%" in svg("bars", [("policy.lr", 0.83)], "")
-    split = svg("divided_bars", [("PPO", {"collect": 30.0, "learn": 90.0})], "")
+    split = svg("divided_bars", [("PPO", TimeSplit({"collect": 30.0, "learn": 90.0}, replays=False))], "")
     assert "<title>gradient steps: 90 s, 75%</title>" in split
     assert "learn 75%" in split and "a run took 2.0 min" in split

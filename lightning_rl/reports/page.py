@@ -224,20 +224,19 @@ def threshold_of(summaries: Sequence[Summary]) -> float | None:
 
 def scores(task: Task) -> dict[str, Any]:
     """The figures of each arm, without columns that no arm has a figure for; with charts for several arms."""
-    names = ["seeds", "score", "best", "env steps to threshold", "time to threshold", "env steps/s", "time"]
     rows = [
-        [
-            f"{len(summary.scores)} of {len(summary.arm.runs)}",
-            optional(summary.score, str),
-            number(float(np.mean(summary.best))) if len(summary.best) else ABSENT,
-            optional(summary.steps_to_target, number),
-            optional(summary.seconds_to_target, time_words),
-            optional(summary.speed, number),
-            optional(summary.seconds, time_words),
-        ]
+        {
+            "seeds": f"{len(summary.scores)} of {len(summary.arm.runs)}",
+            "score": optional(summary.score, str),
+            "best": number(float(np.mean(summary.best))) if len(summary.best) else ABSENT,
+            "env steps to threshold": optional(summary.steps_to_target, number),
+            "time to threshold": optional(summary.seconds_to_target, time_words),
+            "env steps/s": optional(summary.speed, number),
+            "time": optional(summary.seconds, time_words),
+        }
         for summary in task.summaries
     ]
-    kept = [index for index in range(len(names)) if index < 3 or any(row[index] != ABSENT for row in rows)]
+    always = ("seeds", "score", "best")
     chart = None
     if len(task.ranking) > 1:
         bars = [
@@ -249,11 +248,8 @@ def scores(task: Task) -> dict[str, Any]:
         chart = intervals_chart(bars, label="Scores with intervals", x_label=what, threshold=threshold)
     return {
         "words": metric_words(task.summaries[0]),
-        "head": [names[index] for index in kept],
-        "rows": [
-            (arm_data(task, summary), [row[index] for index in kept])
-            for summary, row in zip(task.summaries, rows, strict=True)
-        ],
+        "head": [name for name in rows[0] if name in always or any(row[name] != ABSENT for row in rows)],
+        "rows": rows,
         "chart": chart,
         "profile": performance_profiles(task),
     }

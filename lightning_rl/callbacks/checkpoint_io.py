@@ -15,7 +15,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.atomic import write_atomically
-from lightning_rl.run_directory.checkpoint_files import check_version, read_checkpoint_file
+from lightning_rl.run_directory.checkpoint_files import check_version, foreign, read_checkpoint_file
 
 __all__ = ["AtomicCheckpointIO", "check_plain"]
 
@@ -89,9 +89,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if not isinstance(checkpoint, dict) or not (
             "policy" in checkpoint or all(isinstance(value, torch.Tensor) for value in checkpoint.values())
         ):
-            raise CheckpointError(
-                f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
-            )
+            raise foreign(path)
         if "policy" in checkpoint:
             check_version(checkpoint, path)
         if "optimizer_states" in checkpoint:  # an optimizer would keep these mapped tensors, and with them the file

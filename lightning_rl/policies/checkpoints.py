@@ -25,6 +25,7 @@ from lightning_rl.learning.progress import COUNTERS
 from lightning_rl.run_directory.checkpoint_files import (
     ARRAY,
     check_version,
+    foreign,
     from_plain,
     not_saved,
     read_checkpoint_file,
@@ -90,9 +91,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     checkpoint = read_checkpoint_file(path)
     if not isinstance(checkpoint, dict) or not {"policy", "counters", "state_dict"} <= checkpoint.keys():
-        raise CheckpointError(
-            f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
-        )
+        raise foreign(path)
     check_version(checkpoint, path)
     spec = checkpoint["policy"]
     kinds = {"class": str, "kwargs": Mapping, "observation_space": Mapping, "action_space": Mapping}

@@ -34,6 +34,7 @@ __all__ = [
     "check_version",
     "check_whole",
     "counters_in",
+    "foreign",
     "from_plain",
     "newest_checkpoint",
     "not_saved",
@@ -57,10 +58,15 @@ def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
     checkpoint = read_checkpoint_file(path, checksums=False)
     counters = checkpoint.get("counters") if isinstance(checkpoint, dict) else None
     if not isinstance(counters, dict) or not isinstance(counters.get("env_steps"), int):
-        raise CheckpointError(
-            f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
-        )
+        raise foreign(path)
     return counters
+
+
+def foreign(path: Any) -> CheckpointError:
+    """The error for a file that another program wrote."""
+    return CheckpointError(
+        f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
+    )
 
 
 def newest_checkpoint(directory: Path) -> tuple[Path, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from lightning_rl.cli.parser import Parser, whole_number
@@ -25,8 +24,7 @@ def check_env(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--steps", type=whole_number, default=1000, help="length of the longest random walk (at most 10 s)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.options(arguments)
     check_at_least_one("--", steps=options.steps)
     words = [options.env, *options.overrides]
     if not {"env", "env.id"} & {key_of(word) for word in words if "=" in word}:
@@ -39,5 +37,5 @@ def check_env(arguments: Sequence[str]) -> int:
     from lightning_rl.envs.creator import EnvCreator
 
     findings = examine_env(EnvCreator(**config["env"]), options.steps)
-    print(json.dumps(as_json(findings)) if options.json else as_text(findings))
+    parser.show(as_json(findings), as_text(findings))
     return exit_code(findings)

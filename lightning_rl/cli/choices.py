@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lightning_rl.cli.parser import Parser
 from lightning_rl.config import descriptions
@@ -41,32 +41,31 @@ def list_choices(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--sort", choices=SORTS, default="age", help="with runs: sort key, with the best, largest or newest first"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.options(arguments)
     if options.kind == "runs":
-        return list_runs(options.directory or Path("runs"), options)
+        directory, rows = options.directory or Path("runs"), sorted_runs(options)
+        parser.show({"runs": rows}, descriptions.run_table(rows, directory))
+        return 0
     if options.directory is not None:
         raise ConfigError(f"list {options.kind} takes no directory; `list runs {options.directory}` does")
     kinds = [options.kind] if options.kind else [*LISTS, "metrics"]
     found = {kind: descriptions.metrics() if kind == "metrics" else descriptions.choices(LISTS[kind]) for kind in kinds}
-    listings = [descriptions.listing(kind, names) for kind, names in found.items()]
-    print(json.dumps(found) if options.json else "\n\n".join(listings))
+    parser.show(found, "\n\n".join(descriptions.listing(kind, names) for kind, names in found.items()))
     return 0
 
 
-def list_runs(directory: Path, options: Namespace) -> int:
-    """Print the runs below a directory, filtered and sorted by the options."""
+def sorted_runs(options: Namespace) -> list[dict[str, Any]]:
+    """The runs below a directory, filtered and sorted by the options."""
     rows = [
         row
-        for row in runs_below(directory)
+        for row in runs_below(options.directory or Path("runs"))
         if all(getattr(options, name).lower() in str(row[name]).lower() for name in ("env", "policy"))
     ]
     if options.sort in ("env", "policy"):
         rows.sort(key=lambda row: str(row[options.sort]))
     elif options.sort != "age":  # the runs without such a number last
         rows.sort(key=lambda row: number_or_least(row[options.sort]), reverse=True)
-    print(json.dumps({"runs": rows}, default=str) if options.json else descriptions.run_table(rows, directory))
-    return 0
+    return rows
 
 
 def number_or_least(value: float | None) -> float:

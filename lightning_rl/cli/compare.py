@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,10 +15,9 @@ def compare(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl compare", description=compare.__doc__)
     parser.add_argument("a", type=Path, help="a run directory, or a directory with several runs of one config")
     parser.add_argument("b", type=Path, help="the run or directory to compare it with")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+    options = parser.options(arguments)
     from lightning_rl.reports import comparison  # numpy
 
     found = comparison.compare(options.a, options.b)
-    print(json.dumps(found, default=str) if options.json else comparison.comparison_text(found))
+    parser.show(found, comparison.comparison_text(found))
     return EXIT_CODES["ok"]

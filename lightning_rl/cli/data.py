@@ -26,13 +26,11 @@ def record(arguments: Sequence[str]) -> int:
     )
     limit = "maximum episode length; default: the environment's limit, or 5000"
     parser.add_argument("--max-steps", type=whole_number, help=limit)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = vars(parser.parse_args(arguments))
-    as_json = options.pop("json")
+    options = vars(parser.options(arguments))
     from lightning_rl.runs.recording import record_episodes  # torch
 
     result = record_episodes(**options, say=lambda line: print(line, file=sys.stderr, flush=True))
-    print(json.dumps(result) if as_json else descriptions.data_set(result))
+    parser.show(result, descriptions.data_set(result))
     return 0
 
 
@@ -51,17 +49,16 @@ def data(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", metavar="TARGET", help=to)
     minari = "format of minari:NAME: hdf5 (default), arrow or parquet"
     parser.add_argument("--format", choices=("hdf5", "arrow", "parquet"), help=minari)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+    options = parser.options(arguments)
     from lightning_rl.data.offline.data_set import convert, open_data
     from lightning_rl.data.offline.summary import summary
 
     if options.to is not None:
         written = convert(open_data(options.source, options.columns), options.to, options.format)
-        print(json.dumps({"written": str(written)}) if options.json else written)
+        parser.show({"written": written}, str(written))
         return 0
     result = summary(open_data(options.source, options.columns, skip_damaged=True))
-    print(json.dumps(result) if options.json else descriptions.data_set(result))
+    parser.show(result, descriptions.data_set(result))
     if options.report is not None:
         from lightning_rl.reports.data_page import write_data_page
 

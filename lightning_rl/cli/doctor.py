@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +17,10 @@ def doctor(arguments: Sequence[str]) -> int:
         "run_dir", nargs="?", type=Path, default=Path("runs"), help="directory for runs; default ./runs"
     )
     parser.add_argument("--full", action="store_true", help="also start a Ray session")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+    options = parser.options(arguments)
     from lightning_rl.diagnosis.findings import as_json, as_text, exit_code
     from lightning_rl.diagnosis.machine import examine_machine
 
     findings = examine_machine(options.run_dir, full=options.full)
-    print(json.dumps(as_json(findings)) if options.json else as_text(findings))
+    parser.show(as_json(findings), as_text(findings))
     return exit_code(findings)

@@ -32,11 +32,9 @@ def estimate(arguments: Sequence[str]) -> int:
         "--seed", type=whole_number, default=0, help="seed of the Q-function and of the resampling; default 0"
     )
     parser.add_argument("--trust", **TRUST)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = vars(parser.parse_args(arguments))
-    as_json = options.pop("json")
+    options = vars(parser.options(arguments))
     from lightning_rl.runs import estimation  # torch
 
     result = estimation.estimate(**options)
-    print(json.dumps(result) if as_json else descriptions.estimates(result))
+    parser.show(result, descriptions.estimates(result))
     return 0

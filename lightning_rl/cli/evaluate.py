@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 
@@ -23,12 +22,10 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_argument("--max-steps", type=whole_number, help=limit)
     others = "with multiple agents: evaluate each agent in turn against random opponents"
     parser.add_argument("--against", choices=("random",), help=others)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = vars(parser.parse_args(arguments))
-    as_json = options.pop("json")
-    if not as_json:  # the imports of torch and Lightning that follow may take seconds
+    options = vars(parser.options(arguments))
+    if not parser.as_json:  # the imports of torch and Lightning that follow may take seconds
         file = printable(str(options["checkpoint"]))
         print(f"lightning_rl {__version__}: {options['episodes']} episodes with {file}", flush=True)
     result = evaluation.evaluate(**options, say=lambda line: print(line, file=sys.stderr, flush=True))
-    print(json.dumps(result) if as_json else descriptions.evaluation(result))
+    parser.show(result, descriptions.evaluation(result))
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +19,7 @@ def explain(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="+", help="a run directory or overrides (key=value), followed by one key")
     parser.add_argument("--all", action="store_true", help="list all keys that differ from their choices' defaults")
     parser.add_argument("--trust", **TRUST)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.options(arguments)
     first = Path(options.words[0])  # "=" may be in a run directory's name as well
     # A long override could be no file's name, for which `Path.is_dir` raises an error.
     found = os.path.isdir(first) and ("=" not in str(first) or (first / CONFIG_FILE).is_file())
@@ -37,11 +35,11 @@ def explain(arguments: Sequence[str]) -> int:
 
     if options.all:
         rows = explanation.explain_all(overrides, run_dir, options.trust)
-        print(json.dumps({"keys": rows}) if options.json else explanation.all_as_text(rows))
+        parser.show({"keys": rows}, explanation.all_as_text(rows))
         return 0
     if run_dir is None:
         found = explanation.explain(keys[0], overrides)
     else:
         found = explanation.explain_run(run_dir, keys[0], options.trust)
-    print(json.dumps(found) if options.json else explanation.as_text(found))
+    parser.show(found, explanation.as_text(found))
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,11 @@ def export(arguments: Sequence[str]) -> int:
     parser.add_argument("--env", help="environment to check the file in: id, import path or preset; default: the run's")
     parser.add_argument("--seed", type=whole_number, default=0, help="seed of the episodes that the file is checked on")
     parser.add_argument("--trust", **TRUST)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per policy")
-    options = vars(parser.parse_args(arguments))
-    as_json = options.pop("json")
+    options = vars(parser.options(arguments, help="print one JSON object per policy"))
     from lightning_rl.runs.export import export as export_checkpoint
 
     for result in export_checkpoint(**options):
-        print(json.dumps(result) if as_json else summary(result))
+        parser.show(result, summary(result))
     if options["format"] == "torchscript":
         print("TorchScript is deprecated by PyTorch; for new programs take --format torch.export or onnx")
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +23,29 @@ EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that reports an error in one line, like all other errors of the command line."""
+    """Argument parser that reports an error in one line, like all other errors of the command line.
+
+    Attributes:
+        as_json: whether `show` prints JSON, once `options` has read the arguments.
+    """
+
+    as_json = False
+
+    def options(self, arguments: Sequence[str], help: str = "print one JSON object") -> argparse.Namespace:
+        """The options of a verb that prints its result with `show`.
+
+        Args:
+            arguments: what was typed.
+            help: the help text of --json.
+        """
+        self.add_argument("--json", action="store_true", help=help)
+        options = self.parse_intermixed_args(arguments)
+        self.as_json = vars(options).pop("json")
+        return options
+
+    def show(self, result: Any, text: str) -> None:
+        """Print a result as JSON, or what it says as text."""
+        print(json.dumps(result, default=str) if self.as_json else text)
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""

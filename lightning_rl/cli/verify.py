@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,10 +33,9 @@ def verify(arguments: Sequence[str]) -> int:
     parser.add_argument("experiment", nargs="?", help="default: list the experiments with reference curves")
     parser.add_argument("overrides", nargs="*", help="keys of train, such as seed=7; default: an unused seed")
     parser.add_argument("--run", type=Path, help="compare an existing run instead of training one")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_intermixed_args(arguments)
+    options = parser.options(arguments)
     if options.experiment is None:
-        print(json.dumps(reference_names()) if options.json else "\n".join(reference_names()))
+        parser.show(reference_names(), "\n".join(reference_names()))
         return EXIT_CODES["ok"]
     reference = load_reference(options.experiment)
     run_dir = options.run
@@ -55,7 +53,7 @@ def verify(arguments: Sequence[str]) -> int:
     run = read_run(run_dir)
     reference.check_comparable(run)
     comparison = reference.compare(curve_at_marks(run, reference.total_env_steps))
-    print(json.dumps(asdict(comparison)) if options.json else verdict(options.experiment, reference, comparison))
+    parser.show(asdict(comparison), verdict(options.experiment, reference, comparison))
     return EXIT_CODES["ok" if comparison.ok else "failed"]
 
 

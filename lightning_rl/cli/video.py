@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,11 +19,9 @@ def video(arguments: Sequence[str]) -> int:
     parser.add_argument("--grid", action="store_true", help="show the episodes side by side, not in sequence")
     parser.add_argument("--fps", type=float, help="frames per second; default: the environment's rate")
     parser.add_argument("--max-steps", type=whole_number, default=5000, help="maximum episode length; default 5000")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = vars(parser.parse_args(arguments))
-    as_json = options.pop("json")
+    options = vars(parser.options(arguments))
     from lightning_rl.runs import watch  # torch
 
     result = watch.record(**options)
-    print(json.dumps(result) if as_json else descriptions.recording(result))
+    parser.show(result, descriptions.recording(result))
     return 0

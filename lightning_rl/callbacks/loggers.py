@@ -114,7 +114,10 @@ class CSVLogger(Logger):
                 with open_regular(self.path, append=True) as file:
                     file.write(_lines(self._rows, self._columns).encode())
             else:
-                self._rewrite(_merge_equal_steps([*(self._read() if os.path.lexists(self.path) else []), *self._rows]))
+                rows = self._read() if os.path.lexists(self.path) else []
+                if rows and int(rows[-1][STEP]) == self._rows[0][STEP]:  # an evaluation is logged after its step
+                    self._rows[0] = {**rows.pop(), **self._rows[0]}
+                self._rewrite([*rows, *self._rows])
         except OSError as error:
             log.error("%s could not be written (%s); its rows are kept and written later", self.path, error)
             return
@@ -280,17 +283,6 @@ def log_summary(trainer: Trainer, summary: Any, step: int) -> None:
             logger.log_summary(summary, step)
         elif isinstance(logger, LightningTensorBoardLogger):
             logger.experiment._get_file_writer().add_summary(summary, step)
-
-
-def _merge_equal_steps(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merge consecutive rows of the same step: an evaluation may be logged after its step was saved."""
-    joined: list[dict[str, Any]] = []
-    for row in rows:
-        if joined and int(joined[-1][STEP]) == int(row[STEP]):
-            joined[-1].update(row)
-        else:
-            joined.append({**row})
-    return joined
 
 
 def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:

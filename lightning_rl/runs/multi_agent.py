@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,10 +228,7 @@ def _as_ids(agents: Sequence[str]) -> list[str]:
 
     ids: list[str] = []
     for agent in agents:
-        name = found = re.sub(r"\W+", "_", agent) or SHARED
-        number = 1
-        while found in ids or found in TAKEN_NAMES:
-            number += 1
-            found = f"{name}_{number}"
-        ids.append(found)
+        name = re.sub(r"\W+", "_", agent) or SHARED
+        numbered = chain([name], (f"{name}_{number}" for number in count(2)))
+        ids.append(next(each for each in numbered if each not in ids and each not in TAKEN_NAMES))
     return ids

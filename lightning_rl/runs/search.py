@@ -115,21 +115,16 @@ class Search:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each trial: number, state, value, its parameters, env steps, seconds and error."""
-        found = []
-        for trial in self.study.get_trials(deepcopy=False):
-            state = "interrupted" if "interrupted" in trial.user_attrs else trial.state.name.lower()
-            found.append(
-                {
-                    "trial": trial.number,
-                    "state": state,
-                    "value": trial.value,
-                    **{each.key: trial.params.get(each.key) for each in self.dimensions},
-                    "env_steps": trial.user_attrs.get("env_steps"),
-                    "seconds": trial.user_attrs.get("seconds"),
-                    "error": trial.user_attrs.get("error"),
-                }
-            )
-        return found
+        return [
+            {
+                "trial": trial.number,
+                "state": "interrupted" if "interrupted" in trial.user_attrs else trial.state.name.lower(),
+                "value": trial.value,
+                **{each.key: trial.params.get(each.key) for each in self.dimensions},
+                **{name: trial.user_attrs.get(name) for name in ("env_steps", "seconds", "error")},
+            }
+            for trial in self.study.get_trials(deepcopy=False)
+        ]
 
     def importances(self) -> dict[str, float]:
         """How much each key explains of the differences between trials, largest first; empty with too few trials.

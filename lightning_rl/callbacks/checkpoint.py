@@ -76,6 +76,8 @@ class RLCheckpoint(Checkpoint):
             attempted several times within seconds; then the run has failed.
 
     Attributes:
+        best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`; its
+            launchers that fork or spawn ranks set it in the process that started them).
         after_save: called when last.ckpt has been written.
         unsaved: why the last checkpoint of an interrupted run could not be written; `None` if it was written.
 
@@ -102,6 +104,7 @@ class RLCheckpoint(Checkpoint):
         self.every_env_steps, self.every_seconds, self.at_end = to_env_steps(every_env_steps), every_seconds, at_end
         self.max_failures = max_failures
         self.best: dict[str, float] = {}  # file name → monitored value
+        self.best_model_path = ""
         self._sign = 1.0 if mode == "max" else -1.0
         self.after_save: Callable[[], None] = lambda: None
         self.failures = 0
@@ -111,11 +114,6 @@ class RLCheckpoint(Checkpoint):
         self._env_steps = 0
         self._saved_iteration = -1
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
-
-    @property
-    def best_model_path(self) -> str:
-        """The best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`)."""
-        return str(self.dirpath / self._rank_by_score()[0]) if self.best else ""
 
     # -- timing
     # ----------------------------------------------------------------------------------------------------------
@@ -128,6 +126,7 @@ class RLCheckpoint(Checkpoint):
                 print(f"a run resumed from a checkpoint is as good as this one, but not the same: {loss}", flush=True)
         found = filter(None, (BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")))
         self.best = {match[0]: self.best.get(match[0], float(match[2])) for match in found}
+        self._record_best_path()
         if self.best and self.monitor == EVAL_RETURN:
             recall_best_evaluation(trainer, max(self.best.values()))
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
@@ -243,6 +242,10 @@ class RLCheckpoint(Checkpoint):
             self.best = before
         elif trainer.is_global_zero:
             self._delete([self.dirpath / worse for worse in surplus])
+        self._record_best_path()
+
+    def _record_best_path(self) -> None:
+        self.best_model_path = str(self.dirpath / self._rank_by_score()[0]) if self.best else ""
 
     def _save_or_log(self, trainer: Trainer, path: Path) -> bool:
         """Write a checkpoint; log a failure, and raise an error after several failures in a row."""

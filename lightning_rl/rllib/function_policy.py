@@ -251,9 +251,8 @@ def act_by_functions(
             outputs, dist_class, state_out = function(
                 policy, policy.model, **named, seq_lens=None, is_training=False, **how
             )
-        elif third is not None and third.name.startswith(
-            "obs"
-        ):  # RLlib's older form, which gets the observations as its models do
+        elif third is not None and third.name.startswith("obs"):
+            # RLlib's older form, which gets the observations as its models do.
             obs = inputs["obs" if isinstance(policy.observation_space, gym.spaces.Box) else "obs_flat"]
             outputs, dist_class, state_out = function(policy, policy.model, obs, is_training=False, **how)
         else:

@@ -520,8 +520,8 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         """Play `evaluation_duration` episodes: {"evaluation": {"episode_reward_mean": …}}.
 
         Args:
-            duration_fn: how many episodes are still to be played after so many of them, which is asked again after each
-                round; with `evaluation_duration_unit` "timesteps", how many steps. `None`: as the config says.
+            duration_fn: called before each round with the number of episodes so far (of their steps, if
+                `evaluation_duration_unit` is "timesteps"), and returns how many are left; `None`: as the config says.
         """
         return self._evaluate_beside(None, duration_fn)
 

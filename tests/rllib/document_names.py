@@ -532,10 +532,9 @@ ABSENT: dict[str, tuple[str, ...]] = {
         "execution.replay_buffer.PrioritizedReplayBuffer", "execution.replay_ops.SimpleReplayBuffer",
         "utils.replay_buffers",
     ),
-    "an execution plan of operators": (
-        "execution.train_ops.train_one_step", "execution.train_ops.multi_gpu_train_one_step",
-        "execution.rollout_ops.synchronous_parallel_sample", "execution.replay_ops.WaitUntilTimestepsElapsed",
-        "execution.metric_ops.CollectMetrics", "execution.tree_agg", "execution.parallel_requests",
+    "an execution plan of operators, or a `training_step`": (
+        "execution.replay_ops.WaitUntilTimestepsElapsed", "execution.metric_ops.CollectMetrics",
+        "execution.tree_agg", "execution.parallel_requests",
         "execution.multi_gpu_learner_thread",
     ),
     "`SyncSamplesOptimizer` and `SyncReplayOptimizer` on the device of the policy": (

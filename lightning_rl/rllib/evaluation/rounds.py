@@ -15,7 +15,7 @@ class RoundsOfEpisodes(Evaluator):
 
     Args:
         evaluator: that of an evaluation with a number of episodes; a round has at most as many.
-        left: what is left to do after so much.
+        left: returns what is left of the duration, called with what was played.
         in_steps: whether `left` counts steps of episodes, and not the episodes.
     """
 

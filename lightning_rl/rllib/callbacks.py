@@ -524,7 +524,7 @@ class WorkerEpisodes:
         )
         self.started += 1
         if self.records is not None:
-            key = self.worker.stream, self.worker.worker_index
+            key = self.worker.stream, self.worker.worker.worker_index  # the policy's, which counts from 0
             self.records.acting.setdefault(key, [None] * len(self.running))[env] = episode
             if self.trains:
                 self.records.add_episode(episode)

@@ -234,6 +234,18 @@ class Reader(Policy):
         pass
 
 
+@pytest.mark.process
+def test_a_policy_from_scratch_acts_with_the_episode_in_a_worker_process() -> None:
+    """Workers of processes count from 1, in "eps_id" as well; `Reader` refuses to act without episodes."""
+    trainer = Trainer.with_updates("OfReader", default_policy=Reader)(
+        env=Counter, config={"train_batch_size": 8, "rollout_fragment_length": 8, "num_workers": 1}
+    )
+    trainer.train()
+    _, seen = trainer.workers.foreach_worker(lambda worker: worker.get_policy().seen)
+    trainer.stop()
+    assert seen[:5] == [[((1 << 40) + episode, n)] for episode, n in ((0, 0), (0, 1), (0, 2), (0, 3), (0, 4))]
+
+
 def test_a_policy_from_scratch_acts_with_the_episode_of_each_environment() -> None:
     trainer = Trainer.with_updates("OfReader", default_policy=Reader)(
         env=Counter, config={"train_batch_size": 14, "rollout_fragment_length": 7, "num_envs_per_worker": 2}

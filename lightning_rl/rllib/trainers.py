@@ -1020,10 +1020,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         }
         if whole_config:  # which gets its own keys as well
             kept = {key: kept[key] for key in kept if key in KNOWN}
+        of_policy = keys_of_policy if isinstance(keys_of_policy, Mapping) and not whole_config else {}
         classic = translate_keys(
             kept,
             defaults,
-            keys_of_policy if isinstance(keys_of_policy, Mapping) and not whole_config else {},
+            {key: of_policy[key] for key in of_policy if key not in COMMON_CONFIG},
             joins_fragments=plan is not None,
             has_buffers=self._planned,
         )

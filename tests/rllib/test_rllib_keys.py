@@ -14,9 +14,12 @@ from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import EpsilonGreedy
 from lightning_rl.rllib.agents.ppo import DEFAULT_CONFIG, PPOTrainer
+from lightning_rl.rllib.agents.trainer import with_common_config
+from lightning_rl.rllib.agents.trainer_template import build_trainer
 from lightning_rl.rllib.default_configs import ALGORITHMS, COMMON_CONFIG, own_defaults
 from lightning_rl.rllib.keys import DEPRECATED, FIXED, KEYS, KNOWN, NO_EFFECT, SPECIAL, model_keys, translate_keys
 from lightning_rl.rllib.models import MODEL_DEFAULTS
+from lightning_rl.rllib.policy.torch_policy_template import build_torch_policy
 from lightning_rl.rllib.policy_configs import defaults_of
 from lightning_rl.schedules import schedule_value
 from tests.rllib.classic import config, trainer, value_at
@@ -285,3 +288,18 @@ def test_learning_starts_with_a_whole_batch(option: str, sizes: dict[str, Any], 
     assert changes["data"]["learning_starts"] == batch
     planned = translate_keys({"learning_starts": 10, **sizes}, defaults_of(option), {}, has_buffers=True)
     assert planned["data"]["learning_starts"] == 10  # the plan's buffer waits by itself
+
+
+def test_keys_of_a_trainer_have_their_effect_where_the_policy_s_default_config_lists_them_too() -> None:
+    def loss(policy, model, dist_class, train_batch):
+        logits, _ = model.from_batch(train_batch)
+        return -dist_class(logits, model).logp(train_batch["actions"]).mean()
+
+    policy_class = build_torch_policy("Common", loss_fn=loss, get_default_config=lambda: with_common_config({"my": 3}))
+    made = build_trainer(name="OfCommon", default_policy=policy_class)(
+        env="CartPole-v1", config={"rollout_fragment_length": 20, "num_envs_per_worker": 2, "train_batch_size": 40}
+    )
+    workers, config = made.run_config["workers"], made.get_policy().config
+    made.stop()
+    assert (workers["fragment_length"], workers["envs_per_worker"]) == (20, 2)
+    assert (config["my"], config["rollout_fragment_length"]) == (3, 20)

@@ -15,9 +15,13 @@ from lightning_rl.rllib.external_env import ExternalEnv, ExternalEpisode
 from lightning_rl.rllib.external_lanes import ExternalCreator, lane_env
 from lightning_rl.rllib.offline.input_reader import InputReader
 from lightning_rl.rllib.offline.io_context import IOContext
+from lightning_rl.rllib.torch_policy import TorchPolicy
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 
 __all__ = ["ExternalSampler", "sample_external", "worker_of"]
+
+PREVIOUS = {"prev_actions": "prev_action_batch", "prev_rewards": "prev_reward_batch"}
+"""Arguments of a policy here → those of RLlib's."""
 
 
 class LaneCreator(EnvCreator):
@@ -90,10 +94,9 @@ class LaneWorker(RolloutWorker):
         actions = lanes.policy.action_transform.from_env(actions)
         lanes.rows.actions[-1] = actions
         if "action_logp" in extra:
-            memory = lanes.memory
-            extra["action_logp"] = lanes.policy.compute_log_likelihoods(
-                actions, memory.obs, memory.state, **memory.before
-            )
+            memory, names = lanes.memory, PREVIOUS if isinstance(lanes.policy, TorchPolicy) else {}
+            before = {names.get(name, name): value for name, value in memory.before.items()}
+            extra["action_logp"] = lanes.policy.compute_log_likelihoods(actions, memory.obs, memory.state, **before)
             lanes.rows.extra["action_logp"][-1] = extra["action_logp"]
         lanes.chosen = actions, state, extra
 

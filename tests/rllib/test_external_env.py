@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from lightning_rl.errors import ConfigError, EnvApiError, EnvError
@@ -68,6 +69,19 @@ def test_a_rollout_worker_samples_as_many_rows_as_in_rllib(mode: str, rows: int)
     assert metrics["episode_returns"] == [25.0] * (3 * rows // 25) and set(metrics["episode_lengths"]) == {25}
     now = np.concatenate([batch["obs"][:, 0] for batch in batches])
     assert now.tolist() == [float(step % 25) for step in range(3 * rows)]
+
+
+def test_a_recurrent_policy_remembers_logged_actions() -> None:
+    env = lambda context: SimpleServing(Counting(10), lambda step: 2 if step % 3 else None)  # noqa: E731
+    model = {"use_lstm": True, "lstm_cell_size": 8, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+    keys = {"train_batch_size": 30, "rollout_fragment_length": 30, "observation_filter": "MeanStdFilter"}
+    made = PPOTrainer(env=env, config={"model": model, **keys})
+    fragment = made.datamodule.source.run_plan.over(made.workers.workers, made.policy).sample()
+    result = made.train()
+    made.stop()
+    same = fragment.valid[1:, 0] & fragment.valid[:-1, 0]
+    assert torch.equal(fragment["prev_actions"][1:-1, 0][same], fragment.actions[:-1, 0][same])
+    assert fragment["state_in"]["0"].any() and result["timesteps_total"] == 30
 
 
 def test_logged_actions_are_recorded_with_the_policy_s_probability_of_them() -> None:

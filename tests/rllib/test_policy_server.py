@@ -103,6 +103,7 @@ def test_workers_are_servers_at_ports_of_their_own() -> None:
         start(play, PolicyClient(address(servers[1]), "remote"), Counting(5))
         assert made.train()["timesteps_total"] == 60, "a server without clients keeps no other waiting"
         start(play, PolicyClient(address(servers[0]), "remote"), Counting(7))
+        result = made.train()
         for _ in range(50):
             result = made.train()
             if result["hist_stats"]["episode_lengths"][-20:].count(7):
@@ -199,7 +200,8 @@ def test_a_server_runs_and_imports_nothing_that_it_is_sent() -> None:
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
-    fragment = Fragment(obs=SampleBatch(a=torch.rand(3, 1, 2)), valid=torch.ones(2, 1, dtype=torch.bool))
+    sent_obs = torch.rand(3, 1, 2)
+    fragment = Fragment(obs=SampleBatch(a=sent_obs), valid=torch.ones(2, 1, dtype=torch.bool))
     sent = {
         1: (np.float32(0.5), [True, None, "text"], b"\x00\xff"),
         "array": np.arange(6, dtype=np.int8).reshape(2, 3),
@@ -209,9 +211,9 @@ def test_messages_arrive_as_they_were_sent() -> None:
     got = decode(encode(sent))
     assert got[1] == (0.5, [True, None, "text"], b"\x00\xff") and got["empty"].shape == (0, 2)
     assert got["array"].dtype == np.int8 and np.array_equal(got["array"], sent["array"])
-    part = got["batch"]["one"]
+    part: Any = got["batch"]["one"]
     assert isinstance(part, Fragment) and got["batch"].env_steps == 2 and got["batch"].num_envs == 1
-    assert torch.equal(part.obs["a"], fragment.obs["a"]) and part.valid.dtype == torch.bool
+    assert torch.equal(part.obs["a"], sent_obs) and part.valid.dtype == torch.bool
     for value in (object(), np.array([None]), {"info": spaces}):
         with pytest.raises(TypeError, match="cannot be sent"):
             encode(value)

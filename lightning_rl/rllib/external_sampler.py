@@ -94,8 +94,9 @@ class LaneWorker(RolloutWorker):
         actions = lanes.policy.action_transform.from_env(actions)
         lanes.rows.actions[-1] = actions
         if "action_logp" in extra:
-            memory, names = lanes.memory, PREVIOUS if isinstance(lanes.policy, TorchPolicy) else {}
-            before: dict[str, Any] = {names.get(name, name): value for name, value in memory.before.items()}
+            memory: Any = lanes.memory
+            names = PREVIOUS if isinstance(lanes.policy, TorchPolicy) else {}
+            before = {names.get(name, name): value for name, value in memory.before.items()}
             extra["action_logp"] = lanes.policy.compute_log_likelihoods(actions, memory.obs, memory.state, **before)
             lanes.rows.extra["action_logp"][-1] = extra["action_logp"]
         lanes.chosen = actions, state, extra

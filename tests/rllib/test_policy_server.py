@@ -213,7 +213,8 @@ def test_messages_arrive_as_they_were_sent() -> None:
     assert got["array"].dtype == np.int8 and np.array_equal(got["array"], sent["array"])
     part: Any = got["batch"]["one"]
     assert isinstance(part, Fragment) and got["batch"].env_steps == 2 and got["batch"].num_envs == 1
-    assert torch.equal(part.obs["a"], sent_obs) and part.valid.dtype == torch.bool
+    obs: Any = part.obs
+    assert torch.equal(obs["a"], sent_obs) and part.valid.dtype == torch.bool
     for value in (object(), np.array([None]), {"info": spaces}):
         with pytest.raises(TypeError, match="cannot be sent"):
             encode(value)

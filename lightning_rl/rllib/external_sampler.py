@@ -95,8 +95,8 @@ class LaneWorker(RolloutWorker):
         lanes.rows.actions[-1] = actions
         if "action_logp" in extra:
             memory: Any = lanes.memory
-            names: dict[str, str] = PREVIOUS if isinstance(lanes.policy, TorchPolicy) else {}
-            before = {names.get(name, name): value for name, value in memory.before.items()}
+            renamed = PREVIOUS if isinstance(lanes.policy, TorchPolicy) else {}
+            before = {renamed.get(name, name): value for name, value in memory.before.items()}
             extra["action_logp"] = lanes.policy.compute_log_likelihoods(actions, memory.obs, memory.state, **before)
             lanes.rows.extra["action_logp"][-1] = extra["action_logp"]
         lanes.chosen = actions, state, extra

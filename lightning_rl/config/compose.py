@@ -247,10 +247,11 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").split("=", 1)[0]
 
 
-def env_name(choice: str, typed: Sequence[str]) -> str:
+def env_name() -> str:
     """The environment in the name of a run's directory: the choice of `env`, or the last part of a typed `env.id`."""
-    ids = [override.partition("=")[2].strip("'\"") for override in typed if key_of(override) == "env.id"]
-    return re.split(r"[:/.]", ids[-1])[-1] if ids else choice
+    hydra = HydraConfig.get()
+    ids = [override.partition("=")[2] for override in typed_overrides(hydra) if key_of(override) == "env.id"]
+    return re.split(r"[:/.]", ids[-1].strip("'\""))[-1] if ids else hydra.runtime.choices["env"]
 
 
 OmegaConf.register_new_resolver("env_name", env_name, replace=True)

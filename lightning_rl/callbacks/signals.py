@@ -27,15 +27,17 @@ class Interrupts:
     """Context in which SIGINT and SIGTERM raise KeyboardInterrupt, and which records that one came.
 
     The interrupted code may raise another exception than KeyboardInterrupt, such as a parser's; so test `received`.
-    Does nothing outside the main thread, where Python allows no handlers, and does not handle signals that the process
-    was started to ignore.
+    Does nothing outside the main thread, where Python allows no handlers.
 
     Args:
         signals: the signals to catch.
 
     Attributes:
         received: the first signal's number; `None` if none came.
+        catches_ignored: whether it also handles signals that the process was started to ignore (a shell's &).
     """
+
+    catches_ignored = False
 
     def __init__(self, signals: Sequence[int] = SIGNALS) -> None:
         self.signals = signals
@@ -58,7 +60,8 @@ class Interrupts:
             return
         self._process = os.getpid()
         for signum in self.signals:
-            if (previous := signal.getsignal(signum)) not in (signal.SIG_IGN, self._handle):
+            previous = signal.getsignal(signum)
+            if previous != self._handle and (self.catches_ignored or previous is not signal.SIG_IGN):
                 signal.signal(signum, self._handle)
                 self._before.setdefault(signum, previous)
 
@@ -91,6 +94,8 @@ class StopSignals(Interrupts):
     Attributes:
         deferring: whether the stop callback reads `received` after each iteration.
     """
+
+    catches_ignored = True
 
     def __init__(
         self, signals: Sequence[int] = SIGNALS, answer: str = "stopping after this iteration, then saving a checkpoint"

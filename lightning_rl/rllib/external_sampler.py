@@ -96,7 +96,7 @@ class LaneWorker(RolloutWorker):
         if "action_logp" in extra:
             memory: Any = lanes.memory
             renamed = PREVIOUS if isinstance(lanes.policy, TorchPolicy) else {}
-            before: dict[str, Any] = {renamed.get(name, name): value for name, value in memory.before.items()}
+            before: Any = {renamed.get(name, name): value for name, value in memory.before.items()}
             extra["action_logp"] = lanes.policy.compute_log_likelihoods(actions, memory.obs, memory.state, **before)
             lanes.rows.extra["action_logp"][-1] = extra["action_logp"]
         lanes.chosen = actions, state, extra

@@ -101,7 +101,7 @@ def test_draws_follow_the_td_errors_or_are_uniform() -> None:
     (tree,) = [buffer.tree for buffer in optimizer.replay_buffer.buffers.values()]  # type: ignore[attr-defined]
     priorities = tree.get(range(tree.size))
     assert len({round(priority, 6) for priority in priorities if priority > 0}) > 10
-    assert result["alpha"] > 0 and "total_priority" not in other.stats()["replay_buffer"]["default_policy"]
+    assert result["alpha"] > 0 and "total_priority" not in other.stats()["replay_buffer"]["policy_default_policy"]
 
 
 def test_optimizers_refuse_on_policy_algorithms_and_steps_of_0() -> None:

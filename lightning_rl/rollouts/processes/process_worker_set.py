@@ -117,11 +117,13 @@ class ProcessWorkerSet(WorkerSet):
     def sample(self) -> Any:
         """One fragment of every worker, side by side in worker order, in whatever order processes finish."""
         with self.rollback_on_error():
-            parts = [part for answer in self._call_all("sample", self._sample_arguments, timed=True) for part in answer]
-        fragments = []
-        for index, arrays, metrics in sorted(parts, key=lambda part: part[0]):
-            self._take_metrics(index, metrics)
-            fragments.append(arrays)
+            answers = self._call_all("sample", self._sample_arguments, timed=True)
+        by_worker: dict[int, Any] = {}
+        for arrays, summary in answers:
+            for fragment, (index, *_, metrics) in zip(arrays, summary, strict=True):
+                by_worker[index] = fragment
+                self._take_metrics(index, metrics)
+        fragments = [by_worker[index] for index in sorted(by_worker)]
         if have_equal_lengths(fragments):  # nothing to pad: joining them is the only copy
             return as_writable(concat_samples(fragments, dim=1))
         return concat_samples([as_writable(arrays) for arrays in fragments])

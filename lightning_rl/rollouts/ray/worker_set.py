@@ -19,7 +19,7 @@ class RayWorkerSet(ProcessWorkerSet):
     """The methods of `WorkerSet`, with the workers in `num_workers` Ray actors.
 
     Args:
-        arguments, num_workers, keywords: those of `ProcessWorkerSet`, without the transport.
+        arguments, num_workers, keywords: arguments of `ProcessWorkerSet`, without the transport.
         ray_options: keywords of `start_ray`, and of the placement of the processes: placement, resources,
             placement_timeout_s (those of `Reservation`); on a cluster that was joined, resources are reserved even
             without them.

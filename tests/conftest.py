@@ -34,13 +34,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Start Ray for the first test marked `ray`, and keep it for the next ones: a run uses a session that is there."""
     if item.get_closest_marker("ray") is None:
         return
+    import ray
+
     from lightning_rl.rollouts.ray.session import start_ray, stop_ray
 
     if not needs_own_ray_session(item):
-        start_ray(num_workers=4)
+        if not ray.is_initialized():
+            start_ray(num_workers=4)
         item.config.stash[shares_ray] = True
     elif item.config.stash.get(shares_ray, False):
-        stop_ray()
+        while ray.is_initialized():  # once for each set of workers that a test has not stopped
+            stop_ray()
         item.config.stash[shares_ray] = False
 
 

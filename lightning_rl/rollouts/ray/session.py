@@ -26,7 +26,7 @@ GRACE_S = 1.0  # for processes that a session started, to end with it
 ANSWER_TIMEOUT_S = 1800.0  # for actors without a supervisor; saving a large buffer takes minutes
 
 _guards: list[subprocess.Popen[bytes] | None] = []  # of the session of this process
-_addresses: list[str] = []  # of the session that `start_ray` began, until `stop_ray`
+_users: list[str] = []  # the address of the session that `start_ray` began, once for each `stop_ray` to come
 
 
 def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
@@ -38,13 +38,15 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         options: more keywords of `ray.init`.
 
     Returns:
-        Whether this call started it, so that the caller shuts it down again.
+        Whether the caller has to call `stop_ray`: False in a session that somebody else began. The last call of it
+            ends the session.
 
     Raises:
         ConfigError: there is no cluster at that address.
     """
     if ray.is_initialized():
-        return False
+        _users.extend(_users[:1])
+        return bool(_users)
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error", "configure_logging": True}
     if address == "local":
         ray_constants.ENABLE_RAY_CLUSTER = False  # listen on loopback only, also where Ray was imported before
@@ -52,7 +54,7 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         quiet["object_store_memory"] = 512 * 2**20
     try:
         _check_reachable(address)
-        _addresses[:] = [address]
+        _users[:] = [address]
         with defer_signals():
             ray.init(address=address, **{**quiet, **options})
     except OSError as error:  # ConnectionError and TimeoutError are such
@@ -82,14 +84,20 @@ def _check_reachable(address: str) -> None:
 
 
 def stop_ray() -> None:
-    """End the session, and those of Ray's agents that have only just started and would stay for another minute."""
+    """End the session, unless others use it.
+
+    That includes Ray's agents that have only just started and would stay for another minute.
+    """
+    if len(_users) > 1:
+        _users.pop()
+        return
     with defer_signals():
         while _guards:
             if (guard := _guards.pop()) is not None:
                 guard.kill()
                 guard.wait()
-        private = "local" in _addresses  # the processes of a cluster that was joined stay, also if this one started it
-        _addresses.clear()
+        private = "local" in _users  # the processes of a cluster that was joined stay, also if this one started it
+        _users.clear()
         raylets = [child for child in psutil.Process().children() if private and child.name() == "raylet"]
         started = [process for raylet in raylets for process in raylet.children(recursive=True)]
         ray.shutdown()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import torch
 
 from lightning_rl.envs import EnvCreator
@@ -142,6 +143,18 @@ print(len(helpers))
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@pytest.mark.ray(own_session=True)
+def test_a_session_ends_with_the_last_workers_that_use_it(policy: PPO) -> None:
+    first, second = (make_worker_set(CARTPOLE, policy, num_workers=1, worker_indices=[0], **OPTIONS) for _ in range(2))
+    try:
+        first.stop()
+        second.sync_weights(policy)
+        assert env_steps(second.sample()) == 2 * 8 and ray.is_initialized()
+    finally:
+        second.stop()
+    assert not ray.is_initialized()
+
+
 def test_processes_of_ray_end_with_the_session() -> None:
     """As when a signal ends a run on a busy machine, whose session has only just begun to start."""
     group = time.monotonic_ns()

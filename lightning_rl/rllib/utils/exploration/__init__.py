@@ -13,11 +13,13 @@ from lightning_rl.exploration import (
     SoftQ,
     StochasticSampling,
 )
+from lightning_rl.rllib.utils.exploration.exploration import Exploration
 
 __all__ = [
     "RND",
     "Curiosity",
     "EpsilonGreedy",
+    "Exploration",
     "GaussianNoise",
     "OrnsteinUhlenbeckNoise",
     "ParameterNoise",

@@ -61,6 +61,7 @@ from lightning_rl.sample_batch import (
     typed,
 )
 from lightning_rl.schedules import schedule_value
+from lightning_rl.schema.signatures import call_with_accepted_args
 
 __all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
@@ -503,12 +504,16 @@ class TorchPolicy(RLlibMethods, policies.Policy):
 
     stats_fn = extra_grad_info
 
+    def extra_compute_grad_fetches(self) -> Mapping[str, Any]:
+        """Metrics of the loss that was computed last, as `extra_grad_info`."""
+        return dict(self.base_metrics)
+
     def _with_grad_info(self, metrics: Metrics, rows: sample_batch.SampleBatch) -> Metrics:
-        """Metrics of a loss with those of the class's `extra_grad_info` and `stats_fn`."""
-        for name in ("extra_grad_info", "stats_fn"):
+        """Metrics of a loss with those of the class's own methods for them."""
+        for name in ("extra_grad_info", "stats_fn", "extra_compute_grad_fetches"):
             if self._defines(name):
                 self.base_metrics = metrics
-                info = getattr(self, name)(SampleBatch.of(rows))
+                info = call_with_accepted_args(getattr(self, name), SampleBatch.of(rows))
                 metrics = {**metrics, **as_tensors(td_errors_of(info))}
         return metrics
 

@@ -45,6 +45,9 @@ class Hooked(PPOBase):
         stats = super().extra_grad_info(train_batch)
         return {"rows": float(train_batch.count), "twice": 2 * stats["policy_loss"]}
 
+    def extra_compute_grad_fetches(self):
+        return {"four_times": 2 * super().extra_compute_grad_fetches()["twice"]}
+
 
 class Further(Hooked):
     """A class of such a class, with a loss in RLlib's form."""
@@ -71,6 +74,7 @@ def test_each_method_of_rllib_s_that_a_class_defines_is_called(cls: Any) -> None
     found = policy.learn_on_batch(fragment)
     assert found["own_norm"] == pytest.approx(found["grad_norm"]) and found["own_loss"] == pytest.approx(found["loss"])
     assert found["rows"] == fragment.valid.sum() and found["twice"] == pytest.approx(2 * found["policy_loss"])
+    assert found["four_times"] == pytest.approx(4 * found["policy_loss"])
     assert cls is Hooked or found["three_times"] == pytest.approx(3 * found["policy_loss"])
     (group,) = policy.learner.optimizer.torch_optimizer.param_groups
     assert (group["momentum"], group["lr"]) == (0.5, 0.5)

@@ -80,6 +80,25 @@ class Flag(int):
         return bool(self)
 
 
+def _with_config(constructor: Any) -> Any:
+    """A constructor whose third argument has the name `config`, by which it is passed, whatever it is called there."""
+    signature = inspect.signature(constructor)
+    parameters = [*signature.parameters.values()]
+    third = parameters[3] if len(parameters) > 3 else None
+    if third is None or third.default is not third.empty or third.kind is not third.POSITIONAL_OR_KEYWORD:
+        return constructor
+
+    @functools.wraps(constructor)
+    def construct(
+        self: Any, observation_space: Any, action_space: Any, config: Any, *more: Any, **keywords: Any
+    ) -> None:
+        constructor(self, observation_space, action_space, config, *more, **keywords)
+
+    parameters[3] = third.replace(name="config")
+    construct.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return construct
+
+
 class RLlibMethods:
     """Put before a policy class, it adds RLlib's methods to it."""
 
@@ -97,6 +116,8 @@ class RLlibMethods:
             cls.reads_trajectories = True
         if "compute_actions" in vars(cls):
             cls.takes_episodes = "episodes" in inspect.signature(vars(cls)["compute_actions"]).parameters
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_config(vars(cls)["__init__"])  # type: ignore[misc]
         super().__init_subclass__(**keywords)
 
     # -- acting -------------------------------------------------------------------------------------------------------

@@ -220,3 +220,15 @@ def test_postprocessing_that_leaves_rows_out_is_refused_where_they_are_stored() 
     with pytest.raises(ConfigError, match="made 7 rows of 8"):
         made.train()
     made.stop()
+
+
+class Named(PPOBase):
+    def __init__(self, o, a, c):
+        super().__init__(o, a, c)
+        self.own_lr = c["lr"]
+
+
+def test_the_third_argument_of_a_constructor_is_the_config_whatever_it_is_called() -> None:
+    trainer = PPOTrainer.with_updates(default_policy=Named)(config={"lr": 2e-4, "num_workers": 0}, env="CartPole-v1")
+    assert trainer.get_policy().own_lr == 2e-4
+    trainer.stop()

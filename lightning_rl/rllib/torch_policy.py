@@ -80,13 +80,14 @@ class Flag(int):
         return bool(self)
 
 
-def _with_config(constructor: Any) -> Any:
-    """A constructor whose third argument has the name `config`, by which it is passed, whatever it is called there."""
+def _name_config(policy_class: Any) -> None:
+    """Give the third argument of a class's constructor the name `config`, by which it is passed."""
+    constructor = policy_class.__init__
     signature = inspect.signature(constructor)
     parameters = [*signature.parameters.values()]
     third = parameters[3] if len(parameters) > 3 else None
     if third is None or third.default is not third.empty or third.kind is not third.POSITIONAL_OR_KEYWORD:
-        return constructor
+        return
 
     @functools.wraps(constructor)
     def construct(
@@ -96,7 +97,7 @@ def _with_config(constructor: Any) -> Any:
 
     parameters[3] = third.replace(name="config")
     construct.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return construct
+    policy_class.__init__ = construct
 
 
 class RLlibMethods:
@@ -117,7 +118,7 @@ class RLlibMethods:
         if "compute_actions" in vars(cls):
             cls.takes_episodes = "episodes" in inspect.signature(vars(cls)["compute_actions"]).parameters
         if "__init__" in vars(cls):
-            cls.__init__ = _with_config(vars(cls)["__init__"])  # type: ignore[misc]
+            _name_config(cls)
         super().__init_subclass__(**keywords)
 
     # -- acting -------------------------------------------------------------------------------------------------------

@@ -520,9 +520,6 @@ ABSENT: dict[str, tuple[str, ...]] = {
     "workers sample by themselves": ("evaluation.sampler", "evaluation.collectors"),
     "`worker.policy_map` is a dict": ("policy.policy_map",),
     "the key `observation_filter`: a filter is part of the policy": ("utils.filter", "utils.filter_manager"),
-    "strategies are in `utils.exploration`; one's own derives from `lightning_rl.exploration.Exploration`": (
-        "utils.exploration.exploration", "utils.exploration.epsilon_greedy", "utils.exploration.curiosity",
-    ),
     "the key `use_attention`": ("models.torch.attention_net", "models.torch.modules"),
     "there are no such spaces": (
         "models.extra_spaces", "models.repeated_values", "utils.spaces.repeated", "utils.spaces.simplex",

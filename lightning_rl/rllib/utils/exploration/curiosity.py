@@ -1,0 +1,5 @@
+"""`Curiosity` by RLlib's path."""
+
+from lightning_rl.exploration import Curiosity
+
+__all__ = ["Curiosity"]

@@ -1,0 +1,5 @@
+"""`Random` by RLlib's path."""
+
+from lightning_rl.exploration import Random
+
+__all__ = ["Random"]

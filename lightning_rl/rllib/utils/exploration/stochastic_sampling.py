@@ -1,0 +1,5 @@
+"""`StochasticSampling` by RLlib's path."""
+
+from lightning_rl.exploration import StochasticSampling
+
+__all__ = ["StochasticSampling"]

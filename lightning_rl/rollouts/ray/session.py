@@ -38,8 +38,8 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         options: more keywords of `ray.init`.
 
     Returns:
-        Whether the caller has to call `stop_ray`: False in a session that somebody else began. The last call of it
-            ends the session.
+        Whether the caller must call `stop_ray`, which ends the session when nobody uses it any more; False in a session
+            that somebody else began.
 
     Raises:
         ConfigError: there is no cluster at that address.

@@ -38,8 +38,8 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         options: more keywords of `ray.init`.
 
     Returns:
-        Whether the caller must call `stop_ray`, which ends the session when nobody uses it any more; False in a session
-            that somebody else began.
+        Whether the caller must call `stop_ray`, which ends the session after its last user; False in a session that
+            was started elsewhere.
 
     Raises:
         ConfigError: there is no cluster at that address.

@@ -26,13 +26,16 @@ __all__ = ["PolicyServerInput"]
 log = logging.getLogger(__name__)
 
 EPISODE_CALLS = ("start_episode", "get_action", "log_action", "log_returns", "end_episode")
+MOST_WAITING = 1  # fragments that wait for the learner before clients do
+WAITING = ("get_action", "report_samples")  # do so until the learner has taken what waits for it
 OPTIONS = ("fragment_length", "batch_mode", "count_resets", "explore", "record_logp", "seed", "logical_workers")
 
 
 class PolicyServerInput(ThreadingHTTPServer, InputReader):
     """Serves the policy in training to clients, whose experience it is trained with: a value of the key `input`.
 
-    Messages are JSON, and are never run or imported. Whoever reaches the port can act and send experience.
+    Messages are JSON, and are never run or imported. Whoever reaches the port can act and send experience. Clients that
+    are faster than the learner wait for it: experience of old weights would pile up.
 
     Args:
         ioctx: the context of the key `input`.
@@ -51,6 +54,7 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         self.worker = ioctx.worker.workers.local_worker()
         self.options = {name: getattr(self.worker, name) for name in OPTIONS}
         self._samples: queue.Queue[Any] = queue.Queue()
+        self._taken = threading.Condition()
         self._clients = itertools.count(1 + 1000 * ioctx.worker_index)
         self._served: Any = None  # the learner's counters when the weights were copied
         try:
@@ -74,13 +78,17 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             samples, episodes = self._samples.get(timeout=self.idle_timeout)
         except queue.Empty:
             return SampleBatch()
+        with self._taken:
+            self._taken.notify_all()
         self.worker.episodes.finished += [(0, episode) for episode in episodes]
         return samples
 
     def stop(self) -> None:
         """Close the port; clients that ask get an error."""
         if not self.stopped:
-            self.stopped = True
+            with self._taken:
+                self.stopped = True
+                self._taken.notify_all()
             self.inference.sampler.stop()
             self.shutdown()
             self.server_close()
@@ -92,6 +100,9 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             ValueError: it is malformed, or no episode is open for it.
             EnvError: an observation does not fit, or training has stopped.
         """
+        if command in WAITING:
+            with self._taken:
+                self._taken.wait_for(lambda: self._samples.qsize() <= MOST_WAITING or self.stopped)
         if self.stopped:
             raise EnvError("training has stopped")
         if command in EPISODE_CALLS:

@@ -21,7 +21,8 @@ SERVER_ADDRESS = "localhost"
 def run_client(port: int, inference_mode: str) -> None:
     """The client's loop, until the server stops."""
     env = CartPole()
-    client = PolicyClient(f"http://localhost:{port}", inference_mode=inference_mode)
+    # An iteration takes less than the 10 seconds after which a client asks for new weights by default.
+    client = PolicyClient(f"http://localhost:{port}", inference_mode=inference_mode, update_interval=0.1)
     obs = env.reset()
     eid = client.start_episode(training_enabled=True)
     while True:

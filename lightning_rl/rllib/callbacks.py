@@ -660,11 +660,6 @@ def set_exploration(worker: Any, exploration: Mapping[str, Any] | None) -> None:
             policy.exploration = make_exploration(exploration, space, policy.observation_space)
 
 
-def pop_numbers(worker: Any) -> dict[str, list[float]]:
-    """The numbers that callbacks recorded of a worker's episodes since the last call."""
-    return worker.get_metrics().get("numbers", {})
-
-
 class EpisodeStatistics:
     """The numbers of callbacks over the latest episodes, as RLlib's results have them.
 

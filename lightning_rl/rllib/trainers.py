@@ -35,7 +35,6 @@ from lightning_rl.rllib.callbacks import (
     EpisodeCallbacks,
     EpisodeStatistics,
     call_method,
-    pop_numbers,
     prepare_evaluation,
     set_exploration,
 )
@@ -565,8 +564,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             metrics = algorithm.Algorithm.evaluate(self) if train is None else self._play_beside(train)
         statistics = EpisodeStatistics()
         if hooks and self.run_config["evaluation"]["episodes"]:
-            for numbers in self.evaluation_workers.workers.foreach_worker(pop_numbers):
-                statistics.add(numbers)
+            statistics.add(self.evaluation_workers.workers.get_metrics().get("numbers", {}))
         self._show_episode()
         result = evaluation_result(self._state, metrics, statistics)
         if self._estimators:

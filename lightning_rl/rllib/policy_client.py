@@ -132,7 +132,7 @@ class PolicyClient:
         self._call("end_episode", episode_id, observation)
 
     def update_policy_weights(self) -> None:
-        """Get new weights now, if the policy acts in this process."""
+        """Get new weights now, if the policy acts in this process; after the experience that waits for the learner."""
         if self._inference is not None:
             self._inference.set_weights(**self._send("get_weights"))
             self._updated = time.monotonic()

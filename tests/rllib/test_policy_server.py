@@ -145,7 +145,9 @@ def test_weights_reach_a_local_policy_when_it_asks() -> None:
         made.train()
         assert all(np.array_equal(before[name], value) for name, value in policy.get_weights().items())
         server.next()  # the server's copy is that of the last sample
-        client.update_policy_weights()
+        updating = start(client.update_policy_weights)
+        while updating.is_alive():  # it waits until the learner has taken what the client reports
+            server.next()
         learned, now = made.policy.get_weights(), policy.get_weights()
         assert all(np.array_equal(learned[name], value) for name, value in now.items())
         assert any(not np.array_equal(before[name], value) for name, value in now.items())

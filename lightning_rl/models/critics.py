@@ -79,9 +79,11 @@ class ParallelMLP(FastAttributes):
 
     def forward(self, x: Tensor, count: int | None = None) -> Tensor:
         """`[N, size]`, or `[K, N, size]` with an input for each network → `[K, N, outputs]`; only the first `count`."""
-        layers: list[tuple[Any, Any]] = [*self._layers]
+        layers: Any = self._layers
+        norms: Any = self.norms
         if count is not None and count < self.count:
             layers = [(weight[:count], None if bias is None else bias[:count]) for weight, bias in layers]
+            norms = [norm[:, :count] for norm in norms]
         x = x if x.dim() == 3 else x.expand(len(layers[0][0]), *x.shape)
         if self.batch_norm:
             return self._batch_normed(x, layers)
@@ -91,7 +93,7 @@ class ParallelMLP(FastAttributes):
             if self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
             if self.scaled:
-                scale, shift = self.norms[number][:, :count]
+                scale, shift = norms[number]
                 x = F.layer_norm(x, x.shape[-1:]) * scale + shift
             x = self.activation(x)
         if last_weight.shape[-1] == 1:  # a batched product with one column takes four times as long on a CPU

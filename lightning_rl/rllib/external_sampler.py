@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,11 @@ from lightning_rl.rllib.external_env import ExternalEnv, ExternalEpisode
 from lightning_rl.rllib.external_lanes import ExternalCreator, lane_env
 from lightning_rl.rllib.offline.input_reader import InputReader
 from lightning_rl.rllib.offline.io_context import IOContext
-from lightning_rl.rllib.torch_policy import TorchPolicy
+from lightning_rl.rllib.torch_policy import PREVIOUS, TorchPolicy
+from lightning_rl.rollouts.fragments import write_row
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 
 __all__ = ["ExternalSampler", "sample_external", "worker_of"]
-
-PREVIOUS = {"prev_actions": "prev_action_batch", "prev_rewards": "prev_reward_batch"}
-"""Arguments of a policy here → those of RLlib's."""
 
 
 class LaneCreator(EnvCreator):
@@ -100,15 +98,6 @@ class LaneWorker(RolloutWorker):
             extra["action_logp"] = lanes.policy.compute_log_likelihoods(actions, memory.obs, memory.state, **before)
             lanes.rows.extra["action_logp"][-1] = extra["action_logp"]
         lanes.chosen = actions, state, extra
-
-
-def write_row(target: Any, row: int, value: Any) -> None:
-    """Write a value into a row of (nested) arrays."""
-    if isinstance(target, Mapping | tuple):
-        for key in target if isinstance(target, Mapping) else range(len(target)):
-            write_row(target[key], row, value[key])
-    else:
-        target[row] = value
 
 
 class ExternalSampler(InputReader):

@@ -63,13 +63,15 @@ from lightning_rl.sample_batch import (
 from lightning_rl.schedules import schedule_value
 from lightning_rl.schema.signatures import call_with_accepted_args
 
-__all__ = ["Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
+__all__ = ["PREVIOUS", "Policy", "RLlibMethods", "TorchPolicy", "build_torch_policy"]
 
 
 ACTING = ("action_sampler_fn", "action_distribution_fn")
 GIVEN = ("loss", "action_distribution_class", *ACTING, "max_seq_len", "get_batch_divisibility_req")
 """RLlib's keywords of a policy's constructor."""
 DEFAULT_VIEWS = default_requirements().keys()
+PREVIOUS = {"prev_actions": "prev_action_batch", "prev_rewards": "prev_reward_batch"}
+"""Arguments of this package's policies → those of RLlib's."""
 COEFFICIENTS = {"kl_coeff": "kl_coef", "entropy_coeff": "entropy_coef"}
 
 
@@ -597,8 +599,7 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         if self.takes_episodes:
             arguments["episodes"] = self._episodes_of(row_count(obs))
         if "obs_batch" in takes:
-            renamed = {"prev_actions": "prev_action_batch", "prev_rewards": "prev_reward_batch"}
-            arguments = {renamed.get(name, name): value for name, value in arguments.items()}
+            arguments = {PREVIOUS.get(name, name): value for name, value in arguments.items()}
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
                 arguments = {name: value for name, value in arguments.items() if name in takes}
         actions, states, extra = self.compute_actions(obs, list(state), **arguments)

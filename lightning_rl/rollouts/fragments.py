@@ -31,6 +31,7 @@ __all__ = [
     "stack_steps",
     "step_inputs",
     "write_final_masks",
+    "write_row",
     "zip_leaves",
 ]
 
@@ -144,12 +145,17 @@ def insert_final_obs(next_obs: Any, info: dict[str, Any]) -> Any:
     """SAME_STEP: the observations after a step; where an episode ended, its final observation."""
     if "final_obs" in info:
         for index in np.flatnonzero(info["_final_obs"]).tolist():
-            zip_leaves(partial(_write_row, index), next_obs, info["final_obs"][index])
+            write_row(next_obs, index, info["final_obs"][index])
     return next_obs
 
 
-def _write_row(index: int, column: np.ndarray, row: Any) -> None:
-    column[index] = row
+def write_row(arrays: Any, index: int, row: Any) -> None:
+    """Write a row of (nested) arrays."""
+
+    def write(column: np.ndarray, part: Any) -> None:
+        column[index] = part
+
+    zip_leaves(write, arrays, row)
 
 
 def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray, name_lane: Callable[[int], str]) -> str:

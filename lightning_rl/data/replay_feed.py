@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -140,6 +141,7 @@ class ReplayFeed(Source):
         """Make the buffer, once; one that does not fit is refused before a worker starts."""
         super().prepare(policy)
         if self.buffer is None:
+            warn_of_unused_postprocessing(policy)
             self.buffer = self.make_buffer(policy)
 
     def make_buffer(self, policy: Any) -> ReplayBuffer:
@@ -287,3 +289,14 @@ class ReplayFeed(Source):
             if steps <= 0:
                 return
             yield Draw(self.draw(steps), steps)
+
+
+def warn_of_unused_postprocessing(policy: Any) -> None:
+    """Say that a user's `postprocess_trajectory` does not change what a replay buffer stores."""
+    if not policy.postprocess_trajectory.__module__.startswith("lightning_rl."):
+        warnings.warn(
+            f"{type(policy).__name__}.postprocess_trajectory is not called: a replay buffer stores fragments as they "
+            "were recorded. A callback's on_postprocess_trajectory may change what is stored, and replay_columns and "
+            "extra_action_out add columns",
+            stacklevel=3,
+        )

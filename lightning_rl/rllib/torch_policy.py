@@ -864,7 +864,7 @@ def _acting_calls_action_out(method: Callable[..., Any]) -> Callable[..., Any]:
 def _on_trajectories(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method `postprocess_trajectory(self, sample_batch, other, episode)` that the learner calls with a fragment."""
 
-    @functools.wraps(method)
+    @functools.wraps(method, assigned=("__name__", "__doc__"))  # its module is this one: replay calls it
     def postprocess_trajectory(self: Any, batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
         if isinstance(typed(batch), Fragment):
             return postprocess_trajectories(self, functools.partial(method, self), batch, other_agent_batches)

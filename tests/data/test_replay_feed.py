@@ -78,6 +78,23 @@ def test_rows_sum_three_rewards_for_the_package_s_own_losses_and_one_for_others(
     assert datamodule.source.make_buffer(policy).n_step == expected
 
 
+class PostprocessesFragments(DQN):
+    """Changes rows that no replay buffer makes."""
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """As DQN."""
+        return super().postprocess_trajectory(batch, other_agent_batches)
+
+
+def test_a_postprocessing_that_replay_does_not_call_is_said(recwarn: pytest.WarningsRecorder) -> None:
+    for policy_class, messages in ((DQN, 0), (PostprocessesFragments, 1)):
+        data = ReplayDataModule(CARTPOLE, capacity=100, batch_size=8, learning_starts=8)
+        data.source.prepare(policy_class(*CARTPOLE.spaces()))
+        found = [str(warning.message) for warning in recwarn if "postprocess_trajectory" in str(warning.message)]
+        assert len(found) == messages
+    assert found[0].startswith("PostprocessesFragments.postprocess_trajectory")
+
+
 def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) -> None:
     plan = ["data.fragments_per_iteration=10", "data.plan=tests.data.small_runs:recorded_replay"]
     policy, _ = fit(tmp_path, *REPLAY, "policy=sac", "env=pendulum", "total_env_steps=60", *plan)

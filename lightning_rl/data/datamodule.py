@@ -305,9 +305,14 @@ class RolloutDataModule(LightningDataModule):
             )
 
     def expected_evaluation_seconds(self) -> float | None:
-        """Seconds of an evaluation whose longest episode is that of training; `None` before an episode has ended."""
-        if self.evaluator is None or not self.episode_window.lengths:
+        """Seconds of an evaluation whose longest episode is that of training; `None` before an episode has ended.
+
+        0 where no episodes are trained on: on data alone, the first evaluation tells how long the others take.
+        """
+        if self.evaluator is None:
             return None
+        if not self.episode_window.lengths:
+            return None if self.source.acts else 0.0
         return self.evaluator.expected_seconds(self._policy(), max(self.episode_window.lengths))
 
     @property

@@ -69,6 +69,12 @@ def test_a_run_on_data_alone_counts_gradient_steps_by_the_intensity(tmp_path: Pa
     assert policy.reported["replay/updates"] == 30 and datamodule.source.steps == policy.reported["replay/rows"]
 
 
+def test_the_first_evaluation_of_a_run_on_data_alone_does_not_wait_for_its_end(tmp_path: Path, cartpole: Path) -> None:
+    keys = [*OFFLINE, f"data.input={cartpole}", "total_env_steps=100", "evaluation.max_share=0.2"]
+    _, datamodule = fit(tmp_path, *keys, "evaluation.every_env_steps=50", "evaluation.episodes=1")
+    assert datamodule.epochs.done == 2
+
+
 @pytest.mark.parametrize(
     "kind",
     [[*OFFLINE, "policy.observation_filter=mean_std"], ["policy=tests.data.offline.test_offline_source:Imitator"]],

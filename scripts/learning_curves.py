@@ -5,8 +5,9 @@
     python scripts/learning_curves.py --runs DIR --draw                 # only draws the runs that are complete
 
 Trains `python train.py policy=X env=Y seed=S` for three seeds into DIR/X_Y/S and draws docs/curves/X_Y.svg from their
-`metrics.csv`: the mean return of the last 100 training episodes (of evaluations, where training acts at random), a thin
-line per seed and a thick one for their mean.
+`metrics.csv`: the mean return of the last 100 training episodes (of evaluations, where training acts at random or not
+at all), a thin line per seed and a thick one for their mean. Algorithms for recorded data learn from the experience of
+one run, which is recorded in DIR/data/Y.
 The picture is put on the algorithm's page. A pair is drawn once all its seeds have ended. Needs matplotlib
 (`pip install -e '.[bench]'`).
 """
@@ -17,6 +18,7 @@ import argparse
 import csv
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +63,20 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("recurrent_sac", "stateless_pendulum"): ["total_env_steps=20_000"],
 }
 
+EVALUATED = ("evaluation.every_env_steps=5%", "evaluation.max_share=null")
+for imitates in ("bc", "marwil"):
+    PAIRS[imitates, "cartpole"] = ["experiment=none", "data.input=data/cartpole", "total_env_steps=50_000", *EVALUATED]
+for policy, env, budget in (
+    ("discrete_cql", "cartpole", 10_000),
+    *((policy, "pendulum", 20_000) for policy in ("iql", "awac", "td3_bc", "rebrac", "cql")),
+):
+    on_data = ["experiment=none", "data=offline", f"data.input=data/{env}"]
+    PAIRS[policy, env] = [*on_data, f"total_env_steps={budget:_}", *EVALUATED]
+RECORDED = {  # the runs whose experience is the data of an environment
+    "cartpole": ["policy=ppo", "env=cartpole", "seed=100", "total_env_steps=40_000"],
+    "pendulum": ["policy=sac", "env=pendulum", "experiment=none", "seed=100", "total_env_steps=12_000"],
+}
+
 RANDOM_IN_TRAINING = ("two_step_game",)  # environments whose experiments explore by random actions to the end
 
 Curve = tuple[np.ndarray, np.ndarray]
@@ -79,21 +95,42 @@ def is_complete(run_dir: Path) -> bool:
     return read_status_or_empty(run_dir / "status.json").get("state") == "ok"
 
 
+def learns_from_data(pair: tuple[str, str]) -> bool:
+    return any(override.startswith("data.input=") for override in PAIRS[pair])
+
+
 def train(runs: Path, pair: tuple[str, str], seed: int) -> None:
-    """Train one seed, unless its run has ended."""
+    """Train one seed, unless its run has ended; its data are recorded first."""
     run_dir = run_dir_of(runs, pair, seed)
     if is_complete(run_dir):
         return
-    quiet = ["trainer.enable_progress_bar=false", f"run_dir={run_dir}", f"seed={seed}"]
-    words = [*command(*pair).split()[1:], *quiet]
-    result = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-    print(command(*pair), f"seed={seed}", "ok" if result.returncode == 0 else result.stderr[-2000:], flush=True)
+    words = [*command(*pair).split()[2:], f"seed={seed}"]
+    if learns_from_data(pair):
+        data, recording = runs / "data" / pair[1], runs / "data" / f"{pair[1]}_run"
+        if not is_complete(recording):
+            start([*RECORDED[pair[1]], f"data.output={data}"], recording)
+        words = [*words, f"data.input={data}"]
+    start(words, run_dir)
+
+
+def start(words: list[str], run_dir: Path) -> None:
+    """Run `train.py` with these overrides to its end."""
+    arguments = ["train.py", *words, "trainer.enable_progress_bar=false", f"run_dir={run_dir}"]
+    result = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
+    print(*words, "ok" if result.returncode == 0 else result.stderr[-2000:], flush=True)
 
 
 def kind_of_return(pair: tuple[str, str]) -> str:
     """The key of `METRICS` that shows what a pair learns."""
     training, evaluated = METRICS
-    return evaluated if pair[1] in RANDOM_IN_TRAINING else training
+    return evaluated if pair[1] in RANDOM_IN_TRAINING or learns_from_data(pair) else training
+
+
+def kind_of_steps(pair: tuple[str, str]) -> str:
+    """What the env steps of a pair count."""
+    if not learns_from_data(pair):
+        return "environment steps"
+    return "gradient steps" if "data=offline" in PAIRS[pair] else "transitions read"
 
 
 def curve_of(run_dir: Path, kind: str = "return in training") -> Curve:
@@ -111,7 +148,13 @@ def mean_curve(curves: list[Curve]) -> Curve:
     return steps, np.mean([np.interp(steps, *curve) for curve in curves], axis=0)
 
 
-def draw(curves: list[Curve], title: str, path: Path, kind: str = "return in training") -> None:
+def draw(
+    curves: list[Curve],
+    title: str,
+    path: Path,
+    kind: str = "return in training",
+    kind_of_steps: str = "environment steps",
+) -> None:
     """Write one picture; its colors are legible on white and on black."""
     import matplotlib
 
@@ -124,8 +167,8 @@ def draw(curves: list[Curve], title: str, path: Path, kind: str = "return in tra
     for curve in curves:
         axes.plot(*mean_curve([curve]), color=line, linewidth=0.8, alpha=0.45)
     axes.plot(*mean_curve(curves), color=line, linewidth=2.2)
-    axes.set_title(title, color=ink, fontsize=10, loc="left")
-    axes.set_xlabel("environment steps", color=ink, fontsize=9)
+    axes.set_title(textwrap.fill(title, 74), color=ink, fontsize=10, loc="left")
+    axes.set_xlabel(kind_of_steps, color=ink, fontsize=9)
     axes.set_ylabel(kind, color=ink, fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     axes.tick_params(colors=ink, labelsize=8)
@@ -164,7 +207,8 @@ def main() -> None:
         if all(map(is_complete, run_dirs)):
             kind = kind_of_return(pair)
             curves = [curve_of(run_dir, kind) for run_dir in run_dirs]
-            draw(curves, command(*pair), DOCS / "curves" / f"{'_'.join(pair)}.svg", kind)
+            picture = DOCS / "curves" / f"{'_'.join(pair)}.svg"
+            draw(curves, command(*pair), picture, kind, kind_of_steps(pair))
             show_on_page(pair)
         else:
             print(f"{'_'.join(pair)}: not drawn, as not all of the seeds {SEEDS} have ended in {runs}")

@@ -85,30 +85,45 @@ def _exploring(kind: str, **keywords: Any) -> Callable[[str], None]:
     return _case(VECTOR, exploration={"type": kind, **keywords})
 
 
-def _whole_run(
-    *overrides: str, envs: tuple[str, str] = ("cartpole", "pendulum"), several: bool = False
-) -> Callable[[str], None]:
-    """A run with a Trainer, as from the command line, until it has learned; `envs` are a discrete one and another.
+def _run(policy: str, *overrides: str) -> None:
+    """A run with a Trainer, as from the command line, until it has learned."""
+    fixed = f"""policy={policy} experiment=none evaluation=none logger=none model.fcnet_hiddens=[8]
+        trainer.enable_progress_bar=false"""
+    config = compose_config([*fixed.split(), *overrides])
+    config["total_env_steps"] = 600
+    if "learning_starts" in config["data"]:
+        config["data"] |= {"learning_starts": 512, "batch_size": 8, "capacity": 4096}
+    with tempfile.TemporaryDirectory() as directory:
+        config["run_dir"] = f"{directory}/run"
+        check_config(config)
+        if run.train(config)["state"] != "ok":
+            raise AssertionError(f"{policy} was interrupted")
 
-    `several`: whether the environment has several agents; algorithms for groups then learn for a group of them.
+
+def _env_of(policy: str, discrete: str = "cartpole", other: str = "pendulum", several: bool = False) -> list[str]:
+    """Overrides for an environment whose actions the policy takes.
+
+    `several`: whether it has several agents; algorithms for groups then learn for a group of them.
     """
+    env = discrete if works(policy, "Discrete") else other
+    if policy in FOR_GROUPS and env == "cartpole" and not several:
+        return ["env=two_step_game"]
+    return [f"env={env}", "env.group_agents=all" if several and policy in FOR_GROUPS else "env.group_agents=null"]
+
+
+def _whole_run(*overrides: str, envs: tuple[str, str] | None = None, several: bool = False) -> Callable[[str], None]:
+    """A run on its own experience; `envs` are a discrete environment and another, `several` is that of `_env_of`."""
+    return lambda policy: _run(policy, *_env_of(policy, *(envs or ()), several=several), *online(policy), *overrides)
+
+
+def _on_data(*overrides: str, several: bool = False) -> Callable[[str], None]:
+    """A run on recorded data alone: those of PPO, or, for a group, of the policy's own run."""
 
     def tried(policy: str) -> None:
-        env = envs[0] if works(policy, "Discrete") else envs[1]
-        env = "two_step_game" if policy in FOR_GROUPS and env == "cartpole" and not several else env
-        alone = ["env.group_agents=null"] if env != "two_step_game" else []
-        alone = ["env.group_agents=all" if policy in FOR_GROUPS else "env.group_agents=null"] if several else alone
-        fixed = f"""policy={policy} env={env} experiment=none evaluation=none logger=none model.fcnet_hiddens=[8]
-            trainer.enable_progress_bar=false"""
-        config = compose_config([*fixed.split(), *alone, *online(policy), *overrides])
-        config["total_env_steps"] = 600
-        if "learning_starts" in config["data"]:
-            config["data"] |= {"learning_starts": 512, "batch_size": 8, "capacity": 4096}
-        with tempfile.TemporaryDirectory() as directory:
-            config["run_dir"] = f"{directory}/run"
-            check_config(config)
-            if run.train(config)["state"] != "ok":
-                raise AssertionError(f"{policy} was interrupted")
+        env = [*_env_of(policy, several=several), *overrides]
+        with tempfile.TemporaryDirectory() as data:
+            _run(policy if policy in FOR_GROUPS else "ppo", *env, f"data.output={data}")
+            _run(policy, *env, "data=offline", f"data.input={data}")
 
     return tried
 
@@ -138,8 +153,11 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "several agents": _whole_run("env.agents=2", several=True),
     "several agents, in turns with masks": _whole_run(envs=("connect_four", "connect_four"), several=True),
     "several agents, LSTM": _whole_run("env.agents=2", "model=lstm", "model.lstm_cell_size=8", several=True),
+    "recorded data alone": _on_data(),
+    "recorded data alone, several agents": _on_data("env.agents=2", several=True),
 }
-SLOW = ("hindsight", "two ranks", "bf16-mixed", *(name for name in FEATURES if "several" in name))  # whole runs
+WHOLE_RUNS = ("hindsight", "two ranks", "bf16-mixed", "recorded data alone")
+SLOW = (*WHOLE_RUNS, *(name for name in FEATURES if "several" in name))
 
 
 def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:

@@ -12,6 +12,13 @@ TRAIN_RETURN = "rollout/ep_rew_mean"
 EVAL_RETURN = "eval/ep_rew_mean"
 EVAL_LENGTH = "eval/ep_len_mean"
 
+ESTIMATORS = {  # of a policy's value from recorded episodes
+    "is": "importance sampling",
+    "pdis": "per-decision importance sampling",
+    "wis": "weighted importance sampling",
+    "dm": "the direct method",
+    "dr": "the doubly robust estimator",
+}
 METRICS: dict[str, str] = {
     TRAIN_RETURN: "mean return of the last 100 training episodes",
     "rollout/ep_len_mean": "mean length of the last 100 training episodes, in steps",
@@ -28,17 +35,11 @@ METRICS: dict[str, str] = {
     "eval/behavior": "off-policy estimation: mean discounted return of the recorded episodes",
     **{
         f"eval/{name}": f"mean discounted return of the policy, estimated from recorded episodes by {method}"
-        for name, method in (
-            ("is", "importance sampling"),
-            ("pdis", "per-decision importance sampling"),
-            ("wis", "weighted importance sampling"),
-            ("dm", "the direct method"),
-            ("dr", "the doubly robust estimator"),
-        )
+        for name, method in ESTIMATORS.items()
     },
     **{
         f"eval/{name}_{end}": f"{side} end of the confidence interval of eval/{name}"
-        for name in ("behavior", "is", "pdis", "wis", "dm", "dr")
+        for name in ("behavior", *ESTIMATORS)
         for end, side in (("low", "lower"), ("high", "upper"))
     },
     "eval/effective_episodes": "number of recorded episodes that the importance ratios leave effectively",

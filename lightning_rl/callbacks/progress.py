@@ -47,7 +47,7 @@ class ProgressBar(LightningProgressBar):
         self._enabled = True
         self._display: Progress | None = None  # during training; it cannot be pickled
         self._policies: list[str] = []  # the ids of several policies in training
-        self._phase = "collect"
+        self._phase = self._between_steps = "collect"
         self._first_step = self._first_gradient_step = 0
         self._warming_up = False
         self._evaluation_seconds = self._evaluation_began = 0.0
@@ -74,7 +74,9 @@ class ProgressBar(LightningProgressBar):
         self._first_gradient_step = int(pl_module.gradient_steps)
         self._policies = list(pl_module.policies_to_train)
         source = getattr(getattr(trainer, "datamodule", None), "source", None)
-        self._warming_up = hasattr(source, "ratio")  # of gradient steps to env steps, of a replay feed
+        acts = getattr(source, "acts", True)
+        self._between_steps = "collect" if acts else "learn"  # which is all that a run on data alone does
+        self._warming_up = acts and hasattr(source, "ratio")  # of gradient steps to env steps, of a replay feed
         self._evaluation_seconds, self._drawn_at, self._line = 0.0, -LINE_SECONDS, ""
         bar = [BarColumn(shutil.get_terminal_size().columns // 10)] if self.total else []
         rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -186,7 +188,7 @@ class ProgressBar(LightningProgressBar):
 
     @property
     def _acting(self) -> str:
-        return "warm-up" if self._warming_up else "collect"
+        return "warm-up" if self._warming_up else self._between_steps
 
     def _seconds_left(self, task: Task) -> float | None:
         """Time left at the recent pace; `None` during a warm-up, at the end, and before the second iteration."""

@@ -8,7 +8,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 
 from lightning_rl.callbacks.checkpoint import RLCheckpoint
-from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.callbacks.metric_names import ESTIMATORS, EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.callbacks.metrics import MetricsCallback
 from lightning_rl.callbacks.stop import StopCallback
 from lightning_rl.run_directory.process_identity import Heartbeat
@@ -72,6 +72,9 @@ class StatusCallback(Callback):
             return
         numbers = {"return": self.metrics.latest.get(TRAIN_RETURN), "best_return": self.metrics.best_return}
         numbers |= {"evaluation": self.metrics.latest.get(EVAL_RETURN), "evaluated_at": self.metrics.evaluated_at}
+        latest = {name: self.metrics.latest.get(f"eval/{name}") for name in ("behavior", *ESTIMATORS)}
+        if estimates := {name: value for name, value in latest.items() if value is not None}:
+            numbers["estimates"] = estimates
         numbers |= self._policy_fields(policy)
         write_status(
             self.path,

@@ -119,7 +119,10 @@ def start_line(config: Mapping[str, Any]) -> str:
     """
     total = coerce("total_env_steps", config["total_env_steps"], Count)
     policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
-    return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {total:,} env steps → {config['run_dir']}"
+    place = config["env"]["id"]
+    if place.endswith(":NoEnv"):
+        place = config["data"].get("input") or "no data"
+    return f"lightning_rl {__version__}: {policy} on {place}, {total:,} env steps → {config['run_dir']}"
 
 
 @contextmanager

@@ -295,6 +295,10 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
         lines = [f"mean return of the latest training episodes (100 at most): {window}; nothing was evaluated"]
     else:
         lines = ["no training episode has ended; nothing was evaluated"]
+        if estimates := dict(status.get("estimates") or {}):
+            data = estimates.pop("behavior")
+            words = ", ".join(f"{value:.4g} by {name}" for name, value in estimates.items())
+            lines = [f"estimated discounted return of the last policy: {words}; of the data: {data:.4g}"]
     if best is not None:
         metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
         lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {run_dir} --best)"

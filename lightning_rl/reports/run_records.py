@@ -145,8 +145,8 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     if not any(run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN) for run in runs):
         states = ", ".join(f"{run.directory} ({run.state})" for run in runs[:3])
         raise ConfigError(
-            f"no run has a return yet, in {METRICS_FILE} or tb/: {states}; wait for its first episodes "
-            "(with logger=none there are no curves)"
+            f"no run has a return yet, in {METRICS_FILE} or tb/: {states}; wait for its first episodes (with "
+            "logger=none there are no curves, and with env=none no returns: TensorBoard shows estimates)"
         )
     return runs
 

@@ -533,6 +533,8 @@ class RolloutWorker:
             self._log.restart(seeds)
         try:
             return self.env.reset(seed=seed)
+        except EnvApiError:
+            raise
         except Exception as error:
             raise EnvError(
                 f"{self.where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}{place_of(error)}"

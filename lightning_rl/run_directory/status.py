@@ -25,6 +25,7 @@ FIELDS: dict[str, Any] = {
     "evaluations": None,  # done, postponed, share_of_time
     "evaluation": None,  # mean return of the newest evaluation
     "evaluated_at": None,  # env steps of the evaluated policy
+    "estimates": None,  # off-policy estimator → its newest mean discounted return of the policy
     "best_checkpoint": None,  # file, metric, value
     "policies": None,  # of several agents: id → return, evaluation
     "seconds": 0.0,
@@ -35,7 +36,7 @@ STATES = ("running", "ok", "failed", "interrupted")
 KINDS = {  # of those that may be absent or null
     (int, float): ("env_steps", "return", "best_return", "evaluation", "evaluated_at", "seconds"),
     (str,): ("error",),
-    (dict,): ("evaluations", "best_checkpoint", "policies"),
+    (dict,): ("evaluations", "best_checkpoint", "policies", "estimates"),
 }
 
 log = logging.getLogger(__name__)

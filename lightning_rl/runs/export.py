@@ -1,4 +1,7 @@
-"""Exports the policies of a checkpoint as files, each checked on observations of episodes that are played for it."""
+"""Exports the policies of a checkpoint as files, each checked on observations of episodes that are played for it.
+
+Without an environment (`env=none`), it is checked on samples of the observation space.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def export(
     if len(refused) == len(chosen):
         raise ConfigError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
     creator = load_environment(file, policy, env, trust)
-    recorded = record(policy, creator, seed)
+    recorded = {} if creator.name.endswith(":NoEnv") else record(policy, creator, seed)  # `env=none` plays no episodes
     directory = default_directory(file) if out is None else out
     check_writable(f"--out {directory}", directory)
     for name, each in chosen.items():

@@ -34,7 +34,7 @@ def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
     evaluations = status.pop("evaluations")
     assert 0 < evaluations.pop("share_of_time") < 1 and evaluations == {"done": 2, "postponed": 0}
     numbers = {"env_steps": 600, "return": 6.0, "evaluation": 4.0, "evaluated_at": 600, "best_return": 5.0}
-    numbers["best_checkpoint"] = None
+    numbers |= {"best_checkpoint": None, "estimates": None}
     process = {name: value for name, value in this_process().items() if name != "born"}
     assert status == {"state": "ok", **numbers, "policies": None, "error": None, **process}
     assert (process["pid"], process["host"]) == (os.getpid(), socket.gethostname())

@@ -124,6 +124,10 @@ def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
     report["evaluations"] = {"done": 1, "postponed": 0, "share_of_time": 0.19}
     assert outcome(report, "out").endswith("  1 evaluation took 19% of 10.0 s")
     assert outcome({**FIELDS}, "out") == "  no training episode has ended; nothing was evaluated"
+    estimates = {"behavior": 9.5, "wis": 12.0, "dm": 11.25}
+    assert outcome({**FIELDS, "estimates": estimates}, "out") == (
+        "  estimated discounted return of the last policy: 12 by wis, 11.25 by dm; of the data: 9.5"
+    )
 
 
 def test_the_best_file_is_the_one_with_the_best_value(command: Command, tmp_path: Path):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from lightning_rl import Algorithm, RandomPolicy
+from lightning_rl.config import compose_config
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.steps import episodes_for, join
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.off_policy_estimation import estimate_value
+from lightning_rl.runs import run
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 from tests.data.offline.recorded import record
 
@@ -49,6 +51,13 @@ def test_a_fifth_of_the_episodes_is_held_out_and_gives_the_estimates(data: Path)
     }
     assert found["eval/wis"] == pytest.approx(expected["wis"].value, rel=1e-5)
     assert found["eval/is_high"] == pytest.approx(expected["is"].high, rel=1e-5)
+
+
+def test_the_status_of_a_run_has_its_last_estimates(data: Path) -> None:
+    overrides = ["policy=marwil", "env=none", "data=offline", f"data.input={data}", f"run_dir={data}/run", *KEYS]
+    evaluated = ["evaluation.estimators=[wis]", "evaluation.every_env_steps=100%", "total_env_steps=300"]
+    status = run.train(compose_config([*overrides, *evaluated]))
+    assert set(status["estimates"]) == {"behavior", "wis"} and status["estimates"]["wis"] > 1
 
 
 def test_without_estimators_all_episodes_are_learned_from(data: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.data.offline.data_set import open_data
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, EnvApiError
 
 __all__ = ["NoEnv"]
 
@@ -33,8 +33,11 @@ class NoEnv(gym.Env[Any, Any]):
         """Refuse.
 
         Raises:
-            ConfigError: always.
+            EnvApiError: always.
         """
-        raise ConfigError("env=none has the spaces of the data and cannot be played: name an environment with env=")
+        raise EnvApiError(
+            "env=none has the spaces of the data and cannot be played: name an environment with env=, or with --env of "
+            "a verb"
+        )
 
     step: Any = reset

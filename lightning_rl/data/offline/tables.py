@@ -71,7 +71,10 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
         ConfigError: one is missing, has another length, or values that are not numbers.
     """
     if missing := [name for name in NEEDED if name not in arrays]:
-        raise ConfigError(f"{place} has no {', '.join(missing)}: name its columns with data.columns={{obs: [x, y], …}}")
+        raise ConfigError(
+            f"{place} has no {', '.join(missing)}: name its columns with data.columns={{obs: [x, y], …}}, or with "
+            '--columns \'{"obs": ["x", "y"], …}\' of a verb'
+        )
     count = len(arrays["rewards"])
     for name, array in arrays.items():
         if len(array) != count:

@@ -15,6 +15,9 @@ import pytest
 from lightning_rl.cli import main
 
 PAGE = (Path(__file__).parents[3] / "docs" / "offline.md").read_text(encoding="utf-8")
+NOT_PLAYED = (
+    "env=none has the spaces of the data and cannot be played: name an environment with env=, or with --env of a verb"
+)
 
 
 def write_log(file: Path, episodes: int) -> float:
@@ -45,7 +48,13 @@ def test_three_commands_lead_from_a_log_to_a_policy_and_an_estimate(
     for command in commands:
         verb, *arguments = shlex.split(command)
         assert main([verb, *arguments, *quick.get(verb, [])]) == 0
+        if verb == "train":
+            assert " on log.csv, " in capsys.readouterr().out
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert json.loads(last)["estimates"]["dm"]["value"] > 0
     assert main(["evaluate", "runs/log", "--env", "CartPole-v1", "--episodes", "20", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["mean"] > recorded + 50
+    assert main(["export", "runs/log", "--format", "torch.export"]) == 0
+    assert "samples of the observation space" in capsys.readouterr().out
+    assert main(["evaluate", "runs/log"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1:] == [f"error: {NOT_PLAYED}"]  # the only attempt

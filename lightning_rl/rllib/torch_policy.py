@@ -109,6 +109,7 @@ class RLlibMethods:
     reads_trajectories = False  # whether a method of postprocessing is in RLlib's form
     takes_episodes = False  # whether `compute_actions` of the class has the argument
     episode_records: EpisodeRecords | None = None
+    _adds_columns = False  # to those of actions: while a caller asks for them, and not a worker
     _single_episode: list[Any] | None = None  # that of `compute_single_action`
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -191,7 +192,7 @@ class RLlibMethods:
             prev_action, prev_reward = (
                 row[name][0] if name in row else None for name in ("prev_actions", "prev_rewards")
             )
-        self._single_episode = [] if episode is None else [episode]
+        self._single_episode, self._adds_columns = [] if episode is None else [episode], True
         try:
             action, states, extra = super().compute_single_action(  # type: ignore[misc]
                 obs,
@@ -204,8 +205,8 @@ class RLlibMethods:
                 full_fetch=True,
             )
         finally:
-            self._single_episode = None
-        return (action, list(map(_array, states)), map_leaves(_array, extra)) if full_fetch else action
+            self._single_episode, self._adds_columns = None, False
+        return (action, list(map(_array, states)), _columns_of(extra)) if full_fetch else action
 
     def _episodes_of(self: Any, rows: int) -> list[Any] | None:
         """The episodes of the environments in which it acts; `None` if this process does not play them."""
@@ -556,6 +557,9 @@ class TorchPolicy(RLlibMethods, policies.Policy):
     ) -> tuple[Any, list[np.ndarray], dict[str, np.ndarray]]:
         """Actions of the policy's space for a batch of observations, the next state, and further columns, as arrays.
 
+        Among these are "action_dist_inputs", "action_logp" and "action_prob", where actions come from a distribution,
+        and "vf_preds" of algorithms with generalized advantages.
+
         Args:
             obs_batch: `[B, *]`, nested as the space is; or a list of `B` observations.
             state_batches: recurrent state `[B, …]` each; `None` at an episode's start.
@@ -570,15 +574,19 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         before = {"prev_actions": prev_action_batch, "prev_rewards": prev_reward_batch}
         # A class's own method that calls this one gets the actions of its base.
         act = self.act if type(self).compute_actions is TorchPolicy.compute_actions else super().compute_actions
-        actions, states, extra = act(
-            _batch_of(self.observation_space, obs_batch),
-            [torch.as_tensor(part) for part in state_batches or ()],
-            **{name: to_tensors(value, self.device) for name, value in before.items() if value is not None},
-            explore=self.config.get("explore", True) if explore is None else explore,
-            timestep=timestep,
-            **keywords,
-        )
-        return map_leaves(_array, actions), list(map(_array, states)), {name: _array(extra[name]) for name in extra}
+        self._adds_columns = True
+        try:
+            actions, states, extra = act(
+                _batch_of(self.observation_space, obs_batch),
+                [torch.as_tensor(part) for part in state_batches or ()],
+                **{name: to_tensors(value, self.device) for name, value in before.items() if value is not None},
+                explore=self.config.get("explore", True) if explore is None else explore,
+                timestep=timestep,
+                **keywords,
+            )
+        finally:
+            self._adds_columns = False
+        return map_leaves(_array, actions), list(map(_array, states)), _columns_of(extra)
 
     def single_action(self, actions: Any) -> Any:
         """The first of the policy-space actions, as arrays nested like the space."""
@@ -615,15 +623,20 @@ class TorchPolicy(RLlibMethods, policies.Policy):
         return inputs
 
     def extra_action_out(self, *arguments: Any) -> dict[str, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The base's columns; with a loss in RLlib's form also "action_dist_inputs" `[N, K]`, which it may read.
+        """The base's columns; with a loss in RLlib's form also "action_dist_inputs" `[N, K]`.
+
+        To a caller, that column as well, and "vf_preds" `[N]` of algorithms with generalized advantages.
 
         Args:
             arguments: (outputs, action_dist), or (input_dict, state_batches, model, action_dist) as RLlib has them.
         """
         outputs: Any = arguments[0] if len(arguments) == 2 else self._outputs
         dist = arguments[-1]
-        classic = self.has_classic_loss and not self.off_policy
-        return {**({"action_dist_inputs": outputs} if classic else {}), **super().extra_action_out(outputs, dist)}
+        columns = super().extra_action_out(outputs, dist)
+        if self._adds_columns and "vf_preds" not in columns and hasattr(self, "gae_lambda"):
+            columns = {"vf_preds": self.model.value_function(), **columns}
+        classic = (self.has_classic_loss and not self.off_policy) or self._adds_columns
+        return {"action_dist_inputs": outputs, **columns} if classic else columns
 
     def compute_log_likelihoods(  # type: ignore[override]
         self,
@@ -871,6 +884,12 @@ def _on_trajectories(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(self, batch, other_agent_batches, episode)
 
     return postprocess_trajectory
+
+
+def _columns_of(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of actions as arrays, with the probability beside its logarithm."""
+    columns = {name: map_leaves(_array, column) for name, column in extra.items()}
+    return {**columns, "action_prob": np.exp(columns["action_logp"])} if "action_logp" in columns else columns
 
 
 def _array(value: Any) -> np.ndarray:

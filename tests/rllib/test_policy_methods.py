@@ -44,7 +44,10 @@ def test_compute_actions_takes_rllib_s_arguments_and_returns_arrays() -> None:
         obs_batch=OBS, state_batches=None, info_batch=[{}] * 3, episodes=None
     )
     assert isinstance(actions, np.ndarray) and actions.shape == (3,) and states == []
-    assert isinstance(extra["action_logp"], np.ndarray)
+    assert set(extra) == {"vf_preds", "action_dist_inputs", "action_logp", "action_prob"}
+    logits = extra["action_dist_inputs"] - np.log(np.exp(extra["action_dist_inputs"]).sum(1, keepdims=True))
+    np.testing.assert_allclose(logits[np.arange(3), actions], extra["action_logp"], rtol=1e-5)
+    np.testing.assert_allclose(extra["action_prob"], np.exp(extra["action_logp"]))
     greedy = built().compute_actions(OBS, explore=False)[0]
     assert np.array_equal(built().compute_actions(list(OBS), explore=False)[0], greedy)
     policy = built(explore=False)

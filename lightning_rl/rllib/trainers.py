@@ -173,57 +173,25 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self.raw_user_config = config
         given = self.merge_trainer_configs(self._own_defaults(), config)
         env, limit = current_env(given.get("env"))
-        env, several, numbered = current_api(env, given.get("env_config") or {}, given.get("multiagent") or {})
+        env, several, self.numbered_agents = current_api(
+            env, given.get("env_config") or {}, given.get("multiagent") or {}
+        )
         if env is None and given.get("observation_space") is not None:
             env = ExternalCreator.of_spaces(given["observation_space"], given.get("action_space"))
+        self._external = env if isinstance(env, ExternalCreator) else None
         if several:
             given["multiagent"] = several
         self._validate_config(given, trainer_obj_or_none=self)
-        policy = self.get_default_policy_class(given)
-        if policy is None and self._trains_itself:
-            policy = Untrained
-        policy = policy or next(policy_classes(given.get("multiagent") or {}), None)
-        if policy is None:
-            raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
-        policy = class_of_option(policy)
+        policy = self._chosen_policy(given)
         if self.before_init is not None:
             type(self).before_init(self)
         defaults = defaults_of(policy)
-        chosen = over_defaults(classic_keys(defaults), given)
-        given = {key: chosen[key] for key in given}
         policy_class = policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"])
         option = option_of(policy_class)
-        if (source := given.pop("defaults", None)) == "rllib":
-            given = merge_configs(applicable_defaults(option, defaults), given)
-        elif source is not None:
-            raise ConfigError(f"config key 'defaults'={source!r}; expected 'rllib', or leave it out for this package's")
-        self._external = env if isinstance(env, ExternalCreator) else None
-        translated = {**given, "env": env}
-        if self._external is not None:  # its loops, and its servers, are threads of this process
-            translated |= {"num_workers": 0, "observation_space": None, "action_space": None}
-            translated["disable_env_checking"] = True
-        classic = self._translated(translated, policy, defaults)
-        if "directions" not in defaults["data"]:  # policies that evolve have no exploration
-            own_evaluation = rllib_defaults(option)["evaluation_config"]
-            explores = own_evaluation.get("explore", given.get("explore", True))
-            classic.setdefault("evaluation", {}).setdefault("explore", explores)
+        given = self._with_defaults(given, option, defaults)
+        classic = self._config_of_run(given, env, policy, policy_class, defaults)
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
-        trained = [
-            policy_class,
-            *(entry.get("_target_", entry.get("policy")) for entry in classic.get("policies", {}).values()),
-        ]
-        if any(map(reads_episodes, trained)) and not episode_callbacks(classic.get("callbacks", ())):
-            classic["callbacks"] = [*classic.get("callbacks", ()), EpisodeCallbacks(DefaultCallbacks)]
-        own = (given.get("evaluation_config") or {}).get("callbacks")
-        self._evaluation_callbacks = None if own is None else EpisodeCallbacks.adapt(own)
-        for each in episode_callbacks([*classic.get("callbacks", ()), self._evaluation_callbacks]):
-            each.numbered = numbered
-        self.numbered_agents = numbered
-        if self._logger is not None:
-            classic["run_dir"] = str(self.logdir)
-        if self._external is not None and "env" not in classic.get("evaluation", {}):
-            classic.setdefault("evaluation", {})["episodes"] = 0
         self.config = given
         self._smoothing = given.get("metrics_smoothing_episodes") or 100
         self._least_seconds = max(given.get(key) or 0 for key in LEAST_SECONDS)
@@ -251,6 +219,68 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         for each in self.policy.policies.values():
             if isinstance(each, Policy | TorchPolicy):
                 each.config = {**self.config, "worker_index": 0, **each.config}
+        self._name_log_dir()
+        self._call_constructor_hooks(given)
+
+    def _chosen_policy(self, given: Mapping[str, Any]) -> Any:
+        """The trainer's policy, that of several agents which is defined first, or one that learns nothing.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        policy = self.get_default_policy_class(given)
+        if policy is None and self._trains_itself:
+            policy = Untrained
+        policy = policy or next(policy_classes(given.get("multiagent") or {}), None)
+        if policy is None:
+            raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
+        return class_of_option(policy)
+
+    def _with_defaults(self, given: dict[str, Any], option: str | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """The given keys, over RLlib's defaults where `defaults="rllib"` is among them.
+
+        Raises:
+            ConfigError: "defaults" is anything else.
+        """
+        chosen = over_defaults(classic_keys(defaults), given)
+        given = {key: chosen[key] for key in given}
+        if (source := given.pop("defaults", None)) == "rllib":
+            return merge_configs(applicable_defaults(option, defaults), given)
+        if source is not None:
+            raise ConfigError(f"config key 'defaults'={source!r}; expected 'rllib', or leave it out for this package's")
+        return given
+
+    def _config_of_run(
+        self, given: dict[str, Any], env: Any, policy: Any, policy_class: type[Any], defaults: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The keys of this package that the given ones stand for."""
+        translated = {**given, "env": env}
+        if self._external is not None:  # its loops, and its servers, are threads of this process
+            translated |= {"num_workers": 0, "observation_space": None, "action_space": None}
+            translated["disable_env_checking"] = True
+        classic = self._translated(translated, policy, defaults)
+        if "directions" not in defaults["data"]:  # policies that evolve have no exploration
+            own_evaluation = rllib_defaults(option_of(policy_class))["evaluation_config"]
+            explores = own_evaluation.get("explore", given.get("explore", True))
+            classic.setdefault("evaluation", {}).setdefault("explore", explores)
+        trained = [
+            policy_class,
+            *(entry.get("_target_", entry.get("policy")) for entry in classic.get("policies", {}).values()),
+        ]
+        if any(map(reads_episodes, trained)) and not episode_callbacks(classic.get("callbacks", ())):
+            classic["callbacks"] = [*classic.get("callbacks", ()), EpisodeCallbacks(DefaultCallbacks)]
+        own = (given.get("evaluation_config") or {}).get("callbacks")
+        self._evaluation_callbacks = None if own is None else EpisodeCallbacks.adapt(own)
+        for each in episode_callbacks([*classic.get("callbacks", ()), self._evaluation_callbacks]):
+            each.numbered = self.numbered_agents
+        if self._logger is not None:
+            classic["run_dir"] = str(self.logdir)
+        if self._external is not None and "env" not in classic.get("evaluation", {}):
+            classic.setdefault("evaluation", {})["episodes"] = 0
+        return classic
+
+    def _name_log_dir(self) -> None:
+        """Tell writers and readers of data where the run's files are."""
         if self._logdir is None:
             self._logdir = self.run_config["run_dir"]
         places = [each for each in self.trainer.callbacks if isinstance(each, Output)]  # type: ignore[attr-defined]
@@ -258,6 +288,9 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         for each in [*places, getattr(plan, "reading", plan)]:
             if isinstance(each, Output | ReaderPlan):
                 each.log_dir = str(self._logdir)
+
+    def _call_constructor_hooks(self, given: Mapping[str, Any]) -> None:
+        """Call what classes and callbacks define for the end of the construction."""
         if self.validate_env is not None:
             context = EnvContext(given.get("env_config") or {})
             env = self.env_creator(context)

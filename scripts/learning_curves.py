@@ -68,7 +68,8 @@ for imitates in ("bc", "marwil"):
     PAIRS[imitates, "cartpole"] = ["experiment=none", "data.input=data/cartpole", "total_env_steps=50_000", *EVALUATED]
 for policy, env, budget in (
     ("discrete_cql", "cartpole", 10_000),
-    *((policy, "pendulum", 20_000) for policy in ("iql", "awac", "td3_bc", "rebrac", "cql")),
+    *((policy, "pendulum", 20_000) for policy in ("iql", "awac", "td3_bc", "rebrac")),
+    ("cql", "pendulum", 10_000),
 ):
     on_data = ["experiment=none", "data=offline", f"data.input=data/{env}"]
     PAIRS[policy, env] = [*on_data, f"total_env_steps={budget:_}", *EVALUATED]

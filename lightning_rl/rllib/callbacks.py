@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -584,8 +585,9 @@ class WorkerEpisodes:
 
     def _end(self, episode: Episode) -> None:
         self._call("on_episode_end", episode)
-        for name, value in episode.custom_metrics.items():
-            self.worker.record_number(f"custom_metrics/{name}", value)
+        for name, numbers in episode.custom_metrics.items():
+            for value in np.ravel(numbers):
+                self.worker.record_number(f"custom_metrics/{name}", value)
         for name, values in episode.hist_data.items():
             for value in values:
                 self.worker.record_number(f"hist_stats/{name}", value)
@@ -680,9 +682,10 @@ class EpisodeStatistics:
                 del latest[: -max(self.size, len(values))]
 
     def custom_metrics(self) -> dict[str, float]:
-        """Each custom metric as name_mean, name_min and name_max."""
+        """Each custom metric as name_mean, name_min and name_max, without NaN unless there is nothing else."""
         found: dict[str, float] = {}
-        for name, values in self._of("custom_metrics/"):
+        for name, every in self._of("custom_metrics/"):
+            values = [value for value in every if not math.isnan(value)] or [math.nan]
             found |= {f"{name}_mean": sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}
         return found
 

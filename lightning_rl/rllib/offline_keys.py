@@ -59,7 +59,7 @@ OFFLINE_SPECIAL = {
     "shuffle_buffer_size": "batches that `ShuffledInput` holds; files are in random order without it",
     **dict.fromkeys(("input_evaluation", "off_policy_estimation_methods"), "`evaluation.estimators`, on held-out data"),
     "output": "a callback that writes samples as RLlib's JSON; `data.output` writes shards",
-    "output_config": "`context.output_config` of a function of `output`",
+    "output_config": '`context.output_config` of a function of `output`; of "dataset" its path',
     "output_compress_columns": "columns that are packed",
     "output_max_file_size": "bytes of a file",
 }
@@ -370,7 +370,11 @@ class Output(RLCallback):
     def _writer(self, context: IOContext) -> OutputWriter:
         if callable(self.output):
             return self.output(context)  # pyright: ignore[reportReturnType]
-        directory = context.log_dir if self.output == "logdir" else str(self.output)
+        directory = {"logdir": context.log_dir, "dataset": context.output_config.get("path")}.get(
+            str(self.output), str(self.output)
+        )
+        if directory is None:
+            raise ConfigError('output="dataset" writes to output_config["path"], which is missing: give a directory')
         sizes = {"output_max_file_size": "max_file_size", "output_compress_columns": "compress_columns"}
         given = {name: self.config[key] for key, name in sizes.items() if self.config.get(key) is not None}
         return JsonWriter(directory, context, **given)

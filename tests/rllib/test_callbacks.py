@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from lightning_rl.rllib import MultiAgentEnv
 from lightning_rl.rllib.agents.callbacks import DefaultCallbacks, MultiCallbacks
 from lightning_rl.rllib.agents.pg import PGTrainer
 from lightning_rl.rllib.agents.ppo import PPOTrainer
+from lightning_rl.rllib.callbacks import EpisodeStatistics
 from tests.rllib.classic import trainer
 
 SMALL = {"train_batch_size": 64, "num_sgd_iter": 1, "num_envs_per_worker": 2, "rollout_fragment_length": 8}
@@ -63,6 +65,7 @@ class Watching(DefaultCallbacks):
         assert episode.user_data["counts"] == [1, 2, 3] and episode.length == 3 and episode.total_reward == 3
         assert episode.agent_rewards == {("agent0", "default_policy"): 3} and episode.env_id == env_index
         episode.custom_metrics["count"] = episode.episode_id
+        episode.custom_metrics["pair"] = np.array([1.0, 3.0])
         episode.hist_data["counts"] = episode.user_data["counts"]
 
     def on_sample_end(self, *, worker, samples, **kwargs):
@@ -99,8 +102,9 @@ def test_episodes_have_user_data_and_results_have_custom_metrics(more: dict[str,
         assert result["callback_ok"] == iteration and result["train/seen_dones"] > 0
     trainer.stop()
     numbers, episodes = result["custom_metrics"], result["episodes_total"]
-    named = {f"{name}_{kind}" for name in ("count", "parts") for kind in ("mean", "min", "max")}
+    named = {f"{name}_{kind}" for name in ("count", "pair", "parts") for kind in ("mean", "min", "max")}
     assert set(numbers) == {*named, "default_policy"} and numbers["count_min"] == 0
+    assert numbers["pair_mean"] == 2.0
     assert 1 == numbers["parts_min"] <= numbers["parts_max"] <= 2  # an episode of 3 steps in fragments of 8 rows
     assert numbers["default_policy"] == {"seen_dones": result["train/seen_dones"]}
     counts = result["hist_stats"]["counts"]
@@ -150,6 +154,14 @@ def test_each_episode_of_a_sample_of_whole_episodes_is_reported_once() -> None:
 
 @pytest.mark.process
 @pytest.mark.ray
+def test_custom_metrics_leave_out_nan() -> None:
+    statistics = EpisodeStatistics()
+    statistics.add({"custom_metrics/some": [math.nan, 1.0, 3.0, math.nan], "custom_metrics/none": [math.nan]})
+    found = statistics.custom_metrics()
+    assert (found["some_mean"], found["some_min"], found["some_max"]) == (2.0, 1.0, 3.0)
+    assert math.isnan(found["none_mean"])
+
+
 def test_custom_metrics_come_from_workers_in_other_processes() -> None:
     trainer: Any = Trainer(env=Counting, config={**SMALL, "num_workers": 2, "callbacks": Watching})
     result = trainer.train()

@@ -88,6 +88,11 @@ def test_output_takes_sizes_columns_the_run_s_directory_and_a_function(tmp_path:
     files = sorted(Path(made.logdir).glob("output-*.json"))
     assert [file.name[-6] for file in files] == ["0", "1"]
     assert len(json.loads(files[0].read_text())["obs"]) >= 9
+    there = {"output": "dataset", "output_config": {"format": "json", "path": str(tmp_path / "there")}}
+    made = trainer("PG", train_batch_size=60, **there)
+    made.train()
+    made.stop()
+    assert len([*(tmp_path / "there").iterdir()]) == 1
 
 
 @pytest.mark.parametrize("name", ["DQN", "MARWIL", "BC"])
@@ -275,6 +280,9 @@ def test_estimates_have_rllib_s_names_and_values() -> None:
     assert weighted["v_target"] == pytest.approx(3.75) and weighted["v_gain"] == pytest.approx(1.25)
     name, metrics = WeightedImportanceSamplingEstimator(Fixed(), 0.5).estimate(batch)
     assert name == "wis" and metrics == pytest.approx({"V_prev": 3.0, "V_step_WIS": 3.75, "V_gain_est": 1.25})
+    one_by_one = WeightedImportanceSamplingEstimator(Fixed(), 0.5)
+    first, second = (one_by_one.estimate(batch[rows]).metrics["V_step_WIS"] for rows in (slice(2), slice(2, 3)))
+    assert (first, second) == pytest.approx((2.0, 6.0))  # the means are those of the episodes so far: ½ and ¾; then 1
     bandit = ImportanceSampling(Fixed(), 0.5, epsilon_greedy=0.5).estimate(batch, split_batch_by_episode=False)
     assert bandit["v_target"] == pytest.approx((0.75 * 1 + 1.25 * 2 + 1.25 * 4) / 3)
     del batch["action_prob"]

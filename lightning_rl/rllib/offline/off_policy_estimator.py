@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor
 
@@ -32,11 +33,13 @@ class OffPolicyEstimator:
 
     name: ClassVar[str]
     weighted: ClassVar[bool]
+    remembers = False  # whether the means of a weighted estimate are over all episodes so far, as in RLlib 1.x
 
     def __init__(self, policy: Any, gamma: float = 0.99, epsilon_greedy: float = 0.0) -> None:
         if epsilon_greedy and not isinstance(policy.action_space, spaces.Discrete):
             raise ConfigError(f"epsilon_greedy={epsilon_greedy} with {policy.action_space}; expected Discrete actions")
         self.policy, self.gamma, self.epsilon_greedy = policy, gamma, epsilon_greedy
+        self._earlier: tuple[Tensor, Tensor] | None = None  # at each step: log of the products' sum, and their number
 
     def estimate(self, batch: Any, split_batch_by_episode: bool = True) -> dict[str, float]:
         """Estimate from rows with "obs", "actions", "rewards", "eps_id" and "action_prob" or "action_logp".
@@ -83,8 +86,18 @@ class OffPolicyEstimator:
         if not self.weighted:
             return log_ratios
         products = log_ratios.cumsum(0)
-        mean = products.masked_fill(~valid, -torch.inf).logsumexp(1, keepdim=True) - valid.sum(1, keepdim=True).log()
-        return (products - mean).diff(dim=0, prepend=torch.zeros_like(log_ratios[:1]))
+        sums, counts = products.masked_fill(~valid, -torch.inf).logsumexp(1), valid.sum(1)
+        if self.remembers and self._earlier is not None:
+            longest = max(len(sums), len(self._earlier[0]))
+            sums, counts, *earlier = (
+                F.pad(each, (0, longest - len(each)), value=empty)
+                for pair in ((sums, counts), self._earlier)
+                for each, empty in zip(pair, (-torch.inf, 0), strict=True)
+            )
+            sums, counts = torch.logaddexp(sums, earlier[0]), counts + earlier[1]
+        self._earlier = sums, counts
+        means = (sums - counts.log())[: len(products), None]
+        return (products - means).diff(dim=0, prepend=torch.zeros_like(log_ratios[:1]))
 
     def _logp(self, rows: SampleBatch) -> np.ndarray:
         logp = torch.as_tensor(self.policy.compute_log_likelihoods(rows["actions"], rows["obs"])).double()
@@ -127,9 +140,11 @@ class ClassicEstimator:
 
     def __init__(self, policy: Any, gamma: float) -> None:
         self.policy, self.gamma = policy, gamma
+        self._estimator = self.estimator(policy, gamma)
+        self._estimator.remembers = True
 
     def estimate(self, batch: Any) -> OffPolicyEstimate:
-        """Estimate from whole episodes."""
-        found, name = self.estimator(self.policy, self.gamma).estimate(batch), self.estimator.name
+        """Estimate from whole episodes, one or several; "wis" divides by the means over all batches so far."""
+        found, name = self._estimator.estimate(batch), self.estimator.name
         names = {"V_prev": "v_behavior", f"V_step_{name.upper()}": "v_target", "V_gain_est": "v_gain"}
         return OffPolicyEstimate(name, {classic: found[key] for classic, key in names.items()})

@@ -9,6 +9,6 @@ __all__ = ["WeightedImportanceSamplingEstimator"]
 
 
 class WeightedImportanceSamplingEstimator(ClassicEstimator):
-    """`WeightedImportanceSampling` with the names of RLlib 1.x, over the episodes of one batch."""
+    """`WeightedImportanceSampling` with the names of RLlib 1.x, whose means are over all episodes so far."""
 
     estimator = WeightedImportanceSampling

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -188,10 +189,10 @@ class ExternalEnv(threading.Thread):
             info: the environment's, which callbacks see; with "TimeLimit.truncated" true, an end is a truncation.
 
         Raises:
-            ValueError: no such episode is open.
+            ValueError: no such episode is open, or the reward is not finite.
         """
         episode = self.served[episode_id]
-        episode.rewards += float(reward)
+        episode.rewards += finite(reward)
         if info:
             episode.infos = dict(info)
 
@@ -271,11 +272,15 @@ class ExternalMultiAgentEnv(ExternalEnv):
             multiagent_done_dict: which agents have ended.
 
         Raises:
-            ValueError: no such episode is open.
+            ValueError: no such episode is open, or a reward is not finite.
+            EnvApiError: there is no such agent.
         """
         episode = self.served[episode_id]
-        for agent, gain in reward.items():
-            episode.rewards[agent] = episode.rewards.get(agent, 0.0) + float(gain)
+        for given in (reward, multiagent_done_dict or {}):
+            self._check_agents([agent for agent in given if agent != ALL], "what is logged")
+        gains = {agent: finite(gain) for agent, gain in reward.items()}
+        for agent, gain in gains.items():
+            episode.rewards[agent] = episode.rewards.get(agent, 0.0) + gain
         episode.infos |= info or {}
         episode.done |= multiagent_done_dict or {}
 
@@ -286,12 +291,27 @@ class ExternalMultiAgentEnv(ExternalEnv):
         return {**dict.fromkeys(self.observation_space, True), ALL: True}
 
     def _in_space(self, space: Any, value: Any, what: str) -> Any:
-        if unknown := [agent for agent in value if agent not in space]:
-            raise EnvApiError(f"{what} of agent {unknown[0]!r}: no such agent.{did_you_mean(str(unknown[0]), space)}")
+        self._check_agents(value, what)
         return {
             agent: as_space(gymnasium_space(space[agent]), each, f"{what} of agent {agent!r}")
             for agent, each in value.items()
         }
+
+    def _check_agents(self, agents: Iterable[Any], what: str) -> None:
+        known = self.observation_space
+        if unknown := [agent for agent in agents if agent not in known]:
+            raise EnvApiError(f"{what} of agent {unknown[0]!r}: no such agent.{did_you_mean(str(unknown[0]), known)}")
+
+
+def finite(reward: Any) -> float:
+    """A reward.
+
+    Raises:
+        ValueError: it is NaN or infinite.
+    """
+    if not math.isfinite(value := float(reward)):
+        raise ValueError(f"reward {value}; expected a finite number")
+    return value
 
 
 def as_space(space: Any, value: Any, what: str) -> Any:
@@ -302,7 +322,8 @@ def as_space(space: Any, value: Any, what: str) -> Any:
     """
     if isinstance(space, spaces.Box):
         array = np.asarray(value, space.dtype)
-        fits, value, shape = array.shape == space.shape, array, f" of shape {array.shape}"
+        fits = array.shape == space.shape and bool(np.isfinite(array).all())
+        value, shape = array, f" of shape {array.shape}"
     elif isinstance(space, spaces.Dict) and isinstance(value, Mapping) and set(value) == set(space.spaces):
         return {name: as_space(child, value[name], f"{what}[{name!r}]") for name, child in space.items()}
     elif isinstance(space, spaces.Tuple) and isinstance(value, list | tuple) and len(value) == len(space):

@@ -159,7 +159,8 @@ class PolicyClient:
             self._connections.own = kind(place.hostname or "", place.port)
         connection = self._connections.own
         try:
-            connection.request("POST", place.path or "/", encode({"command": command, "arguments": arguments}))
+            content = encode({"command": command, "arguments": arguments})
+            connection.request("POST", place.path or "/", content, {"Content-Type": "application/json"})
             response = connection.getresponse()
             status, answer = response.status, decode(response.read())
         except (OSError, http.client.HTTPException) as error:

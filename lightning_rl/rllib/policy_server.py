@@ -17,6 +17,7 @@ from lightning_rl.errors import CheckpointError, EnvError
 from lightning_rl.rllib.offline.input_reader import InputReader
 from lightning_rl.rllib.offline.io_context import IOContext
 from lightning_rl.rllib.policy_client import Inference
+from lightning_rl.rllib.report_check import ReportCheck
 from lightning_rl.rllib.wire import decode, encode
 from lightning_rl.rollouts.episodes import Episode
 from lightning_rl.sample_batch import SampleBatch
@@ -28,14 +29,18 @@ log = logging.getLogger(__name__)
 EPISODE_CALLS = ("start_episode", "get_action", "log_action", "log_returns", "end_episode")
 MOST_WAITING = 1  # fragments that wait for the learner before clients do
 WAITING = ("get_action", "report_samples")  # do so until the learner has taken what waits for it
+MOST_BYTES = 2**30  # of a message
+HIDDEN = ("callbacks", "env_config", "evaluation_config", "logger_config")  # keys that clients do not get
+HIDDEN += ("input", "input_config", "output", "output_config")
 OPTIONS = ("fragment_length", "batch_mode", "count_resets", "explore", "record_logp", "seed", "logical_workers")
 
 
 class PolicyServerInput(ThreadingHTTPServer, InputReader):
     """Serves the policy in training to clients, whose experience it is trained with: a value of the key `input`.
 
-    Messages are JSON, and are never run or imported. Whoever reaches the port can act and send experience. Clients that
-    are faster than the learner wait for it: experience of old weights would pile up.
+    Messages are JSON, and are never run or imported. Whoever reaches the port can act, read the policy and its settings
+    except for the keys `HIDDEN`, and send experience, which is refused if it does not fit the policy. Clients that are
+    faster than the learner wait for it: experience of old weights would pile up.
 
     Args:
         ioctx: the context of the key `input`.
@@ -62,7 +67,9 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         except OSError as error:
             error.add_note(f"PolicyServerInput at {address}:{port}: choose another port, or end what listens there")
             raise
-        self.inference = Inference(self.learner.copy_for_acting(), self.options, ioctx.worker_index, self._add)
+        policy = self.learner.copy_for_acting()
+        self.reports = ReportCheck(policy, self.options)
+        self.inference = Inference(policy, self.options, ioctx.worker_index, self._add)
         self.worker.hooks["on_worker_stop"].append(lambda worker: self.stop())
         threading.Thread(target=self.serve_forever, name="policy server", daemon=True).start()
         log.info("policy server at %s:%s", address, self.server_port)
@@ -97,7 +104,7 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         """What a client gets for a message.
 
         Raises:
-            ValueError: it is malformed, or no episode is open for it.
+            ValueError: it is malformed, no episode is open for it, or samples do not fit the policy.
             EnvError: an observation does not fit, or training has stopped.
         """
         if command in WAITING:
@@ -113,7 +120,7 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             return self.inference.get_weights()
         if command == "report_samples":
             samples, episodes = arguments
-            return self._add(samples, [Episode(*each) for each in episodes])
+            return self._add(self.reports.samples(samples), self.reports.episodes(episodes))
         raise ValueError(f"command {command!r} is unknown: the client is of another version")
 
     def _add(self, samples: Any, episodes: list[Episode]) -> None:
@@ -127,6 +134,10 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
                 self.inference.policy.on_save_checkpoint(checkpoint)
             except CheckpointError as error:
                 raise ValueError(f"the policy cannot act in a client: {error}; use inference_mode='remote'") from error
+            keywords = checkpoint["policy"]["kwargs"]
+            for each in (keywords, *keywords.get("policies", {}).values()):
+                if "config" in each:
+                    each["config"] = {key: value for key, value in each["config"].items() if key not in HIDDEN}
             file = io.BytesIO()
             torch.save(checkpoint, file)
         return file.getvalue()
@@ -143,16 +154,35 @@ class Handler(BaseHTTPRequestHandler):
         """Answer, or say what is wrong with the message."""
         status = HTTPStatus.OK
         try:
-            message = decode(self.rfile.read(int(self.headers["Content-Length"])))
-            answer = self.server.answer(message["command"], message["arguments"])
+            message = self._read()
+            content = encode(self.server.answer(message["command"], message["arguments"]))
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            status, answer = HTTPStatus.BAD_REQUEST, str(error)
-        content = encode(answer)
+            status, content = HTTPStatus.BAD_REQUEST, encode(str(error))
+        except Exception as error:
+            log.exception("policy server: a message has no answer")
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, encode(f"{type(error).__name__}: {error}")
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
         self.close_connection = self.close_connection or self.server.stopped
+
+    def _read(self) -> Any:
+        """The message.
+
+        Raises:
+            ValueError: its length is missing or too large, or it may come from a web page: a browser sends text to any
+                host without asking it, and names the page's "Origin".
+        """
+        length = int(self.headers["Content-Length"] or -1)
+        if not 0 <= length <= MOST_BYTES:
+            self.close_connection = True  # what follows is not read
+            raise ValueError(f"Content-Length is {length}; expected 0 to {MOST_BYTES}")
+        content = self.rfile.read(length)
+        kind, origin = self.headers.get_content_type(), self.headers["Origin"]
+        if kind != "application/json" or origin is not None:
+            raise ValueError(f"Content-Type is {kind}, Origin {origin}; expected application/json, and no Origin")
+        return decode(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log a request at level DEBUG."""

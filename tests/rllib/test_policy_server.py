@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import pickle
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from lightning_rl.rllib.policy import build_torch_policy
 from lightning_rl.rllib.wire import decode, encode
 from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch
 from tests.rllib.examples.training import train_until
-from tests.rllib.external import LEARNS, Classic, Counting
+from tests.rllib.external import LEARNS, AgentsServing, Classic, Counting
 
 SPACES = {"observation_space": Counting.observation_space, "action_space": Counting.action_space}
 
@@ -183,6 +184,17 @@ def test_addresses_and_modes_are_checked() -> None:
         PolicyClient("localhost:1", "here")
 
 
+def post(server: PolicyServerInput, content: bytes, **headers: str) -> tuple[int, Any]:
+    """The status and the answer to a message."""
+    connection = http.client.HTTPConnection("localhost", server.server_port)
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("POST", "/", content, {"Content-Type": "application/json", **given})
+    response = connection.getresponse()
+    status, answer = response.status, decode(response.read())
+    connection.close()
+    return status, answer
+
+
 def test_a_server_runs_and_imports_nothing_that_it_is_sent() -> None:
     class Bomb:
         def __reduce__(self) -> Any:
@@ -195,10 +207,112 @@ def test_a_server_runs_and_imports_nothing_that_it_is_sent() -> None:
             b"[]",
             b'{"command": "__init__"}',
         ):
-            connection = http.client.HTTPConnection("localhost", server.server_port)
-            connection.request("POST", "/", content)
-            assert connection.getresponse().status == http.HTTPStatus.BAD_REQUEST
-            connection.close()
+            assert post(server, content)[0] == http.HTTPStatus.BAD_REQUEST
+
+
+def test_a_server_refuses_requests_of_web_pages_and_of_no_length() -> None:
+    """A page may post text to any host without asking it first, and JSON to its own name for this machine."""
+    content = encode({"command": "get_weights", "arguments": []})
+    with serving() as (_, (server,)):
+        assert post(server, content)[0] == http.HTTPStatus.OK
+        for headers in ({"Content_Type": "text/plain"}, {"Origin": "http://page.example"}, {"Content_Length": "-1"}):
+            assert post(server, content, **headers)[0] == http.HTTPStatus.BAD_REQUEST
+        assert post(server, b"", Content_Length=str(2**40))[0] == http.HTTPStatus.BAD_REQUEST
+
+
+def test_malformed_messages_get_an_answer() -> None:
+    """`[1]` has no columns (AttributeError), and a shape of 2^70 no memory (OverflowError)."""
+    shape = {"=": "array", "dtype": "<f4", "shape": [2**70], "data": ""}
+    with serving() as (_, (server,)):
+        for content in (b'{"=": "fragment", "columns": [1]}', json.dumps(shape).encode()):
+            status, answer = post(server, content)
+            assert status >= 400 and answer
+        assert post(server, encode({"command": "get_weights", "arguments": []}))[0] == http.HTTPStatus.OK
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one agent", "several agents"])
+def test_secrets_of_the_config_are_not_served(several: bool) -> None:
+    keys: dict[str, Any] = {"env_config": {"api_key": "SECRET"}, "output": "/SECRET", "input_config": {"p": "SECRET"}}
+    keys["gamma"] = 0.5
+    env: Any = Counting
+    if several:
+        env = AgentsServing({"a": 1, "b": 1})
+        own = (None, Counting.observation_space, Counting.action_space, {})
+        keys["multiagent"] = {"policies": {"p": own}, "policy_mapping_fn": lambda agent, *_, **__: "p"}
+    with serving(PGTrainer, env, **keys) as (_, (server,)):
+        _, answer = post(server, encode({"command": "get_worker", "arguments": []}))
+        assert b"SECRET" not in answer["policy"] and b"gamma" in answer["policy"]
+        client = PolicyClient(address(server), "local")
+        assert client._inference is not None
+        assert client._inference.policy.get_policy("p" if several else None).gamma == 0.5
+
+
+def spoiled(fragment: Fragment, **columns: Any) -> Fragment:
+    """The fragment with other columns; without those that are `None`."""
+    kept = fragment.without(*columns)
+    return Fragment(dict(kept.items()), **{name: column for name, column in columns.items() if column is not None})
+
+
+def test_experience_that_does_not_fit_the_policy_is_refused() -> None:
+    """A fragment of an older program, or a forged one, may not end training: `Counting` has Box(2) and Discrete(3)."""
+    with serving(train_batch_size=2, rollout_fragment_length=1, sgd_minibatch_size=2) as (made, (server,)):
+        good = server.reports.example
+        bad = [
+            5,
+            SampleBatch(good),
+            MultiAgentBatch({"default_policy": good}, 10, 1),
+            Fragment(obs=good.obs),
+            spoiled(good, action_logp=None),
+            spoiled(good, more=good.rewards),
+            spoiled(good, obs=torch.zeros(2, 1, 3)),
+            spoiled(good, obs=good.obs[1:]),
+            spoiled(good, obs=good.obs.double()),
+            spoiled(good, obs=good.obs + float("nan")),
+            spoiled(good, rewards=good.rewards + float("inf")),
+            spoiled(good, actions=torch.full_like(good.actions, 3)),
+            spoiled(good, valid=good.valid.int()),
+        ]
+        reports = [(samples, []) for samples in bad]
+        reports += [
+            (good, 5),
+            (good, [(1.0, 2)]),
+            (good, [("x", 1, {}, False)]),
+            (good, [(1.0, 1, {"a": ("q", 1)}, 0)]),
+        ]
+        for report in reports:
+            status, answer = post(server, encode({"command": "report_samples", "arguments": report}))
+            assert status == http.HTTPStatus.BAD_REQUEST and answer, report
+        for _ in range(2):
+            assert post(server, encode({"command": "report_samples", "arguments": (good, [])}))[0] == 200
+        assert made.train()["timesteps_total"] == 2
+
+
+def test_experience_of_unknown_policies_is_refused() -> None:
+    own = (None, Counting.observation_space, Counting.action_space, {})
+    keys = {"multiagent": {"policies": {"p": own}, "policy_mapping_fn": lambda agent, *_, **__: "p"}}
+    with serving(PGTrainer, AgentsServing({"a": 1, "b": 1}), **keys) as (_, (server,)):
+        good = server.reports.example
+        assert post(server, encode({"command": "report_samples", "arguments": (good, [])}))[0] == 200
+        for bad in (
+            good["p"],
+            MultiAgentBatch({"r": good["p"]}, 1, 1),
+            MultiAgentBatch({"p": good["p"]}, -1, 1),
+            MultiAgentBatch({"p": good["p"]}, 1, None),
+        ):
+            status, _ = post(server, encode({"command": "report_samples", "arguments": (bad, [])}))
+            assert status == http.HTTPStatus.BAD_REQUEST, bad
+
+
+def test_numbers_that_are_not_finite_are_refused_where_they_are_logged() -> None:
+    """In the worker they would end the sampling of all clients."""
+    with serving() as (_, (server,)):
+        client = PolicyClient(address(server), "remote")
+        episode = client.start_episode()
+        with pytest.raises(EnvError, match="nan"):
+            client.log_returns(episode, float("nan"))
+        with pytest.raises(EnvError, match="nan"):
+            client.get_action(episode, np.full(2, np.nan))
+        assert client.get_action(episode, np.zeros(2)) in Counting.action_space
 
 
 def test_messages_arrive_as_they_were_sent() -> None:

@@ -292,6 +292,7 @@ class ReaderPlan:
 
     Attributes:
         log_dir: the directory of the context.
+        readers: those that were made.
     """
 
     def __init__(
@@ -304,7 +305,7 @@ class ReaderPlan:
     ) -> None:
         self.make, self.config, self.plan, self.rows, self.num_readers = make, config, plan, rows, num_readers
         self.log_dir: str | None = None
-        self._readers: list[InputReader] = []
+        self.readers: list[InputReader] = []
 
     def over(self, workers: Any, policy: Any) -> ReadingWorkers:
         """The workers that read in the place of these.
@@ -312,14 +313,14 @@ class ReaderPlan:
         Raises:
             ConfigError: there is no reader.
         """
-        self._readers = [each for each in self._readers if not each.stopped]
-        if not self._readers:
+        self.readers = [each for each in self.readers if not each.stopped]
+        if not self.readers:
             worker = InputWorker(workers, policy, self.config.get("num_workers") or 0)
             contexts = (IOContext(self.log_dir, self.config, index, worker) for index in range(self.num_readers))
-            self._readers = [reader for reader in map(self.make, contexts) if reader is not None]
-            if not self._readers:
+            self.readers = [reader for reader in map(self.make, contexts) if reader is not None]
+            if not self.readers:
                 raise ConfigError("the function of config key 'input' returned None for every worker")
-        return ReadingWorkers(workers, self._readers, self.rows)
+        return ReadingWorkers(workers, self.readers, self.rows)
 
     def __call__(self, workers: Any, policy: Any, *source: Any) -> Iterator[Any]:
         """The plan of a source with replay, or `parallel_rollouts`."""

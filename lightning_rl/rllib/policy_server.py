@@ -76,11 +76,8 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
 
     def next(self) -> Any:
         """A fragment of a client, or an empty batch; clients act with the newest weights from now on."""
-        counters = self.learner.gradient_steps, self.learner.env_steps
-        if counters != self._served:
-            steps = {name: policy.env_steps for name, policy in self.learner.policies.items()}
-            self.inference.set_weights(self.learner.get_weights(), steps)
-            self._served = counters
+        if self._counters != self._served:
+            self.update_weights()
         try:
             samples, episodes = self._samples.get(timeout=self.idle_timeout)
         except queue.Empty:
@@ -89,6 +86,16 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             self._taken.notify_all()
         self.worker.episodes.finished += [(0, episode) for episode in episodes]
         return samples
+
+    def update_weights(self) -> None:
+        """Let clients act with the present weights from now on; local ones when they ask for weights next."""
+        self._served = self._counters
+        steps = {name: policy.env_steps for name, policy in self.learner.policies.items()}
+        self.inference.set_weights(self.learner.get_weights(), steps)
+
+    @property
+    def _counters(self) -> tuple[int, int]:
+        return self.learner.gradient_steps, self.learner.env_steps
 
     def stop(self) -> None:
         """Close the port; clients that ask get an error."""

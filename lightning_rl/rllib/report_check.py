@@ -121,7 +121,7 @@ def play_one_step(policy: Any, options: Mapping[str, Any]) -> Any:
     obs: Any = lane_env(inference.env).example().obs
     episode = inference.env.start_episode()
     for each in obs.values() if policy.agents else [obs]:
-        if isinstance(each, Mapping) and "action_mask" in each:
+        if isinstance(each, dict) and "action_mask" in each:
             each["action_mask"] = np.ones_like(each["action_mask"])  # a drawn one may forbid every action
     inference.env.get_action(episode, obs)
     inference.env.end_episode(episode, obs)

@@ -284,10 +284,21 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         if self._logdir is None:
             self._logdir = self.run_config["run_dir"]
         places = [each for each in self.trainer.callbacks if isinstance(each, Output)]  # type: ignore[attr-defined]
-        plan = self.run_config["data"].get("plan")
-        for each in [*places, getattr(plan, "reading", plan)]:
-            if isinstance(each, Output | ReaderPlan):
+        for each in [*places, self._reading]:
+            if each is not None:
                 each.log_dir = str(self._logdir)
+
+    @property
+    def _reading(self) -> ReaderPlan | None:
+        """What makes the readers of the key `input`; `None`: workers sample."""
+        plan = self.run_config["data"].get("plan")
+        reading = getattr(plan, "reading", plan)
+        return reading if isinstance(reading, ReaderPlan) else None
+
+    def _update_readers(self) -> None:
+        """Tell the readers that the policy has new weights."""
+        for reader in self._reading.readers if self._reading is not None else ():
+            reader.update_weights()
 
     def _call_constructor_hooks(self, given: Mapping[str, Any]) -> None:
         """Call what classes and callbacks define for the end of the construction."""
@@ -353,6 +364,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
                 for name, values in self.datamodule.numbers.items():
                     numbers.setdefault(name, []).extend(values)
                 enough = time.perf_counter() - began >= self._least_seconds and self._has_enough_steps(since)
+            self._update_readers()
 
         every = self.config.get("evaluation_interval")
         due = every and (self.iteration + 1) % every == 0
@@ -924,6 +936,12 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             CheckpointError: it cannot be read, or does not fit.
         """
         load_initial_weights(self.policy, str(import_file), strict=True)
+        self._update_readers()
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Act and learn with these weights by policy id from now on, also in clients of a policy server."""
+        super().set_weights(weights)
+        self._update_readers()
 
     def import_policy_model_from_h5(self, import_file: str, policy_id: str | None = None) -> None:
         """Refused: there is no Keras model whose weights such a file could hold.

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -136,23 +136,40 @@ def test_a_client_that_dies_keeps_nobody_from_training() -> None:
         assert [made.train()["timesteps_total"] for _ in range(2)] == [50, 100]
 
 
+def weights_of(client: PolicyClient) -> dict[str, Any]:
+    """The weights that a client acts with."""
+    assert client._inference is not None
+    return client._inference.policy.get_weights()
+
+
+def equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two results of `get_weights` are the same."""
+    return all(np.array_equal(values, second[name]) for name, values in first.items())
+
+
 def test_weights_reach_a_local_policy_when_it_asks() -> None:
     with serving(train_batch_size=40, rollout_fragment_length=10) as (made, (server,)):
         client = PolicyClient(address(server), "local", update_interval=None)
-        assert client._inference is not None
-        policy = client._inference.policy
-        before = policy.get_weights()
+        before = weights_of(client)
         start(play, client, Counting(6))
         made.train()
-        assert all(np.array_equal(before[name], value) for name, value in policy.get_weights().items())
-        server.next()  # the server's copy is that of the last sample
+        assert equal(before, weights_of(client)) and not equal(before, made.policy.get_weights())
         updating = start(client.update_policy_weights)
         while updating.is_alive():  # it waits until the learner has taken what the client reports
             server.next()
-        learned, now = made.policy.get_weights(), policy.get_weights()
-        assert all(np.array_equal(learned[name], value) for name, value in now.items())
-        assert any(not np.array_equal(before[name], value) for name, value in now.items())
-        assert policy.env_steps == made.policy.env_steps == 40
+        assert equal(made.policy.get_weights(), weights_of(client))
+        assert client._inference is not None and client._inference.policy.env_steps == made.policy.env_steps == 40
+
+
+def test_a_server_has_the_weights_of_the_learner_between_iterations() -> None:
+    with serving(train_batch_size=20, rollout_fragment_length=10) as (made, (server,)):
+        start(play, PolicyClient(address(server), "remote"), Counting(6))
+        made.train()
+        late = PolicyClient(address(server), "local")
+        assert equal(made.policy.get_weights(), weights_of(late))
+        made.set_weights({"default_policy": {name: 0 * each for name, each in made.policy.get_weights().items()}})
+        late.update_policy_weights()
+        assert not any(each.any() for each in weights_of(late).values())
 
 
 @pytest.mark.parametrize(("mode", "error"), [("local", EnvApiError), ("remote", EnvError)])

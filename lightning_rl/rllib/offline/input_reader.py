@@ -24,3 +24,6 @@ class InputReader(ABC):
     @abstractmethod
     def next(self) -> Any:
         """The next `SampleBatch` of rows; readers have no end."""
+
+    def update_weights(self) -> None:  # noqa: B027
+        """Called when the policy has new weights and is not learning: after each iteration, and by `set_weights`."""

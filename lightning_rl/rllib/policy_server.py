@@ -7,6 +7,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 
 EPISODE_CALLS = ("start_episode", "get_action", "log_action", "log_returns", "end_episode")
 MOST_WAITING = 1  # fragments that wait for the learner before clients do
-WAITING = ("get_action", "report_samples")  # do so until the learner has taken what waits for it
+WAITING = ("get_action", "log_action", "report_samples")  # do so until the learner has taken what waits for it
+PATIENCE = 2.0  # seconds that they wait for the next iteration; then the oldest experience is dropped
 MOST_BYTES = 2**30  # of a message
 HIDDEN = ("callbacks", "env_config", "evaluation_config", "logger_config")  # keys that clients do not get
 HIDDEN += ("input", "input_config", "output", "output_config")
@@ -40,7 +42,8 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
 
     Messages are JSON, and are never run or imported. Whoever reaches the port can act, read the policy and its settings
     except for the keys `HIDDEN`, and send experience, which is refused if it does not fit the policy. Clients that are
-    faster than the learner wait for it: experience of old weights would pile up.
+    faster than the learner wait for it: experience of old weights would pile up. If none of it is taken for
+    `PATIENCE` seconds outside of `train()`, they go on, and only the newest experience is kept.
 
     Args:
         ioctx: the context of the key `input`.
@@ -62,6 +65,7 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         self._taken = threading.Condition()
         self._clients = itertools.count(1 + 1000 * ioctx.worker_index)
         self._served: Any = None  # the learner's counters when the weights were copied
+        self._idle_since: float | None = time.monotonic()  # `None`: an iteration is running
         try:
             super().__init__((address, port), Handler)
         except OSError as error:
@@ -78,6 +82,8 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         """A fragment of a client, or an empty batch; clients act with the newest weights from now on."""
         if self._counters != self._served:
             self.update_weights()
+        with self._taken:
+            self._idle_since = None
         try:
             samples, episodes = self._samples.get(timeout=self.idle_timeout)
         except queue.Empty:
@@ -92,6 +98,9 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         self._served = self._counters
         steps = {name: policy.env_steps for name, policy in self.learner.policies.items()}
         self.inference.set_weights(self.learner.get_weights(), steps)
+        with self._taken:
+            self._idle_since = time.monotonic()
+            self._taken.notify_all()
 
     @property
     def _counters(self) -> tuple[int, int]:
@@ -115,8 +124,7 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             EnvError: an observation does not fit, or training has stopped.
         """
         if command in WAITING:
-            with self._taken:
-                self._taken.wait_for(lambda: self._samples.qsize() <= MOST_WAITING or self.stopped)
+            self._wait_for_learner()
         if self.stopped:
             raise EnvError("training has stopped")
         if command in EPISODE_CALLS:
@@ -129,6 +137,17 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             samples, episodes = arguments
             return self._add(self.reports.samples(samples), self.reports.episodes(episodes))
         raise ValueError(f"command {command!r} is unknown: the client is of another version")
+
+    def _wait_for_learner(self) -> None:
+        """Wait until the learner has taken experience; drop the oldest of it if no iteration begins."""
+        with self._taken:
+            while self._samples.qsize() > MOST_WAITING and not self.stopped:
+                idle = self._idle_since
+                left = None if idle is None else idle + PATIENCE - time.monotonic()
+                if left is None or left > 0:
+                    self._taken.wait(left)
+                else:
+                    self._samples.get_nowait()  # not empty: `next` takes nothing while idle
 
     def _add(self, samples: Any, episodes: list[Episode]) -> None:
         self._samples.put((samples, episodes))

@@ -359,12 +359,14 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
 
         def train() -> None:
             began, enough = time.perf_counter(), False
-            while not enough:
-                metrics.update(algorithm.Algorithm.train(self))
-                for name, values in self.datamodule.numbers.items():
-                    numbers.setdefault(name, []).extend(values)
-                enough = time.perf_counter() - began >= self._least_seconds and self._has_enough_steps(since)
-            self._update_readers()
+            try:
+                while not enough:
+                    metrics.update(algorithm.Algorithm.train(self))
+                    for name, values in self.datamodule.numbers.items():
+                        numbers.setdefault(name, []).extend(values)
+                    enough = time.perf_counter() - began >= self._least_seconds and self._has_enough_steps(since)
+            finally:  # also after an interrupt
+                self._update_readers()
 
         every = self.config.get("evaluation_interval")
         due = every and (self.iteration + 1) % every == 0

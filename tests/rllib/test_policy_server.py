@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from gymnasium import spaces
 
 from lightning_rl.errors import CheckpointError, EnvApiError, EnvError
-from lightning_rl.rllib import PPOTrainer
+from lightning_rl.rllib import PPOTrainer, policy_server
 from lightning_rl.rllib.agents.dqn import DQNTrainer
 from lightning_rl.rllib.agents.pg import PGTrainer
 from lightning_rl.rllib.env.policy_client import PolicyClient
@@ -170,6 +171,21 @@ def test_a_server_has_the_weights_of_the_learner_between_iterations() -> None:
         made.set_weights({"default_policy": {name: 0 * each for name, each in made.policy.get_weights().items()}})
         late.update_policy_weights()
         assert not any(each.any() for each in weights_of(late).values())
+
+
+@pytest.mark.parametrize("mode", ["local", "remote"])
+def test_clients_act_when_training_is_over(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_server, "PATIENCE", 0.05)
+    with serving(train_batch_size=20, rollout_fragment_length=5) as (made, (server,)):
+        client, env = PolicyClient(address(server), mode, update_interval=None), Counting(10**9)
+        playing = start(play, client, env)
+        made.train()
+        last = env.now
+        while env.now < last + 100:
+            assert playing.is_alive()
+            time.sleep(0.01)
+        client.update_policy_weights()
+        assert made.train()["timesteps_total"] == 40
 
 
 @pytest.mark.parametrize(("mode", "error"), [("local", EnvApiError), ("remote", EnvError)])

@@ -67,6 +67,7 @@ class OpenEpisodes:
 
     Attributes:
         started: gets each episode that starts; an `ExternalSampler` puts its own queue here.
+        failure: what ended the sampling; `None`: nothing has.
     """
 
     def __init__(self, most: int) -> None:
@@ -74,7 +75,7 @@ class OpenEpisodes:
         self.started: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._by_id: dict[str, ExternalEpisode] = {}
         self._lock = threading.Lock()
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
 
     def start(self, episode_id: str, episode: ExternalEpisode) -> None:
         """Add an episode.
@@ -83,8 +84,8 @@ class OpenEpisodes:
             ValueError: see `ExternalEnv.start_episode`.
         """
         with self._lock:
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             if episode_id in self._by_id:
                 raise ValueError(f"episode {episode_id!r} is open already: end it, or start one of another id")
             if len(self._by_id) >= self.most:
@@ -114,7 +115,7 @@ class OpenEpisodes:
     def fail(self, error: Exception) -> None:
         """Raise an error wherever an action is waited for, and when an episode is started."""
         with self._lock:
-            self._failure = error
+            self.failure = error
             for episode in self._by_id.values():
                 episode.actions.put(error)
 

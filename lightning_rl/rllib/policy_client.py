@@ -64,6 +64,9 @@ class Inference:
 class PolicyClient:
     """Gets the actions of a policy that a `PolicyServerInput` serves, and reports what they lead to.
 
+    When the server stops, open episodes end with an `EnvError`. New ones may be started once there is a server again at
+    the address.
+
     Args:
         address: where the server is: "localhost:9900" or "http://localhost:9900".
         inference_mode: "local": a copy of the policy acts in this process, and experience is sent in fragments;
@@ -90,18 +93,8 @@ class PolicyClient:
         self.address = address if "://" in address else f"http://{address}"
         self._connections = threading.local()  # the thread that reports samples has its own
         self.update_interval, self._updated = update_interval, time.monotonic()
-        self._inference: Inference | None = None
-        if inference_mode == "local":
-            found = self._send("get_worker")
-            with tempfile.TemporaryDirectory() as directory:
-                file = Path(directory) / "policy.ckpt"
-                file.write_bytes(found["policy"])
-                try:
-                    policy = load_policy(file, trust=trust)
-                except CheckpointError as error:
-                    error.add_note("inference_mode='remote' needs no copy of the policy in this process")
-                    raise
-            self._inference = Inference(policy, found["options"], found["index"], self._report)
+        self.trust = trust
+        self._inference = self._copy_of_server() if inference_mode == "local" else None
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
         """Start an episode; see `ExternalEnv.start_episode`."""
@@ -140,9 +133,24 @@ class PolicyClient:
     def _call(self, name: str, *arguments: Any) -> Any:
         if self._inference is None:
             return self._send(name, *arguments)
+        if name == "start_episode" and self._inference.env.served.failure is not None:
+            lost, self._inference = self._inference, self._copy_of_server()  # the server that is there now
+            lost.sampler.stop()
         if self.update_interval is not None and time.monotonic() - self._updated > self.update_interval:
             self.update_policy_weights()
         return getattr(self._inference.env, name)(*arguments)
+
+    def _copy_of_server(self) -> Inference:
+        found = self._send("get_worker")
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "policy.ckpt"
+            file.write_bytes(found["policy"])
+            try:
+                policy = load_policy(file, trust=self.trust)
+            except CheckpointError as error:
+                error.add_note("inference_mode='remote' needs no copy of the policy in this process")
+                raise
+        return Inference(policy, found["options"], found["index"], self._report)
 
     def _report(self, samples: Any, episodes: list[Episode]) -> None:
         self._send("report_samples", samples, [(*each, each.by_agent, each.cut) for each in episodes])

@@ -189,9 +189,10 @@ class Handler(BaseHTTPRequestHandler):
             status, content = HTTPStatus.INTERNAL_SERVER_ERROR, encode(f"{type(error).__name__}: {error}")
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        if self.close_connection or self.server.stopped:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
-        self.close_connection = self.close_connection or self.server.stopped
 
     def _read(self) -> Any:
         """The message.

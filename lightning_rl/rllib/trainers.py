@@ -220,6 +220,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             if isinstance(each, Policy | TorchPolicy):
                 each.config = {**self.config, "worker_index": 0, **each.config}
         self._name_log_dir()
+        self._open_input()
         self._call_constructor_hooks(given)
 
     def _chosen_policy(self, given: Mapping[str, Any]) -> Any:
@@ -294,6 +295,11 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         plan = self.run_config["data"].get("plan")
         reading = getattr(plan, "reading", plan)
         return reading if isinstance(reading, ReaderPlan) else None
+
+    def _open_input(self) -> None:
+        """Call a function of the key `input` now, as RLlib does, so that a policy server listens before training."""
+        if self._reading is not None and callable(self.config.get("input")):
+            self._reading.over(self.workers.workers, self.policy)
 
     def _update_readers(self) -> None:
         """Tell the readers that the policy has new weights."""
@@ -434,6 +440,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
         self._build(self.run_config, path)
         self._resume_from = path
         self._fit(iterations=0)
+        self._open_input()
 
     @classmethod
     def from_checkpoint(

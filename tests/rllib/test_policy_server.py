@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,18 +40,20 @@ SPACES = {"observation_space": Counting.observation_space, "action_space": Count
 def serving(
     trainer: Any = PPOTrainer, env: Any = Counting, **keys: Any
 ) -> Iterator[tuple[Any, list[PolicyServerInput]]]:
-    """A trainer whose workers are servers at free ports, which it has from its first sample on."""
+    """A trainer whose workers are servers at free ports, and again at these after a restore."""
     servers: list[PolicyServerInput] = []
+    ports: dict[int, int] = {}
 
     def make(context: Any) -> PolicyServerInput | None:
         if context.worker_index == 0 and context.worker.num_workers > 0:
             return None
-        servers.append(PolicyServerInput(context, "localhost", 0, idle_timeout=0.2))
+        port = ports.get(context.worker_index, 0)
+        servers.append(PolicyServerInput(context, "localhost", port, idle_timeout=0.2))
+        ports[context.worker_index] = servers[-1].server_port
         return servers[-1]
 
     own = {"observation_space": env.observation_space, "action_space": env.action_space}
     made = trainer(config={"env": None, "input": make, **own, **keys})
-    made.datamodule.source.run_plan.over(made.workers.workers, made.policy)
     try:
         yield made, servers
     finally:
@@ -186,6 +189,23 @@ def test_clients_act_when_training_is_over(mode: str, monkeypatch: pytest.Monkey
             time.sleep(0.01)
         client.update_policy_weights()
         assert made.train()["timesteps_total"] == 40
+
+
+@pytest.mark.parametrize("mode", ["local", "remote"])
+def test_clients_may_start_new_episodes_after_a_restore(mode: str, tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def play_on(client: PolicyClient) -> None:
+        while not over.is_set():
+            play(client, Counting(6))
+
+    with serving(train_batch_size=20, rollout_fragment_length=5) as (made, servers):
+        playing = start(play_on, PolicyClient(address(servers[0]), mode))
+        made.train()
+        made.restore(made.save(tmp_path))
+        assert [server.stopped for server in servers] == [True, False]
+        assert made.train()["timesteps_total"] == 40 and playing.is_alive()
+        over.set()
 
 
 @pytest.mark.parametrize(("mode", "error"), [("local", EnvApiError), ("remote", EnvError)])

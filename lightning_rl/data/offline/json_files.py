@@ -151,7 +151,10 @@ def read_json(inputs: Path | Sequence[str | Path]) -> tuple[DataSpec, Steps]:
                     parts.append(columns)
     used = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "episode", "t")
     names = [name for name in (*used, "action_logp", "action_prob") if parts and all(name in part for part in parts)]
-    return steps_of_arrays({name: np.concatenate([part[name] for part in parts]) for name in names}, str(inputs))
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    if "terminated" in arrays:  # `dones` include time limits; every other episode was still running
+        arrays.setdefault("truncated", np.zeros_like(arrays["terminated"]))
+    return steps_of_arrays(arrays, str(inputs))
 
 
 def find_json_files(inputs: Sequence[str | Path]) -> list[Path]:

@@ -179,16 +179,19 @@ def close_episodes(
         columns: path → `[N, *]`, with "terminated" and "truncated".
         last_rows: positions of the episodes' last steps, int64 `[E]`, rising.
         final_obs: path → `[E, *]`, the observation after each of them; `None`: not recorded. Then a step that did not
-            terminate is dropped, because its observation has to close the episode, and a terminated one is closed by
-            its own observation, which no target reads.
+            terminate is dropped, because its observation has to close the episode, and the step before it is truncated
+            in its place; a terminated one is closed by its own observation, which no target reads.
     """
     count = len(columns[("rewards",)])
     terminated = columns[("terminated",)]
     appended = np.ones(len(last_rows), bool) if final_obs is not None else terminated[last_rows]
     source = np.insert(np.arange(count), last_rows[appended] + 1, last_rows[appended])
     closing = np.insert(np.zeros(count, bool), last_rows[appended] + 1, True)
-    closing[np.searchsorted(source, last_rows[~appended])] = True
+    dropped = np.searchsorted(source, last_rows[~appended])
+    closing[dropped] = True
     closed = {path: column[source] for path, column in columns.items()}
+    dropped = dropped[(dropped > 0) & ~closing[dropped - 1]]
+    closed[("truncated",)][dropped - 1] = closed[("truncated",)][dropped]
     if final_obs is not None:
         for path, values in final_obs.items():
             closed[path][closing] = values

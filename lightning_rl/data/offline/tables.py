@@ -39,7 +39,8 @@ def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[Da
     Observations and actions of one column are numbers, of several columns vectors. Actions are Discrete if they are
     whole numbers from 0, else a Box between the smallest and the largest. Episodes end where the column of `episode`
     changes, or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
-    terminates. Without `next_obs`, the last step of an episode that did not terminate only closes it.
+    terminates. Without `truncated`, the other episodes that `episode` names are truncated by a time limit. Without
+    `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is truncated.
 
     Args:
         file: .csv, .parquet, .npz, .hdf5 or .h5.
@@ -94,6 +95,8 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
     if not {"terminated", "truncated"} & set(arrays):
         terminated = last.copy()
     last |= terminated | truncated
+    if "episode" in arrays and "truncated" not in arrays:
+        truncated |= last & ~terminated  # a time limit, which the table has no column for
     columns: dict[Any, np.ndarray] = {
         ("obs",): _floats(arrays["obs"]),
         ("actions",): _actions(arrays["actions"]),

@@ -79,6 +79,7 @@ def test_rllib_s_names_and_packing_are_read_as_steps(tmp_path: Path) -> None:
     assert steps.closing_rows.tolist() == [2, 5, 8, 11]
     assert steps.columns[("obs",)][[0, 2, 6]].tolist() == [[0, 1, 2], [6, 7, 8], [1, 2, 3]]
     assert np.flatnonzero(steps.columns[("terminated",)]).tolist() == [1, 7]
+    assert not steps.columns[("truncated",)].any()  # `dones` would say so
     assert steps.columns[("action_logp",)][:2].tolist() == [-0.5, -0.25]
 
 

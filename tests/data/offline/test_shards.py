@@ -118,4 +118,4 @@ def test_steps_get_closing_rows() -> None:
     closed = close_episodes(columns, last, None).columns
     assert closed[("obs",)].tolist() == [0, 1, 1, 2, 3]
     assert closed[("valid",)].tolist() == [True, True, False, True, False]
-    assert closed[("truncated",)].tolist() == [False] * 5
+    assert closed[("truncated",)].tolist() == [False, False, False, True, False]

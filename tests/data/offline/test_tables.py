@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.steps import Steps
+from lightning_rl.data.offline.summary import summary
 from lightning_rl.errors import ConfigError
 from tests.data.small_runs import fit
 
@@ -70,6 +71,24 @@ def require_csv(file: Path) -> pa.Table:
     from pyarrow import csv
 
     return csv.read_csv(file)
+
+
+def test_a_time_limit_truncates_the_step_before_the_one_that_closes_the_episode(tmp_path: Path) -> None:
+    """Returns 2, of an episode that terminates, and 2 and 1 of those whose last reward is dropped with their last step.
+
+    An end that only the column of episodes shows is a time limit unless the table has a column for these.
+    """
+    (tmp_path / "log.csv").write_text(
+        "episode,obs,action,reward,terminated,limit\n"
+        "0,0,0,1,0,0\n0,1,0,1,1,0\n1,2,0,1,0,0\n1,3,0,1,0,0\n1,4,0,1,0,1\n2,5,0,1,0,0\n2,6,0,1,0,0\n3,7,0,1,0,0\n"
+    )
+    columns = {name: name for name in ("episode", "obs", "action", "reward", "terminated")}
+    data = open_data(tmp_path / "log.csv", columns)
+    assert column(read(tmp_path / "log.csv", columns), "truncated") == [False] * 4 + [True, False, True] + [False] * 2
+    found = summary(data)
+    assert (found["complete"], found["terminated"], found["returns"]["mean"]) == (3, 1, 5 / 3)
+    with_limits = summary(open_data(tmp_path / "log.csv", {**columns, "truncated": "limit"}))
+    assert (with_limits["complete"], with_limits["returns"]["mean"]) == (2, 2.0)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "hdf5"])

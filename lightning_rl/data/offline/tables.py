@@ -40,7 +40,9 @@ def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[Da
     whole numbers from 0, else a Box between the smallest and the largest. Episodes end where the column of `episode`
     changes, or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
     terminates. Without `truncated`, the other episodes that `episode` names are truncated by a time limit. Without
-    `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is truncated.
+    `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is truncated;
+    with it, an episode is cut after a row whose `next_obs` is not the `obs` of the next one, as transitions in random
+    order are.
 
     Args:
         file: .csv, .parquet, .npz, .hdf5 or .h5.
@@ -97,20 +99,30 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
     last |= terminated | truncated
     if "episode" in arrays and "truncated" not in arrays:
         truncated |= last & ~terminated  # a time limit, which the table has no column for
+    begins = np.flatnonzero(np.roll(last, 1))
     columns: dict[Any, np.ndarray] = {
         ("obs",): _floats(arrays["obs"]),
         ("actions",): _actions(arrays["actions"]),
         ("rewards",): arrays["rewards"].reshape(count).astype(np.float32),
         ("terminated",): terminated,
         ("truncated",): truncated & ~terminated,
+        ("t",): (np.arange(count) - np.repeat(begins, np.diff(begins, append=count))).astype(np.int32),
     }
     if "action_logp" in arrays:
         columns[("action_logp",)] = arrays["action_logp"].reshape(count).astype(np.float32)
     elif "action_prob" in arrays:
         columns[("action_logp",)] = np.log(arrays["action_prob"].reshape(count)).astype(np.float32)
+    obs, acts, final = columns[("obs",)], columns[("actions",)], None
+    if "next_obs" in arrays:
+        following = _floats(arrays["next_obs"])
+        if following.shape != obs.shape:
+            raise ConfigError(
+                f"{place}: rows of next_obs have shape {list(following.shape[1:])}, and those of obs "
+                f"{list(obs.shape[1:])}: give both the same columns"
+            )
+        last[:-1] |= (following[:-1] != obs[1:]).any(tuple(range(1, obs.ndim)))  # transitions without order
+        final = {("obs",): following[last]}
     rows = np.flatnonzero(last)
-    final = {("obs",): _floats(arrays["next_obs"])[rows]} if "next_obs" in arrays else None
-    obs, acts = columns[("obs",)], columns[("actions",)]
     spec = DataSpec(
         inferred_space(obs, bounded=False), inferred_space(acts, bounded=True), {"file": place}, inferred=True
     )

@@ -95,9 +95,10 @@ def test_a_time_limit_truncates_the_step_before_the_one_that_closes_the_episode(
 def test_d4rl_s_names_are_read_with_time_limits_and_next_observations(tmp_path: Path, suffix: str) -> None:
     """Action spaces are the range that occurs; log-probabilities are read from the behavior policy's."""
     rng = np.random.default_rng(0)
+    seen = rng.normal(size=(2, 4, 3)).astype(np.float32)  # two episodes of 3 steps
     arrays = {
-        "observations": rng.normal(size=(6, 3)).astype(np.float32),
-        "next_observations": rng.normal(size=(6, 3)).astype(np.float32),
+        "observations": seen[:, :-1].reshape(6, 3),
+        "next_observations": seen[:, 1:].reshape(6, 3),
         "actions": rng.uniform(-1, 1, (6, 2)).astype(np.float32),
         "rewards": np.arange(6, dtype=np.float32),
         "terminals": np.array([0, 0, 1, 0, 0, 0], bool),
@@ -121,6 +122,23 @@ def test_d4rl_s_names_are_read_with_time_limits_and_next_observations(tmp_path: 
     assert np.array_equal(steps.columns[("action_logp",)][valid], arrays["infos/action_log_probs"])
     space = open_data(file).spec.action_space
     assert isinstance(space, spaces.Box) and np.array_equal(space.low, arrays["actions"].min(0))
+
+
+def test_transitions_in_random_order_keep_their_next_observations(tmp_path: Path) -> None:
+    """Rows 1 and 2 follow one another, all others are alone; only the first two episodes are known from their start."""
+    obs = np.array([[0.0], [1.0], [2.0], [7.0], [5.0]])
+    arrays = {"obs": obs, "next_obs": np.array([[9.0], [2.0], [3.0], [8.0], [6.0]]), "terminated": [1, 0, 0, 0, 1]}
+    np.savez(tmp_path / "a.npz", actions=np.arange(5), rewards=np.ones(5), **arrays)
+    steps = read(tmp_path / "a.npz")
+    valid = np.flatnonzero(steps.columns[("valid",)])
+    assert np.array_equal(steps.columns[("obs",)][valid], obs)
+    assert np.array_equal(steps.columns[("obs",)][valid + 1], arrays["next_obs"])
+    assert steps.closing_rows.tolist() == [1, 4, 6, 8] and not steps.columns[("truncated",)].any()
+    assert steps.columns[("t",)][valid].tolist() == [0, 0, 1, 2, 3]
+    assert summary(open_data(tmp_path / "a.npz"))["complete"] == 1
+    np.savez(tmp_path / "b.npz", obs=obs.repeat(2, 1), next_obs=obs, actions=np.arange(5), rewards=np.ones(5))
+    with pytest.raises(ConfigError, match=r"next_obs have shape \[1\], and those of obs \[2\]"):
+        open_data(tmp_path / "b.npz")
 
 
 @pytest.mark.parametrize(

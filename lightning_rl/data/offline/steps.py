@@ -6,6 +6,7 @@ observation after it. So the next observation of every step is in the next row, 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,11 @@ from lightning_rl.replay.columns import Path
 from lightning_rl.sample_batch import Fragment, SampleBatch
 from lightning_rl.spaces.actions import ActionTransform
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
+from lightning_rl.spaces.support import choices_of, is_continuous
 
 __all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "episodes_for", "in_env_space", "join"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +130,22 @@ class Steps:
     def of_spaces(self, observation_space: Space[Any], action_space: Space[Any], place: str) -> Steps:
         """These steps with the dtypes of an environment's spaces, after a check that they are in them.
 
+        A number becomes a vector of one, and a flat vector takes the shape of the space.
+
         Raises:
-            ConfigError: see `check`.
+            ConfigError: a value is not one of the dtype, such as 0.5 of an image's bytes; or as `check`.
         """
         columns = dict(self.columns)
         for name, space in (("obs", observation_space), ("actions", action_space)):
             for path, leaf in leaf_spaces(space):
                 column, shape = self._column(_path(name, path), place), leaf.shape or ()
-                if math.prod(column.shape[1:]) == math.prod(shape):  # a number for a vector of one, say
+                if column.ndim <= 2 and math.prod(column.shape[1:]) == math.prod(shape):
                     column = column.reshape(len(column), *shape)
-                columns[_path(name, path)] = column.astype(leaf.dtype)
+                with np.errstate(invalid="ignore"):
+                    columns[_path(name, path)] = converted = column.astype(leaf.dtype)
+                if not is_continuous(leaf) and column.dtype != converted.dtype:
+                    expected = f"; the space {leaf} holds {leaf.dtype}"
+                    _refuse(converted != column, column, ".".join(_path(name, path)), expected, place)
         return Steps(columns, self.acted_with).check(DataSpec(observation_space, action_space), place)
 
     def _column(self, path: Path, place: str) -> np.ndarray:
@@ -152,13 +162,20 @@ def _check_column(column: np.ndarray, path: Path, leaf: Space[Any], counts_from_
             f"{place}: rows of {name!r} have shape {list(column.shape[1:])}; the space {leaf} has "
             f"{list(leaf.shape or ())}"
         )
-    if isinstance(leaf, spaces.Discrete) and len(column):
-        start, low, high = 0 if counts_from_0 else int(leaf.start), int(column.min()), int(column.max())
-        if low < start or high >= start + int(leaf.n):
-            raise ConfigError(
-                f"{place}: {name} are from {low} to {high}; the space {leaf} allows {start} to "
-                f"{start + int(leaf.n) - 1}"
-            )
+    if is_continuous(leaf) or (isinstance(leaf, spaces.Box) and path[0] == "obs"):
+        return
+    low: Any = leaf.low if isinstance(leaf, spaces.Box) else getattr(leaf, "start", 0)
+    low = np.asarray(0 if counts_from_0 else low)
+    high = low + choices_of(leaf).reshape(leaf.shape or ()) - 1
+    allowed = f"; the space {leaf} allows {low.tolist()} to {high.tolist()}"
+    _refuse((column < low) | (column > high), column, name, allowed, place)
+
+
+def _refuse(wrong: np.ndarray, column: np.ndarray, name: str, expected: str, place: str) -> None:
+    """Raise an error that names the first wrong value, if there is one."""
+    if wrong.any():
+        index = np.unravel_index(wrong.argmax(), wrong.shape)
+        raise ConfigError(f"{place}: {name} has {column[index]} in row {index[0]}{expected}: convert the data")
 
 
 def _put(fragment: SampleBatch, path: Path, value: Any) -> None:
@@ -215,7 +232,7 @@ def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
     """The steps with actions in the space of a policy with this transform, within its bounds.
 
     Actions that a policy with another transform took are converted by way of the environment's, and so is their
-    density `action_logp`.
+    density `action_logp`. Actions that an environment received and that are outside of its space are a warning.
     """
     columns = dict(steps.columns)
     if steps.acted_with != transform.options:
@@ -223,7 +240,19 @@ def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
         columns = _with_actions(space, in_env_space(space, steps), transform.from_env, transform.log_scale)
     for path, leaf in leaf_spaces(transform.policy_space):
         if isinstance(leaf, spaces.Box):
-            columns[_path("actions", path)] = columns[_path("actions", path)].clip(leaf.low, leaf.high)
+            name = _path("actions", path)
+            column, valid = columns[name], columns[("valid",)]
+            columns[name] = inside = column.clip(leaf.low, leaf.high)
+            if steps.acted_with is not None:
+                continue
+            outside = valid & ~np.isclose(column, inside, 1e-3, 1e-3).reshape(len(valid), -1).all(1)
+            if outside.any():
+                share, value = 100 * outside.sum() / valid.sum(), steps.columns[name][outside.argmax()]
+                log.warning(
+                    "%.3g%% of the actions are clipped to %s, such as %s: check their units, or set "
+                    "data.actions_normalized=true if they are in [-1, 1]",
+                    *(share, transform.action_space, value),
+                )
     return Steps(columns, transform.options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -288,10 +289,26 @@ def test_returns_to_go_start_again_with_each_episode() -> None:
 
 def test_actions_of_the_environment_are_converted_to_the_policy_s() -> None:
     """Pendulum's torque is in [−2, 2]; out-of-bounds actions of an unclipped Gaussian end up at the bounds."""
-    steps = Steps({("actions",): np.array([[-2.0], [1.0], [2.0]], np.float32)})
+    steps = Steps({("actions",): np.array([[-2.0], [1.0], [2.0]], np.float32), ("valid",): np.ones(3, bool)})
     transform = SAC(*PENDULUM.spaces()).action_transform
     converted = actions_for(transform, steps)
     assert converted.columns[("actions",)].flatten().tolist() == [-1.0, 0.5, 1.0]
-    beyond = Steps({("actions",): np.array([[-1.5], [0.5]], np.float32)}, transform.options)
+    columns = {("actions",): np.array([[-1.5], [0.5]], np.float32), ("valid",): np.ones(2, bool)}
+    beyond = Steps(columns, transform.options)
     kept = actions_for(transform, beyond)
     assert kept.columns[("actions",)].flatten().tolist() == [-1.0, 0.5]
+
+
+def test_actions_in_other_units_are_clipped_with_a_warning_that_says_how_many(caplog: Any) -> None:
+    """±180 degrees for Pendulum's ±2; the closing row is not counted. Samples beyond the bounds are no surprise."""
+    columns = {
+        ("actions",): np.array([[180.0], [2.0], [0.5], [-180.0], [0.0]], np.float32),
+        ("valid",): np.array([True, True, True, True, False]),
+    }
+    transform = SAC(*PENDULUM.spaces()).action_transform
+    actions_for(transform, Steps(columns, transform.options))
+    assert not caplog.messages
+    actions_for(transform, Steps(columns))
+    assert [re.search(r"50% of the actions .* such as \[180\.\]", each) is not None for each in caplog.messages] == [
+        True
+    ]

@@ -141,6 +141,43 @@ def test_transitions_in_random_order_keep_their_next_observations(tmp_path: Path
         open_data(tmp_path / "b.npz")
 
 
+BOX, PUSH = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "obs", "actions", "message"),
+    [
+        (BOX, PUSH, np.zeros((2, 4)), [0.2, 1], r"actions has 0\.2.* in row 0; the space Discrete\(2\)"),
+        (BOX, spaces.Discrete(2, start=1), np.zeros((2, 4)), [1, 0], r"actions has 0 in row 1; .* allows 1 to 2"),
+        (BOX, spaces.MultiDiscrete([2, 3]), np.zeros((2, 4)), [[1, 2], [1, 3]], r"has 3 in row 1; .* to \[1, 2\]"),
+        (BOX, spaces.MultiBinary(2), np.zeros((2, 4)), [[1, 0], [2, 0]], r"actions has 2 in row 1"),
+        (BOX, spaces.Box(0, 3, (1,), np.int64), np.zeros((2, 4)), [4, 0], r"actions has 4 in row 0"),
+        (
+            spaces.Box(0, 255, (2, 2), np.uint8),
+            PUSH,
+            np.full((2, 2, 2), 0.5),
+            [0, 1],
+            r"obs has 0\.5 in row 0; .* uint8",
+        ),
+        (spaces.Box(-1, 1, (2, 3)), PUSH, np.zeros((2, 3, 2)), [0, 1], r"shape \[3, 2\]; the space .* \[2, 3\]"),
+    ],
+)
+def test_values_that_do_not_fit_the_environment_s_spaces_are_refused(
+    tmp_path: Path, observation_space: Any, action_space: Any, obs: Any, actions: Any, message: str
+) -> None:
+    """Nothing is rounded, wrapped, or reshaped to another order."""
+    np.savez(tmp_path / "a.npz", obs=obs, actions=np.array(actions), rewards=np.ones(2), terminated=np.ones(2))
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path / "a.npz").of_spaces(observation_space, action_space, "a.npz")
+
+
+def test_flat_rows_take_the_shape_of_the_environment_s_spaces(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", obs=np.arange(12).reshape(2, 6), actions=[0.5, 1.0], rewards=np.ones(2))
+    steps = read(tmp_path / "a.npz").of_spaces(spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(-1, 1, (1,)), "a.npz")
+    assert steps.columns[("obs",)][1].tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert steps.columns[("actions",)].tolist() == [[0.5], [1.0], [0.0]]
+
+
 @pytest.mark.parametrize(
     ("columns", "text", "message"),
     [

@@ -68,7 +68,8 @@ def read_minari(name: str) -> tuple[DataSpec, Steps]:
         raise ShardError(f"{directory} cannot be read: {type(error).__name__}: {first_line(error)}") from error
     spec = DataSpec(
         known.get("observation_space") or inferred_space(steps.columns[("obs",)], bounded=False),
-        known.get("action_space") or inferred_space(steps.columns[("actions",)], bounded=True),
+        known.get("action_space")
+        or inferred_space(steps.columns[("actions",)][steps.columns[("valid",)]], bounded=True),
         {"minari": about.get("dataset_id", name), "env": _env_id(about)},
         inferred=len(known) < 2,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 
 from lightning_rl.data.draws import Draw, Draws
 from lightning_rl.data.kinds_of_data import kind_of_data
@@ -135,6 +136,12 @@ class OfflineSource(Source):
                     f"data.input={data.name}: its {name} is not that of the policy: {difference}; give the environment "
                     "of the data with env=, or env=none for a policy without one"
                 )
+        space = data.spec.action_space if data.spec.inferred else None
+        if isinstance(space, Box) and space == policy.action_space and (fixed := space.low == space.high).any():
+            raise ConfigError(
+                f"data.input={data.name}: entry {fixed.argmax()} of the actions is {space.low[fixed][0]} in all rows, "
+                "so a policy has no choice: leave it out of data.columns, or name the environment with env="
+            )
         self._fill(policy, data)
         if data.damaged:
             log.warning("%s: left out %s damaged shards: %s", data.name, len(data.damaged), ", ".join(data.damaged))

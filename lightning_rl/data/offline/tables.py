@@ -37,7 +37,7 @@ def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[Da
     """The steps in a file, and spaces that are inferred from them.
 
     Observations and actions of one column are numbers, of several columns vectors. Actions are Discrete if they are
-    whole numbers from 0, else a Box between the smallest and the largest. Episodes end where the column of `episode`
+    whole numbers, else a Box, between the smallest and the largest. Episodes end where the column of `episode`
     changes, or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
     terminates. Without `truncated`, the other episodes that `episode` names are truncated by a time limit. Without
     `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is truncated;
@@ -180,16 +180,21 @@ def _floats(column: np.ndarray) -> np.ndarray:
 
 
 def _actions(column: np.ndarray) -> np.ndarray:
-    """Whole numbers as int64, others as float32; a single column of them as a vector of one."""
-    if column.dtype.kind in "biu" and column.ndim == 1:
-        return column.astype(np.int64)
-    return column.reshape(len(column), -1).astype(np.float32)
+    """A single column of whole numbers as int64 `[N]`, others as float32 `[N, K]`."""
+    rows = column.reshape(len(column), math.prod(column.shape[1:]))
+    with np.errstate(invalid="ignore"):
+        whole = rows.astype(np.int64)
+    return whole[:, 0] if rows.shape[1] == 1 and (whole == rows).all() else rows.astype(np.float32)
 
 
 def inferred_space(column: np.ndarray, bounded: bool) -> Space[Any]:
-    """A Discrete of whole numbers from 0, or a Box; `bounded`: by the range that occurs."""
+    """A Discrete of the whole numbers from the smallest to the largest, or a Box; `bounded`: by the range that occurs.
+
+    Only actions that were recorded can be learned from data, so that a count from 1 is one.
+    """
     if column.dtype == np.int64:
-        return spaces.Discrete(int(column.max(initial=0)) + 1)
+        low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        return spaces.Discrete(high - low + 1, start=low)
     if column.dtype == np.uint8:
         return spaces.Box(0, 255, column.shape[1:], np.uint8)
     if not bounded or not np.isfinite(column).all():

@@ -10,13 +10,17 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from gymnasium import spaces
 from pyarrow import parquet
 
 from lightning_rl.data.offline.data_set import open_data
-from lightning_rl.data.offline.steps import Steps
+from lightning_rl.data.offline.steps import Steps, episodes_for
 from lightning_rl.data.offline.summary import summary
 from lightning_rl.errors import ConfigError
+from lightning_rl.policies import BC, DQN, MARWIL, DiscreteCQL
+from lightning_rl.policies.off_policy_estimation import estimate_value
+from tests.data.offline.test_offline_source import source
 from tests.data.small_runs import fit
 
 COLUMNS = {"obs": ["x", "y"], "action": "push", "reward": "gain", "episode": "session", "t": "time"}
@@ -139,6 +143,59 @@ def test_transitions_in_random_order_keep_their_next_observations(tmp_path: Path
     np.savez(tmp_path / "b.npz", obs=obs.repeat(2, 1), next_obs=obs, actions=np.arange(5), rewards=np.ones(5))
     with pytest.raises(ConfigError, match=r"next_obs have shape \[1\], and those of obs \[2\]"):
         open_data(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize(
+    ("actions", "space"),
+    [
+        ([1, 3, 2], spaces.Discrete(3, start=1)),
+        ([-1, 0, 1], spaces.Discrete(3, start=-1)),
+        ([0.0, 1.0, 0.0], spaces.Discrete(2)),
+        ([[2], [0], [1]], spaces.Discrete(3)),
+        ([0.0, 0.5, 1.0], spaces.Box(0, 1, (1,))),
+        ([[0, 1], [1, 0], [0, 0]], spaces.Box(0, 1, (2,))),
+    ],
+)
+def test_a_column_of_whole_numbers_is_discrete_over_the_range_that_occurs(
+    tmp_path: Path, actions: Any, space: Any
+) -> None:
+    np.savez(tmp_path / "a.npz", obs=np.zeros((3, 2)), actions=np.array(actions), rewards=np.ones(3))
+    assert open_data(tmp_path / "a.npz").spec.action_space == space
+
+
+@pytest.mark.parametrize("kind", [BC, MARWIL, DQN, DiscreteCQL])
+@pytest.mark.parametrize("start", [1, -1])
+def test_policies_learn_from_actions_that_are_not_counted_from_0(tmp_path: Path, kind: Any, start: int) -> None:
+    """The action is `start` where the observation is negative, else `start` + 1, which the reward says as well.
+
+    The estimate reads closing rows, whose action is none.
+    """
+    rng = np.random.default_rng(0)
+    obs = rng.choice([-1.0, 1.0], 256)
+    best, every = (obs > 0).astype(int), rng.integers(0, 2, 256)
+    actions = best if kind is BC else every
+    rewards = {"rewards": (actions == best) * 1.0, "action_logp": np.full(256, np.log(0.5))}
+    arrays = {"obs": obs, "actions": actions + start, **rewards, "terminated": np.ones(256)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    data = open_data(tmp_path / "a.npz")
+    policy = kind(data.spec.observation_space, data.spec.action_space, lr=0.02, model={"fcnet_hiddens": [32]})
+    offline = source(policy, tmp_path / "a.npz", batch_size=64, rows_per_iteration=256)
+    for _ in range(100):
+        policy.learn_on_batch(offline.next_episodes() if policy.imitates else offline.buffer.sample(64, rng))
+    chosen = policy.compute_actions(torch.tensor([[-1.0], [1.0]]), explore=False)[0]
+    assert policy.action_transform.to_env(chosen).tolist() == [start, start + 1]
+    fragment = episodes_for(policy, data.read(), data.name)
+    estimates = estimate_value(policy, fragment, estimators=["wis"], epsilon=None if policy.imitates else 0.01)
+    assert estimates["wis"].value > 0.8
+
+
+def test_an_action_that_never_changes_is_refused_unless_an_environment_names_its_bounds(tmp_path: Path) -> None:
+    actions = np.array([[0.5, 0.25], [0.0, 0.25], [1.0, 0.25]])
+    np.savez(tmp_path / "a.npz", obs=np.zeros((3, 2)), actions=actions, rewards=np.ones(3))
+    spec = open_data(tmp_path / "a.npz").spec
+    with pytest.raises(ConfigError, match=r"entry 1 of the actions is 0\.25 in all rows"):
+        source(BC(spec.observation_space, spec.action_space), tmp_path / "a.npz")
+    assert source(BC(spec.observation_space, spaces.Box(-1, 1, (2,))), tmp_path / "a.npz").steps == 3
 
 
 BOX, PUSH = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)

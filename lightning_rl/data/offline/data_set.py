@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_rl.data.offline.json_files import read_json
 from lightning_rl.data.offline.minari import read_minari, write_minari
-from lightning_rl.data.offline.shards import ShardError, find_shards, read_shape, read_shard, write_shard
+from lightning_rl.data.offline.shards import ShardError, find_shards, is_shard, read_shape, read_shard, write_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps
 from lightning_rl.data.offline.tables import read_table, write_hdf5
 from lightning_rl.errors import ConfigError, short_repr
@@ -42,9 +42,9 @@ def open_data(
     """Open recorded experience.
 
     Args:
-        source: a directory of shards, as `data.output` and `lightning-rl record` write; a file, .csv, .parquet, .npz,
-            .hdf5 or .h5 (`tables.read_table`); RLlib's .json: a file, a directory, a pattern, or a list of these; or
-            "minari:NAME_OR_DIRECTORY".
+        source: a directory of shards, as `data.output` and `lightning-rl record` write, or one of them; a file, .csv,
+            .parquet, .npz, .hdf5 or .h5 (`tables.read_table`); RLlib's .json: a file, a directory, a pattern, or a list
+            of these; or "minari:NAME_OR_DIRECTORY".
         columns: the columns of a file; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 
@@ -61,7 +61,7 @@ def open_data(
     if path.suffix == ".json" or (path.is_dir() and any(path.glob("*.json"))):
         spec, steps = read_json(path)
         return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
-    if path.is_dir():
+    if path.is_dir() or is_shard(path):
         return open_shards(path, skip_damaged)
     if not path.exists():
         raise ConfigError(
@@ -101,7 +101,7 @@ def convert(data: DataSet, target: str, minari_format: str | None = None) -> Pat
 
 
 def open_shards(directory: Path, skip_damaged: bool) -> DataSet:
-    """Open a directory of shards.
+    """Open a directory of shards, or one shard.
 
     Raises:
         ConfigError: it holds none, or the first is damaged.

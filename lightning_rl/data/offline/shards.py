@@ -26,7 +26,16 @@ from lightning_rl.replay.storage import available_bytes
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.spaces import space_from_json, space_to_json
 
-__all__ = ["ShardError", "check_memory", "find_shards", "read_shape", "read_shard", "require", "write_shard"]
+__all__ = [
+    "ShardError",
+    "check_memory",
+    "find_shards",
+    "is_shard",
+    "read_shape",
+    "read_shard",
+    "require",
+    "write_shard",
+]
 
 FORMAT = 1
 KEY = b"lightning_rl"
@@ -76,13 +85,24 @@ def write_shard(directory: Path, stem: str, steps: Steps, spec: DataSpec) -> Pat
     return file
 
 
+def is_shard(file: Path) -> bool:
+    """Whether a file is one that `write_shard` wrote, under any name, and not another table."""
+    if file.suffix != ".parquet":
+        return False
+    pa, parquet = require("pyarrow", "data.input"), require("pyarrow.parquet", "data.input")
+    try:
+        return KEY in (parquet.read_metadata(file).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def find_shards(directory: Path) -> list[Path]:
-    """The shards in a directory, in the order of their names.
+    """The shards in a directory, in the order of their names; a shard itself is the only one.
 
     Raises:
         ConfigError: there are none.
     """
-    found = sorted(directory.glob("*.parquet"))
+    found = [directory] if directory.is_file() else sorted(directory.glob("*.parquet"))
     if not found:
         of_policies = ", ".join(sorted({str(file.parent) for file in directory.glob("*/*.parquet")}))
         raise ConfigError(

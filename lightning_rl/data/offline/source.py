@@ -52,8 +52,8 @@ class OfflineSource(Source):
     has read. So `total_env_steps`, schedules and `evaluation.every_env_steps` mean what they mean in other runs.
 
     Args:
-        input: directory of shards (`data.output`, `lightning-rl record`), a file (.csv, .parquet, .npz, .hdf5, .h5, or
-            RLlib's .json), a list of .json files, or "minari:NAME_OR_DIRECTORY".
+        input: directory of shards (`data.output`, `lightning-rl record`) or one shard, a file (.csv, .parquet, .npz,
+            .hdf5, .h5, or RLlib's .json), a list of .json files, or "minari:NAME_OR_DIRECTORY".
         columns: columns of a file: obs, actions, rewards, episode, terminated, truncated, … → the column, or a list of
             columns (`tables.NAMES`); `None`: they have these names.
         actions_normalized: whether the actions of a file are in the space of the policy that learns (in [−1, 1] if

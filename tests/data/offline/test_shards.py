@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pyarrow import parquet
 
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.shards import ShardError, read_shape, read_shard, write_shard
-from lightning_rl.data.offline.steps import Steps, close_episodes
+from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes
 from lightning_rl.errors import ConfigError
 from tests.data.offline.recorded import NESTED, nested_steps
 
@@ -25,6 +26,32 @@ def test_a_shard_comes_back_with_every_dtype_shape_and_bit(tmp_path: Path) -> No
     for path, column in written.columns.items():
         assert read.columns[path].dtype == column.dtype
         assert np.array_equal(read.columns[path], column)
+
+
+def test_one_shard_given_as_a_file_is_a_data_set_and_no_table(tmp_path: Path) -> None:
+    """Read as a table, its closing rows would be steps. What it holds counts, not its name."""
+    written = close_episodes(
+        {
+            ("obs",): np.arange(3.0, dtype=np.float32),
+            ("actions",): np.array([0, 1, 1]),
+            ("rewards",): np.ones(3, np.float32),
+            ("terminated",): np.array([False, True, True]),
+            ("truncated",): np.zeros(3, bool),
+        },
+        np.array([1, 2]),
+        {("obs",): np.array([7.0, 8.0], np.float32)},
+    )
+    spec = DataSpec(spaces.Box(0, 9, ()), spaces.Discrete(5))
+    file = write_shard(tmp_path, "a", written, spec)
+    data = open_data(file)
+    (read,) = data.read()
+    assert (data.spec, data.rows) == (spec, 5) and np.array_equal(read.columns[("valid",)], written.columns[("valid",)])
+    table = parquet.read_table(file)
+    parquet.write_table(table.replace_schema_metadata(None), file)
+    assert open_data(file).spec.inferred
+    parquet.write_table(table, file)
+    with pytest.raises(ShardError, match="does not have the digest"):
+        list(open_data(file).read())
 
 
 def damage(content: bytes, kind: str, rng: np.random.Generator) -> bytes:

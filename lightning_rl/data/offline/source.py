@@ -21,7 +21,7 @@ from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
-from lightning_rl.replay.ring import ENDED, ROW, SAMPLEABLE, TERMINATED
+from lightning_rl.replay.ring import ROW, SAMPLEABLE, TERMINATED
 from lightning_rl.sample_batch import STEP_INPUTS, Fragment, flatten_fragment, map_leaves
 from lightning_rl.schema.ranges import Count, Portion, Positive
 from lightning_rl.schema.signatures import ImportPath, check_fields
@@ -154,7 +154,7 @@ class OfflineSource(Source):
         # Rows of other ranks are never written, so that all ranks together need the memory of the data once.
         sizes = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)
-        episodes = seen = 0
+        episodes, seen, whole = 0, 0, list[np.ndarray]()
         evaluation = self.datamodule.evaluation
         held_out = evaluation["data"] if evaluation["estimators"] and not isinstance(evaluation["data"], str) else 0.0
         for part in data.read():
@@ -168,6 +168,7 @@ class OfflineSource(Source):
                 seen += len(part.closing_rows) + len(held.closing_rows)
             steps = part if self.ranks == 1 else part.share(episodes, self.datamodule.rank, self.ranks)
             episodes += len(part.closing_rows)
+            whole.append(steps.whole[steps.columns[("valid",)][steps.begins]])
             fragment = actions_for(policy.action_transform, steps).fragment()
             if "returns_to_go" in asked:
                 fragment["returns_to_go"] = returns_to_go(fragment, policy.gamma)
@@ -185,7 +186,7 @@ class OfflineSource(Source):
         if "next_actions" in asked:  # after a time limit there is none
             left_out |= rows & ((ring.flags[: ring.limit] & TERMINATED) == 0) & ~np.append(rows[1:], False)
         if self.top_fraction < 1:
-            left_out |= ~self._keep_best(ring)
+            left_out |= ~self._keep_best(ring, np.flatnonzero(np.concatenate(whole)))
         ring.flags[: ring.limit][left_out] &= ~np.uint8(SAMPLEABLE)
         ring.rows = int(np.count_nonzero(ring.flags[: ring.limit] >= SAMPLEABLE))
         if len(self.buffer) < needed:
@@ -194,15 +195,14 @@ class OfflineSource(Source):
                 f"data.batch_size={self.batch_size} needs {needed} on each: lower it, or record more"
             )
 
-    def _keep_best(self, ring: Any) -> np.ndarray:
-        """Keep the episodes of `top_fraction`; returns which slots hold their steps, bool `[ring.limit]`."""
+    def _keep_best(self, ring: Any, whole: np.ndarray) -> np.ndarray:
+        """Keep `top_fraction` of these episodes; returns which slots hold their steps, bool `[ring.limit]`."""
         starts, lengths = self._starts, self._lengths
-        ended = np.flatnonzero(ring.flags[starts + lengths - 1] & ENDED)
         rewards = ring.columns.array("rewards")
         bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
         returns = np.array([rewards[start:stop].sum(dtype=np.float64) for start, stop in bounds])
-        best = np.argsort(-returns[ended], kind="stable")[: math.ceil(self.top_fraction * len(ended))]
-        kept = np.sort(ended[best])
+        best = np.argsort(-returns[whole], kind="stable")[: math.ceil(self.top_fraction * len(whole))]
+        kept = np.sort(whole[best])
         self._starts, self._lengths = starts[kept], lengths[kept]
         inside = np.zeros(ring.limit + 1, np.int8)
         inside[self._starts], inside[self._starts + self._lengths] = 1, -1

@@ -76,6 +76,18 @@ class Steps:
         """Positions of the closing rows, int64 `[E]`."""
         return np.flatnonzero(~self.columns[("valid",)])
 
+    @property
+    def begins(self) -> np.ndarray:
+        """Positions of the episodes' first rows, int64 `[E]`."""
+        return np.insert(self.closing_rows + 1, 0, 0)[:-1]
+
+    @property
+    def whole(self) -> np.ndarray:
+        """Which episodes are recorded from their first step to their end, bool `[E]`."""
+        begins, last = self.begins, np.maximum(self.closing_rows - 1, self.begins)
+        whole = (self.columns[("terminated",)] | self.columns[("truncated",)])[last]
+        return whole & (self.columns[("t",)][begins] == 0) if ("t",) in self.columns else whole
+
     def share(self, first: int, part: int, parts: int) -> Steps:
         """The episodes whose number, counted from `first`, leaves the remainder `part` when divided by `parts`."""
         episode = np.searchsorted(self.closing_rows, np.arange(len(self))) + first
@@ -92,8 +104,7 @@ class Steps:
 
         "t" counts from each episode's first row here, even if its beginning was not recorded.
         """
-        fragment, rows = Fragment(), np.arange(len(self))
-        begins = np.insert(self.closing_rows[:-1] + 1, 0, 0)
+        fragment, rows, begins = Fragment(), np.arange(len(self)), self.begins
         t = (rows - np.repeat(begins, np.diff(np.append(begins, len(self))))).astype(np.int32)
         for path, column in {**self.columns, ("t",): t}.items():
             # The row after the last closing row is read by nothing.
@@ -278,7 +289,7 @@ def _with_actions(
 
 
 def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch:
-    """Recorded episodes as a fragment `[R, 1, …]` with actions and densities in the space of a policy.
+    """Recorded whole episodes as a fragment `[R, 1, …]` with actions and densities in the space of a policy.
 
     Actions of a policy with the same transform stay as they were sampled: clipped ones have other densities.
 
@@ -293,6 +304,7 @@ def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch
     transform, found = policy.action_transform, []
     for part in parts:
         steps = part.of_spaces(policy.observation_space, policy.action_space, place)
+        steps = steps[np.repeat(steps.whole, np.diff(steps.closing_rows, prepend=-1))]
         found.append(steps if steps.acted_with == transform.options else actions_for(transform, steps))
     return join(found).fragment()
 

@@ -40,17 +40,11 @@ def summary(data: DataSet) -> dict[str, Any]:
     }
     for part in data.read():
         steps = in_env_space(data.spec.action_space, part)
-        columns, closing = steps.columns, steps.closing_rows
-        has_logp = ("action_logp",) in columns
-        valid, begins = columns[("valid",)], np.insert(closing[:-1] + 1, 0, 0)
-        length, last = closing - begins, np.maximum(closing - 1, begins)
-        terminated = columns[("terminated",)][last]
-        whole = terminated | columns[("truncated",)][last]
-        if ("t",) in columns:  # an episode that was running when recording began has no first step
-            whole &= columns[("t",)][begins] == 0
+        columns, begins, whole = steps.columns, steps.begins, steps.whole
+        has_logp, valid, length = ("action_logp",) in columns, columns[("valid",)], steps.closing_rows - begins
         returns += np.add.reduceat(np.where(valid, columns[("rewards",)], 0.0), begins)[whole].tolist()
         lengths += length[whole].tolist()
-        counts += (length.sum(), len(length), whole.sum(), terminated.sum())
+        counts += (length.sum(), len(length), whole.sum(), columns[("terminated",)].sum())
         for path, coverage in leaves.items():
             coverage.add(columns[path] if path[0] == "obs" else columns[path][valid])
     return {

@@ -15,10 +15,11 @@ from lightning_rl.data.evaluator import EVALUATION_DEFAULTS
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.shards import write_shard
 from lightning_rl.data.offline.source import OfflineSource, returns_to_go
-from lightning_rl.data.offline.steps import DataSpec, Steps, actions_for, close_episodes
+from lightning_rl.data.offline.steps import DataSpec, Steps, actions_for, close_episodes, episodes_for
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import BC, DQN, PPO, SAC, Policy
+from lightning_rl.policies.off_policy_estimation import whole_episodes
 from lightning_rl.sample_batch import SampleBatch
 from tests.data.offline.recorded import record
 from tests.data.small_runs import fit
@@ -245,19 +246,31 @@ def test_next_actions_and_returns_to_go_come_on_request(tmp_path: Path) -> None:
     assert "next_actions" not in without and "returns_to_go" not in without
 
 
+def five_parts() -> Steps:
+    """Three steps each: episodes with rewards 1, 2 and 3; one that is cut, with 33; and the end of one, with 22."""
+    columns = {
+        ("obs",): np.arange(15, dtype=np.float32)[:, None].repeat(3, 1) / 100,
+        ("actions",): np.zeros((15, 1), np.float32),
+        ("rewards",): np.repeat(np.array([1, 2, 33, 22, 3], np.float32), 3),
+        ("terminated",): np.zeros(15, bool),
+        ("truncated",): np.isin(np.arange(15), [2, 5, 11, 14]),
+        ("t",): np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 7, 8, 9, 0, 1, 2]),
+    }
+    return close_episodes(columns, np.array([2, 5, 8, 11, 14]), {("obs",): np.zeros((5, 3), np.float32)})
+
+
+def test_whole_episodes_alone_are_estimated() -> None:
+    fragment = episodes_for(SAC(*PENDULUM.spaces()), [five_parts()], "data")
+    assert whole_episodes(fragment).rewards.sum(0).tolist() == [3.0, 6.0, 9.0]
+
+
 @pytest.mark.parametrize("kind", [BC, SAC])
 def test_the_top_fraction_of_episodes_is_learned_from(tmp_path: Path, kind: Any) -> None:
-    """Returns 3, 6, 9, and 99 of an episode that recording cut, which is left out: the better half of three is two."""
-    columns = {
-        ("obs",): np.arange(12, dtype=np.float32)[:, None].repeat(3, 1) / 100,
-        ("actions",): np.zeros((12, 1), np.float32),
-        ("rewards",): np.repeat(np.array([1, 2, 33, 3], np.float32), 3),
-        ("terminated",): np.zeros(12, bool),
-        ("truncated",): np.arange(12) % 3 == 2,
-    }
-    columns[("truncated",)][8] = False
-    final = {("obs",): np.zeros((4, 3), np.float32)}
-    write_shard(tmp_path, "a", close_episodes(columns, np.array([2, 5, 8, 11]), final), DataSpec(*PENDULUM.spaces()))
+    """Returns 3, 6, 9, and 99 and 66 of the first and the second part of episodes that recording cut.
+
+    These are left out: the better half of three is two.
+    """
+    write_shard(tmp_path, "a", five_parts(), DataSpec(*PENDULUM.spaces()))
     data = source(kind(*PENDULUM.spaces()), tmp_path, batch_size=6, rows_per_iteration=6, top_fraction=0.5)
     rows = data.next_episodes() if kind is BC else data.buffer.sample(6, np.random.default_rng(0))
     assert data.steps == len(data.buffer) == 6

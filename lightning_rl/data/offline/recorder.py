@@ -16,9 +16,11 @@ import torch
 from lightning_rl.data.offline.shards import require, write_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps, join
 from lightning_rl.errors import short_repr
+from lightning_rl.exploration.exploration import is_continuous
 from lightning_rl.replay.columns import leaves_of
 from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch
+from lightning_rl.spaces import leaf_spaces
 from lightning_rl.version import __version__
 
 __all__ = ["RECORDED", "Recorder"]
@@ -79,6 +81,10 @@ class Stream:
     def __init__(self, directory: Path, worker: Any, policy_id: str) -> None:
         self.directory, self.worker = directory, worker
         self.policy = worker.get_policy(policy_id)
+        # Without exploration, discrete actions have probability 1, and continuous ones no density.
+        self._takes_best = self.policy.has_model and not worker.explore
+        no_density = self._takes_best and any(is_continuous(leaf) for _, leaf in leaf_spaces(self.policy.action_space))
+        self._recorded = [name for name in RECORDED if not (no_density and name == "action_logp")]
         written = list(directory.glob(f"worker{worker.worker_index:03}-*.parquet")) if directory.exists() else []
         self._number, self._written_at = len(written), time.monotonic()
         self._fragments: list[SampleBatch] = []  # not sorted yet
@@ -109,7 +115,7 @@ class Stream:
         """Append the rows of the held fragments to the episodes of their environments."""
         if not self._fragments:
             return
-        columns = [leaves_of(fragment, RECORDED) for fragment in self._fragments]
+        columns = [leaves_of(fragment, self._recorded) for fragment in self._fragments]
         lengths = [len(fragment.valid) for fragment in self._fragments]
         self._fragments, self._rows = [], 0
         # A fragment's observations have a row more than its steps: `rows` finds each step among them.
@@ -123,6 +129,8 @@ class Stream:
             return
         own = {path: column[rows[step] if path[0] == "obs" else step, env] for path, column in joined.items()}
         final = {path: column[rows[step] + 1, env] for path, column in joined.items() if path[0] == "obs"}
+        if self._takes_best and ("action_logp",) in own:
+            own[("action_logp",)][:] = 0.0
         ends, t, first = own[("terminated",)] | own[("truncated",)], own[("t",)], np.diff(env, prepend=-1) > 0
         due = np.where(np.roll(ends, 1), 0, np.roll(t, 1) + 1)
         due[first] = [self._next_t.get(each, 0) for each in env[first].tolist()]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from lightning_rl.data.offline.data_set import open_data
-from lightning_rl.data.offline.steps import Steps, join
-from lightning_rl.policies import SAC
+from lightning_rl.data.offline.steps import Steps, episodes_for, join
+from lightning_rl.policies import PPO, SAC, RandomPolicy
+from lightning_rl.policies.off_policy_estimation import estimate_value
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 from tests.data.offline.recorded import record
@@ -116,3 +118,23 @@ def test_actions_are_recorded_in_the_policy_s_space(tmp_path: Path) -> None:
     record(tmp_path, PENDULUM, policy=SAC(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}))
     steps = read(tmp_path)
     assert np.abs(steps.columns[("actions",)]).max() <= 1 and steps.acted_with == {"normalize": True, "clip": False}
+
+
+def test_best_actions_are_recorded_with_probability_1_so_that_estimates_of_them_are_what_was_played(
+    tmp_path: Path,
+) -> None:
+    """All ratios against the acting policy, which is the greedy one (ε = 0), are 1. Random play ignores `explore`."""
+    policy = PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]})
+    record(tmp_path / "best", CARTPOLE, policy=policy, explore=False)
+    episodes = episodes_for(policy, open_data(tmp_path / "best").read(), "")
+    found: Any = estimate_value(policy, episodes, estimators=["is", "pdis", "wis"], epsilon=0.0)
+    for name in ("is", "pdis", "wis"):
+        assert found[name].value == pytest.approx(found["behavior"].value)
+    record(tmp_path / "random", CARTPOLE, policy=RandomPolicy(*CARTPOLE.spaces()), explore=False)
+    steps = read(tmp_path / "random").columns
+    assert np.allclose(steps[("action_logp",)][steps[("valid",)]], np.log(0.5))
+
+
+def test_continuous_best_actions_are_recorded_without_a_density(tmp_path: Path) -> None:
+    record(tmp_path, PENDULUM, policy=SAC(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}), explore=False)
+    assert ("action_logp",) not in read(tmp_path).columns

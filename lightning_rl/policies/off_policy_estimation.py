@@ -18,7 +18,6 @@ from lightning_rl.losses.off_policy import (
     bootstrap_interval,
     doubly_robust,
     effective_sample_size,
-    episode_ratios,
     importance_sampling,
     per_decision_importance_sampling,
 )
@@ -204,8 +203,8 @@ def estimate_value(
         "effective_episodes", from 1 to the number of episodes.
 
     Raises:
-        ConfigError: an estimator is unknown, there are fewer than two whole episodes or no `action_logp`, or as
-            `EvaluatedPolicy` and `FittedQ`.
+        ConfigError: an estimator is unknown, there are fewer than two whole episodes, no `action_logp`, or no episode
+            that the policy can repeat, or as `EvaluatedPolicy` and `FittedQ`.
         UnsupportedSpaceError: the policy is deterministic, and an estimator needs its density.
     """
     check_estimators(estimators)
@@ -217,8 +216,9 @@ def estimate_value(
     found: dict[str, Estimate | float] = {}
     if WITH_RATIOS & set(estimators):
         log_ratios = _log_ratios(evaluated, episodes)
-        terms |= _ratio_terms(episodes, log_ratios, gamma)
-        found["effective_episodes"] = float(effective_sample_size(episode_ratios(log_ratios, episodes.valid)))
+        ratios = _relative_ratios(log_ratios, episodes.valid)
+        terms |= _ratio_terms(episodes, log_ratios, ratios, gamma)
+        found["effective_episodes"] = float(effective_sample_size(ratios))
     if WITH_Q & set(estimators):
         fitted = _q_and_v(evaluated, episodes, gamma, fqe_steps, seed, generator)
         terms |= _q_terms(episodes, log_ratios, *fitted, gamma)
@@ -264,13 +264,23 @@ def _log_ratios(evaluated: EvaluatedPolicy, episodes: SampleBatch) -> Tensor:
     return evaluated.logp(episodes) - episodes.action_logp.double().where(episodes.valid, 0.0)
 
 
-def _ratio_terms(episodes: SampleBatch, log_ratios: Tensor, gamma: float) -> dict[str, Terms]:
-    """Those of the estimators that need nothing but ratios."""
+def _relative_ratios(log_ratios: Tensor, valid: Tensor) -> Tensor:
+    """The ratios of whole episodes to the largest of them, `[B]`: none overflows, and not all are 0."""
+    sums = log_ratios.where(valid, 0.0).sum(0)
+    if sums.max().isneginf():
+        raise ConfigError(
+            "each recorded episode has an action that the policy never takes, so that is, pdis, wis and dr know "
+            "nothing of it: raise epsilon, or leave these estimators out"
+        )
+    return (sums - sums.max()).exp()
+
+
+def _ratio_terms(episodes: SampleBatch, log_ratios: Tensor, ratios: Tensor, gamma: float) -> dict[str, Terms]:
+    """Those of the estimators that need nothing but ratios; those `[B]` of whole episodes may have any scale."""
     rewards, valid = episodes.rewards.double(), episodes.valid
-    ordinary = importance_sampling(rewards, log_ratios, valid, gamma)
     return {
-        "is": Terms(ordinary),
-        "wis": Terms(ordinary, episode_ratios(log_ratios, valid)),
+        "is": Terms(importance_sampling(rewards, log_ratios, valid, gamma)),
+        "wis": Terms(ratios * importance_sampling(rewards, torch.zeros_like(rewards), valid, gamma), ratios),
         "pdis": Terms(per_decision_importance_sampling(rewards, log_ratios, valid, gamma)),
     }
 

@@ -116,6 +116,26 @@ def test_an_epsilon_greedy_policy_takes_its_best_action() -> None:
     assert found["pdis"].low < known < found["pdis"].high < 0.5
 
 
+@pytest.mark.parametrize("shift", [-1000.0, 1000.0])
+def test_weighted_importance_sampling_does_not_depend_on_the_scale_of_the_ratios(shift: float) -> None:
+    """Densities that are e^250 times as large or small at each of 4 steps: no ratio of an episode is a double."""
+    fragment, policy = recorded(50), target_policy()
+    known: Any = estimate_value(policy, fragment, estimators=["wis"])
+    fragment["action_logp"] = fragment.action_logp - shift / STEPS
+    found: Any = estimate_value(policy, fragment, estimators=["wis"])
+    assert found["effective_episodes"] == pytest.approx(known["effective_episodes"], rel=1e-3)
+    for name in ("value", "low", "high"):
+        assert getattr(found["wis"], name) == pytest.approx(getattr(known["wis"], name), rel=1e-3)
+
+
+def test_episodes_that_a_greedy_policy_cannot_repeat_are_refused() -> None:
+    """Its best action is that of the state's number, and each episode has the other one."""
+    policy, fragment = target_policy(), recorded(20)
+    fragment["actions"] = 1 - fragment.obs[:-1, :, 1].long()
+    with pytest.raises(ConfigError, match="raise epsilon"):
+        estimate_value(policy, fragment, estimators=["wis"], epsilon=0.0)
+
+
 def test_memory_starts_with_each_episode() -> None:
     """Ratios of a model with an LSTM are those of its states along the episode."""
     policy = BC(ONE_HOT, TWO, model={"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 2})

@@ -338,7 +338,8 @@ def estimates(result: Mapping[str, Any]) -> str:
         for name, found in result["estimates"].items()
     ]
     if "effective_episodes" in result:
-        lines.append(f"the ratios leave the worth of {result['effective_episodes']:.1f} episodes")
+        few = ": too few for ratios, so that dr says no more than dm" if result["effective_episodes"] < 10 else ""
+        lines.append(f"the ratios leave the worth of {result['effective_episodes']:.1f} episodes{few}")
     return "\n".join(lines)
 
 

@@ -112,6 +112,7 @@ class FittedQ:
     Args:
         evaluated: the policy, without memory; its preprocessor and filter serve the Q-network too.
         gamma: discount in [0, 1].
+        values: the lowest and the highest return that is possible; values of the network are clipped to them.
         hiddens: widths of the Q-network's hidden layers.
         lr: the learning rate of Adam.
         tau: τ of the target network's update after each gradient step.
@@ -125,6 +126,7 @@ class FittedQ:
         self,
         evaluated: EvaluatedPolicy,
         gamma: float,
+        values: tuple[float, float],
         *,
         hiddens: tuple[int, ...] = (256, 256),
         lr: float = 1e-3,
@@ -142,7 +144,7 @@ class FittedQ:
             torch.manual_seed(derive_seed(seed, "init"))
             critic = CriticEnsemble(policy.observation_space, space, config, count=1, **form_of_actions(space))
         self.critic = critic.to(policy.device)
-        self.evaluated, self.gamma, self.tau = evaluated, gamma, tau
+        self.evaluated, self.gamma, self.values, self.tau = evaluated, gamma, values, tau
         self.target = target_copy(self.critic)
         self._update_target = PolyakUpdate(self.target, self.critic)
         self._optimizer = torch.optim.Adam(self.critic.parameters(), lr)
@@ -161,14 +163,14 @@ class FittedQ:
     @torch.no_grad()
     def q_values(self, rows: SampleBatch) -> Tensor:
         """Q(s, a) of the recorded actions, `[N]`."""
-        return self.critic.action_values(self.evaluated.policy.inputs_of(rows), rows.actions)[0]
+        return self.critic.action_values(self.evaluated.policy.inputs_of(rows), rows.actions)[0].clamp(*self.values)
 
     @torch.no_grad()
     def state_values(self, rows: SampleBatch, critic: CriticEnsemble | None = None, following: bool = False) -> Tensor:
         """V(s) = E Q(s, a), `[N]`: exact for discrete actions, else for one action of the evaluated policy."""
         inputs, dist = self.evaluated.inputs_and_distribution(rows, following)
         critic, space = critic or self.critic, self.evaluated.policy.action_transform.policy_space
-        return critic.state_values(inputs, dist, space)
+        return critic.state_values(inputs, dist, space).clamp(*self.values)
 
 
 def estimate_value(
@@ -303,9 +305,11 @@ def _q_and_v(
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Q of the recorded actions `[T, B]` and V `[T+1, B]`, by a Q-function learned from these episodes."""
-    fitted = FittedQ(evaluated, gamma, seed=seed)
-    placed = episodes.copy()
     length, count = episodes.valid.shape
+    low, high = (float(reward) for reward in episodes.rewards[episodes.valid].aminmax())
+    steps_ahead = 1 / (1 - gamma) if gamma < 1 else length  # of a reward at each of them, discounted
+    fitted = FittedQ(evaluated, gamma, (min(low, low * steps_ahead), max(high, high * steps_ahead)), seed=seed)
+    placed = episodes.copy()
     placed["place"] = torch.arange(length * count).view(length, count)
     rows = transition_rows(placed)
     with in_eval_mode(evaluated.policy), torch.random.fork_rng(devices=[]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from gymnasium import spaces
 from torch.testing import assert_close
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.policies import BC, DQN, TD3
 from lightning_rl.policies.off_policy_estimation import Estimate, estimate_value, whole_episodes
 from lightning_rl.sample_batch import SampleBatch
@@ -134,6 +136,23 @@ def test_episodes_that_a_greedy_policy_cannot_repeat_are_refused() -> None:
     fragment["actions"] = 1 - fragment.obs[:-1, :, 1].long()
     with pytest.raises(ConfigError, match="raise epsilon"):
         estimate_value(policy, fragment, estimators=["wis"], epsilon=0.0)
+
+
+@pytest.mark.parametrize(("gamma", "longest"), [(0.5, 2.0), (1.0, 4.0)])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_the_direct_method_stays_within_what_the_rewards_allow(
+    gamma: float, longest: float, sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """|r| from 1 to 2, in episodes of 4 steps: |V| from 1, if the next step ends it, to 2 Σ γᵗ = 4, or 8 if γ = 1."""
+    fragment = recorded(50)
+    fragment["rewards"] = sign * (fragment.rewards / 1.5 + 1.0)
+    for wrong, bound in ((0.0, 1.0), (1000.0, 2.0 * longest), (-1000.0, 1.0)):
+        value = functools.partial(torch.full_like, fill_value=sign * wrong)
+        monkeypatch.setattr(
+            CriticEnsemble, "state_values", lambda self, inputs, dist, space, v=value: v(dist.entropy())
+        )
+        found: Any = estimate_value(target_policy(), fragment, estimators=["dm"], gamma=gamma, fqe_steps=1)
+        assert found["dm"].value == pytest.approx(sign * bound)
 
 
 def test_memory_starts_with_each_episode() -> None:

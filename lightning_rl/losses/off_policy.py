@@ -132,7 +132,7 @@ def bootstrap_interval(
         The lower and the upper end, scalars; both the estimate itself if all terms are proportional to the weights.
     """
     weights = torch.ones_like(terms) if weights is None else weights
-    drawn = torch.randint(len(terms), (resamples, len(terms)), generator=generator, device=terms.device)
+    at_once = max(1, 2**20 // len(terms))  # resamples, so that memory does not grow with their product
 
     def estimate_and_error(terms: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         total = weights.sum(-1)
@@ -141,7 +141,12 @@ def bootstrap_interval(
         return estimate, rest.square().sum(-1).sqrt() / total
 
     estimate, error = estimate_and_error(terms, weights)
-    resampled, errors = estimate_and_error(terms[drawn], weights[drawn])
+    parts = []
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start), len(terms)
+        drawn = torch.randint(len(terms), size, generator=generator, device=terms.device)
+        parts.append(torch.stack(estimate_and_error(terms[drawn], weights[drawn])))
+    resampled, errors = torch.cat(parts, 1)
     standardized = ((resampled - estimate) / errors)[errors > 0]
     if len(standardized) == 0:
         return estimate, estimate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.bc import with_initial_states
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.sample_batch import SampleBatch, flatten_fragment, transition_rows
+from lightning_rl.sample_batch import SampleBatch, concat_samples, flatten_fragment, transition_rows
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["ESTIMATORS", "Estimate", "FittedQ", "check_estimators", "estimate_value", "whole_episodes"]
@@ -211,19 +211,23 @@ def estimate_value(
     """
     check_estimators(estimators)
     evaluated, gamma = EvaluatedPolicy(policy, epsilon), policy.gamma if gamma is None else gamma
-    episodes = whole_episodes(fragment)
+    groups = whole_episodes(fragment)
     generator = torch.Generator().manual_seed(derive_seed(seed, "evaluation"))
-    log_ratios = torch.zeros_like(episodes.rewards, dtype=torch.float64)
-    terms = {"behavior": Terms(importance_sampling(episodes.rewards.double(), log_ratios, episodes.valid, gamma))}
-    found: dict[str, Estimate | float] = {}
+    log_ratios = [torch.zeros_like(episodes.rewards, dtype=torch.float64) for episodes in groups]
+    returns = _terms(importance_sampling, groups, log_ratios, gamma)
+    terms, found = {"behavior": Terms(returns)}, dict[str, Estimate | float]()
     if WITH_RATIOS & set(estimators):
-        log_ratios = _log_ratios(evaluated, episodes)
-        ratios = _relative_ratios(log_ratios, episodes.valid)
-        terms |= _ratio_terms(episodes, log_ratios, ratios, gamma)
+        log_ratios = [_log_ratios(evaluated, episodes) for episodes in groups]
+        ratios = _relative_ratios(groups, log_ratios)
+        terms["is"] = Terms(_terms(importance_sampling, groups, log_ratios, gamma))
+        terms["wis"] = Terms(ratios * returns, ratios)
+        terms["pdis"] = Terms(_terms(per_decision_importance_sampling, groups, log_ratios, gamma))
         found["effective_episodes"] = float(effective_sample_size(ratios))
     if WITH_Q & set(estimators):
-        fitted = _q_and_v(evaluated, episodes, gamma, fqe_steps, seed, generator)
-        terms |= _q_terms(episodes, log_ratios, *fitted, gamma)
+        fitted = _q_and_v(evaluated, groups, gamma, fqe_steps, seed, generator)
+        terms["dm"] = Terms(torch.cat([values[0] for _, values in fitted]))
+        robust = zip(groups, log_ratios, fitted, strict=True)
+        terms["dr"] = Terms(torch.cat([_robust_terms(*group, gamma) for group in robust]))
     for name in ("behavior", *(each for each in ESTIMATORS if each in estimators)):
         low, high = bootstrap_interval(*terms[name], confidence=confidence, generator=generator)
         found[name] = Estimate(terms[name].value(), float(low), float(high))
@@ -266,9 +270,9 @@ def _log_ratios(evaluated: EvaluatedPolicy, episodes: SampleBatch) -> Tensor:
     return evaluated.logp(episodes) - episodes.action_logp.double().where(episodes.valid, 0.0)
 
 
-def _relative_ratios(log_ratios: Tensor, valid: Tensor) -> Tensor:
+def _relative_ratios(groups: Sequence[SampleBatch], log_ratios: Sequence[Tensor]) -> Tensor:
     """The ratios of whole episodes to the largest of them, `[B]`: none overflows, and not all are 0."""
-    sums = log_ratios.where(valid, 0.0).sum(0)
+    sums = torch.cat([each.where(group.valid, 0.0).sum(0) for group, each in zip(groups, log_ratios, strict=True)])
     if sums.max().isneginf():
         raise ConfigError(
             "each recorded episode has an action that the policy never takes, so that is, pdis, wis and dr know "
@@ -277,58 +281,60 @@ def _relative_ratios(log_ratios: Tensor, valid: Tensor) -> Tensor:
     return (sums - sums.max()).exp()
 
 
-def _ratio_terms(episodes: SampleBatch, log_ratios: Tensor, ratios: Tensor, gamma: float) -> dict[str, Terms]:
-    """Those of the estimators that need nothing but ratios; those `[B]` of whole episodes may have any scale."""
-    rewards, valid = episodes.rewards.double(), episodes.valid
-    return {
-        "is": Terms(importance_sampling(rewards, log_ratios, valid, gamma)),
-        "wis": Terms(ratios * importance_sampling(rewards, torch.zeros_like(rewards), valid, gamma), ratios),
-        "pdis": Terms(per_decision_importance_sampling(rewards, log_ratios, valid, gamma)),
-    }
+def _terms(
+    estimator: Callable[..., Tensor], groups: Sequence[SampleBatch], log_ratios: Sequence[Tensor], gamma: float
+) -> Tensor:
+    """The terms of an estimator that needs nothing but ratios, `[B]`."""
+    found = zip(groups, log_ratios, strict=True)
+    return torch.cat([estimator(group.rewards.double(), each, group.valid, gamma) for group, each in found])
 
 
-def _q_terms(
-    episodes: SampleBatch, log_ratios: Tensor, q_values: Tensor, values: Tensor, gamma: float
-) -> dict[str, Terms]:
-    """Those of the estimators that have a Q-function: `q_values [T, B]`, `values [T+1, B]`."""
+def _robust_terms(episodes: SampleBatch, log_ratios: Tensor, fitted: tuple[Tensor, Tensor], gamma: float) -> Tensor:
+    """The terms of doubly robust estimation, with `q_values [T, B]` and `values [T+1, B]`."""
     ends = {"terminated": episodes.terminated & episodes.valid, "valid": episodes.valid}
-    robust = doubly_robust(episodes.rewards.double(), log_ratios, q_values, values, **ends, gamma=gamma)
-    return {"dm": Terms(values[0]), "dr": Terms(robust)}
+    return doubly_robust(episodes.rewards.double(), log_ratios, *fitted, **ends, gamma=gamma)
 
 
 def _q_and_v(
     evaluated: EvaluatedPolicy,
-    episodes: SampleBatch,
+    groups: Sequence[SampleBatch],
     gamma: float,
     steps: int,
     seed: int,
     generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """Q of the recorded actions `[T, B]` and V `[T+1, B]`, by a Q-function learned from these episodes."""
-    length, count = episodes.valid.shape
-    low, high = (float(reward) for reward in episodes.rewards[episodes.valid].aminmax())
-    steps_ahead = 1 / (1 - gamma) if gamma < 1 else length  # of a reward at each of them, discounted
+) -> list[tuple[Tensor, Tensor]]:
+    """Q of each group's recorded actions `[T, B]` and V `[T+1, B]`, by a Q-function learned from all of them."""
+    parts = []
+    for episodes in groups:
+        placed = episodes.copy()
+        placed["place"] = torch.arange(episodes.valid.numel()).view(episodes.valid.shape)
+        parts.append(transition_rows(placed))
+    rows = concat_samples(parts)
+    low, high = (float(reward) for reward in rows.rewards.aminmax())
+    # Of a reward at each step, discounted.
+    steps_ahead = 1 / (1 - gamma) if gamma < 1 else max(len(episodes.valid) for episodes in groups)
     fitted = FittedQ(evaluated, gamma, (min(low, low * steps_ahead), max(high, high * steps_ahead)), seed=seed)
-    placed = episodes.copy()
-    placed["place"] = torch.arange(length * count).view(length, count)
-    rows = transition_rows(placed)
+    found = []
     with in_eval_mode(evaluated.policy), torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "evaluation", 1))
         for _ in range(steps):
             fitted.learn(rows[torch.randint(rows.count, (BATCH_ROWS,), generator=generator)])
-        place = rows["place"]
-        q_values = torch.zeros(length * count, dtype=torch.float64)
-        q_values[place] = fitted.q_values(rows).double()
-        values = torch.zeros((length + 1) * count, dtype=torch.float64)
-        values[place + count] = fitted.state_values(rows, following=True).double()
-        values[place] = fitted.state_values(rows).double()
-    return q_values.view(length, count), values.view(length + 1, count)
+        for episodes, part in zip(groups, parts, strict=True):
+            (length, count), place = episodes.valid.shape, part["place"]
+            q_values = torch.zeros(length * count, dtype=torch.float64)
+            q_values[place] = fitted.q_values(part).double()
+            values = torch.zeros((length + 1) * count, dtype=torch.float64)
+            values[place + count] = fitted.state_values(part, following=True).double()
+            values[place] = fitted.state_values(part).double()
+            found.append((q_values.view(length, count), values.view(length + 1, count)))
+    return found
 
 
-def whole_episodes(fragment: SampleBatch) -> SampleBatch:
-    """The whole episodes of a fragment as its columns: `obs [L+1, E, *]`, everything else `[L, E, …]`.
+def whole_episodes(fragment: SampleBatch) -> list[SampleBatch]:
+    """The whole episodes of a fragment as columns: groups of `obs [L+1, E, *]`, everything else `[L, E, …]`.
 
     An episode begins at row 0 of its column; `valid` is False after its last step, where the numbers mean nothing.
+    A group has the episodes between two powers of two in length, so that it is at most twice as large as they are.
 
     Args:
         fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`, with `t`.
@@ -349,9 +355,17 @@ def whole_episodes(fragment: SampleBatch) -> SampleBatch:
             lengths.append(last[place][1] - start + 1)
     if len(starts) < 2:
         raise ConfigError(f"the data hold {len(starts)} whole episodes; expected at least 2: record more")
+    groups: dict[int, list[int]] = {}
+    for episode, length in enumerate(lengths):
+        groups.setdefault(length.bit_length(), []).append(episode)
     begin, length = torch.tensor(starts), torch.tensor(lengths)
+    return [_columns(fragment, begin[groups[size]], length[groups[size]]) for size in sorted(groups)]
+
+
+def _columns(fragment: SampleBatch, begin: Tensor, length: Tensor) -> SampleBatch:
+    """The episodes that begin at these slots `[E]` of a fragment, and have these lengths `[E]`, as columns."""
     steps = torch.arange(int(length.max()) + 1).unsqueeze(1).minimum(length)  # [L+1, E]; stays at the final observation
-    slots = begin + steps * width
+    slots = begin + steps * fragment.valid.shape[1]
 
     def gather(column: Tensor) -> Tensor:
         flat, index = column.flatten(0, 1), slots if len(column) > len(fragment.valid) else slots[:-1]

@@ -99,10 +99,23 @@ def test_whole_episodes_are_columns_and_cut_ones_are_left_out() -> None:
     t = torch.tensor([[0, 7], [1, 0], [0, 0], [0, 0]])
     numbers = torch.arange(10.0).view(5, 2)
     fragment = SampleBatch(obs=numbers.unsqueeze(-1), actions=numbers[:4], rewards=numbers[:4], t=t, **flags)
-    found = whole_episodes(fragment)
-    assert found.valid.tolist() == [[True, True], [True, False]]
-    assert_close(found.rewards[found.valid], torch.tensor([0.0, 5.0, 2.0]))
-    assert found.obs[:, :, 0].tolist() == [[0.0, 5.0], [2.0, 7.0], [4.0, 7.0]]
+    one, two = whole_episodes(fragment)
+    assert one.valid.tolist() == [[True]] and two.valid.tolist() == [[True], [True]]
+    assert_close(one.rewards[:, 0], torch.tensor([5.0]))
+    assert_close(two.rewards[:, 0], torch.tensor([0.0, 2.0]))
+    assert one.obs[:, 0, 0].tolist() == [5.0, 7.0] and two.obs[:, 0, 0].tolist() == [0.0, 2.0, 4.0]
+
+
+def test_episodes_of_very_different_length_are_not_padded_to_the_longest() -> None:
+    """An episode of 1,000 steps and 1,000 episodes of one: padded to the longest they would be a million rows."""
+    lengths = [1000, *[1] * 1000]
+    t = torch.cat([torch.arange(length) for length in lengths]).unsqueeze(1)
+    ends = torch.zeros(2000, 1, dtype=torch.bool)
+    ends[torch.tensor(lengths).cumsum(0) - 1] = True
+    columns = {"rewards": torch.ones(2000, 1), "terminated": ends, "truncated": ends & ~ends, "valid": ends | ~ends}
+    groups = whole_episodes(SampleBatch(obs=torch.zeros(2001, 1, 3), t=t, **columns))
+    assert sum(group.valid.numel() for group in groups) <= 2 * 2000
+    assert sum(int(group.valid.sum()) for group in groups) == 2000
 
 
 def test_an_epsilon_greedy_policy_takes_its_best_action() -> None:

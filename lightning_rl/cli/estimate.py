@@ -18,6 +18,9 @@ def estimate(arguments: Sequence[str]) -> int:
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
     parser.add_argument("data", help="a directory of shards or a file, the same as for data.input")
     parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
+    normalized = "the actions of a file are in the policy's own space, the same as data.actions_normalized"
+    parser.add_argument("--actions-normalized", action="store_true", help=normalized)
+    parser.add_argument("--skip-damaged", action="store_true", help="skip damaged shards, with a warning")
     parser.add_argument(
         "--best", action="store_true", help="use the checkpoint with the best evaluation instead of last.ckpt"
     )

@@ -18,6 +18,8 @@ def estimate(
     data: str,
     *,
     columns: Mapping[str, Any] | None = None,
+    actions_normalized: bool = False,
+    skip_damaged: bool = False,
     best: bool = False,
     estimators: Sequence[str] | None = None,
     epsilon: float | None = None,
@@ -32,7 +34,7 @@ def estimate(
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
         data: directory of shards, or a file, as `data.input`.
-        columns: the columns of a file, as `data.columns`.
+        columns, actions_normalized, skip_damaged: as `data.columns`, `data.actions_normalized`, `data.skip_damaged`.
         best: whether to take the run directory's checkpoint with the best evaluation.
         estimators: `None`: all of `policies.off_policy_estimation.ESTIMATORS` that the policy and the data allow.
         epsilon, gamma, confidence, fqe_steps, seed: see `estimate_value`.
@@ -44,18 +46,17 @@ def estimate(
 
     Raises:
         CheckpointError: the file holds no policy of one agent.
-        ConfigError, UnsupportedSpaceError: see `open_data` and `estimate_value`.
+        ConfigError, UnsupportedSpaceError: see `read_episodes` and `estimate_value`.
     """
-    from lightning_rl.data.offline.data_set import open_data
-    from lightning_rl.data.offline.steps import episodes_for
+    from lightning_rl.data.offline.data_set import read_episodes
     from lightning_rl.policies.off_policy_estimation import ESTIMATORS, Estimate, estimate_value
 
     file = checkpoint_file(checkpoint, best)
     policy = load_policy(file, trust)
     if policy.agents:
         raise CheckpointError(f"checkpoint {file} holds several policies; expected one agent's")
-    recorded = open_data(data, columns)
-    fragment = episodes_for(policy, recorded.read(), recorded.name)
+    how = {"actions_normalized": actions_normalized, "skip_damaged": skip_damaged}
+    fragment = read_episodes(policy, data, columns, **how)
     if estimators is None:
         possible = set(ESTIMATORS) if "action_logp" in fragment else {"dm"}
         estimators = [name for name in ESTIMATORS if name in possible and not (policy.is_recurrent and name in "dm dr")]
@@ -71,5 +72,5 @@ def estimate(
     )
     numbers = {name: value for name, value in found.items() if not isinstance(value, Estimate)}
     estimates = {name: asdict(value) for name, value in found.items() if isinstance(value, Estimate)}
-    about = {"checkpoint": str(file), "data": recorded.name, "confidence": confidence}
+    about = {"checkpoint": str(file), "data": data, "confidence": confidence}
     return {**about, "gamma": policy.gamma if gamma is None else gamma, **numbers, "estimates": estimates}

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, Trainer
 
-from lightning_rl.data.offline.data_set import open_data
+from lightning_rl.data.offline.data_set import read_episodes
 from lightning_rl.data.offline.steps import episodes_for
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.off_policy_estimation import Estimate, check_estimators, estimate_value
 
 __all__ = ["OffPolicyEvaluation"]
+
+READ_AS = ("columns", "actions_normalized", "skip_damaged")  # keys of `data` that say how data sets are read
 
 
 class OffPolicyEvaluation(Callback):
@@ -22,7 +24,7 @@ class OffPolicyEvaluation(Callback):
     Args:
         estimators: see `estimate_value`.
         data: share of the episodes of data=offline that are held out from learning, in (0, 1); or a data set, as
-            `open_data` takes it.
+            `open_data` takes it, which is read with the run's `data.columns`, `actions_normalized` and `skip_damaged`.
         options: other keywords of `estimate_value`: epsilon, gamma, confidence, fqe_steps, seed.
 
     Raises:
@@ -46,11 +48,11 @@ class OffPolicyEvaluation(Callback):
             return
         if pl_module.agents:
             raise ConfigError("evaluation.estimators: the policy of one agent is estimated, and this run has several")
+        source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(self.data, str):
-            recorded = open_data(self.data)
-            self._episodes = episodes_for(pl_module, recorded.read(), recorded.name)
+            how = {name: getattr(source, name) for name in READ_AS if hasattr(source, name)}
+            self._episodes = read_episodes(pl_module, self.data, **how)
         else:
-            source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
             if not hasattr(source, "held_out"):
                 raise ConfigError(
                     f"evaluation.data={self.data} is a share of the episodes of data=offline; other runs name a data "

@@ -91,4 +91,4 @@ def record_episodes(
                 progress.count_step()
         finally:
             workers.stop()
-    return summary(open_data(out))
+    return summary(open_data(out, skip_damaged=True))

@@ -16,6 +16,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.off_policy_estimation import estimate_value
 from lightning_rl.runs import run
+from lightning_rl.runs.estimation import estimate
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
 from tests.data.offline.recorded import record
 
@@ -74,6 +75,36 @@ def test_a_run_that_plays_is_estimated_on_a_data_set_of_its_own(data: Path) -> N
     found = algorithm.evaluate()
     algorithm.stop()
     assert {"eval/ep_rew_mean", "eval/pdis", "eval/behavior_low"} <= set(found)
+
+
+def test_a_damaged_shard_is_skipped_wherever_data_are_read(data: Path, tmp_path: Path) -> None:
+    """env=none reads the spaces, data=offline and data=mixed the steps, evaluation.data and `estimate` the episodes."""
+    (data / "worker000-00000-0123456789abcdef.parquet").write_bytes(b"PAR1")  # the first by name
+    keys = ["data.skip_damaged=true", "evaluation.estimators=[dm]", f"evaluation.data={data}"]
+    keys += ["evaluation.estimator_options={fqe_steps: 2}", "evaluation.episodes=0"]
+    played = offline(data, *keys)
+    played.train()
+    assert "eval/dm" in played.evaluate()
+    file = played.save(str(tmp_path / "saved"))
+    played.stop()
+    found = estimate(Path(file), str(data), estimators=["is"], skip_damaged=True)
+    assert found["estimates"]["behavior"]["value"] > 1
+    mixed = ["data=mixed", f"data.input={{{data}: 0.5, sampler: 0.5}}", "data.batch_size=16", "data.learning_starts=32"]
+    keys[-2] = "evaluation.estimator_options={fqe_steps: 2, epsilon: 0.1}"
+    online = Algorithm("dqn", "CartPole-v1", overrides=[*KEYS, *mixed, *keys])
+    online.train()
+    online.stop()
+
+
+def test_another_file_is_read_with_the_columns_of_the_run(tmp_path: Path) -> None:
+    lines = [f"{episode},{row}.5,{row % 2},1.0" for episode in range(4) for row in range(5)]
+    (tmp_path / "log.csv").write_text("\n".join(["trial,x,push,pay", *lines]))
+    columns = "data.columns={obs: x, actions: push, rewards: pay, episode: trial}"
+    keys = [columns, "evaluation.estimators=[dm]", f"evaluation.data={tmp_path / 'log.csv'}"]
+    algorithm = offline(tmp_path / "log.csv", *keys, "evaluation.estimator_options={fqe_steps: 2}")
+    algorithm.train()
+    assert "eval/dm" in algorithm.evaluate()
+    algorithm.stop()
 
 
 def test_options_reach_the_estimators(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 from lightning_rl.data.offline.json_files import read_json
 from lightning_rl.data.offline.minari import read_minari, write_minari
 from lightning_rl.data.offline.shards import ShardError, find_shards, is_shard, read_shape, read_shard, write_shard
-from lightning_rl.data.offline.steps import DataSpec, Steps
+from lightning_rl.data.offline.steps import DataSpec, Steps, episodes_for
 from lightning_rl.data.offline.tables import read_table, write_hdf5
 from lightning_rl.errors import ConfigError, short_repr
+from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["DataSet", "convert", "open_data"]
+__all__ = ["DataSet", "convert", "open_data", "read_episodes"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,30 @@ def open_data(
         )
     spec, steps = read_table(path, columns)
     return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
+
+
+def read_episodes(
+    policy: Any,
+    source: str,
+    columns: Mapping[str, Any] | None = None,
+    *,
+    actions_normalized: bool = False,
+    skip_damaged: bool = False,
+) -> SampleBatch:
+    """All episodes of recorded experience as a fragment `[R, 1, …]` for a policy; logs which shards were left out.
+
+    Args:
+        policy, actions_normalized: see `episodes_for`.
+        source, columns, skip_damaged: see `open_data`.
+
+    Raises:
+        ConfigError: see both.
+    """
+    data = open_data(source, columns, skip_damaged=skip_damaged)
+    episodes = episodes_for(policy, data.read(), data.name, actions_normalized=actions_normalized)
+    if data.damaged:
+        log.warning("%s: left out %s damaged shards: %s", data.name, len(data.damaged), ", ".join(data.damaged))
+    return episodes
 
 
 def convert(data: DataSet, target: str, minari_format: str | None = None) -> Path:

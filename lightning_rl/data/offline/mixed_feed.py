@@ -35,7 +35,7 @@ class MixedReplayFeed(ReplayFeed):
             the workers collect. The fractions sum to 1, and are whole numbers of rows.
         sampler_share: the fraction of the workers' rows as a schedule over env steps, rounded to whole rows; `input`
             then has no "sampler", and its fractions, which sum to 1, divide the other rows. `None`: as `input` says.
-        columns: columns of a file, as in `OfflineSource`.
+        columns, actions_normalized, skip_damaged: of every input, as in `OfflineSource`.
         prioritized: must be false.
         other keywords: see `ReplayFeed`.
 
@@ -46,6 +46,8 @@ class MixedReplayFeed(ReplayFeed):
     input: Mapping[str, Portion] | None = None
     sampler_share: ProbabilitySchedule | None = None
     columns: Mapping[str, Any] | None = None
+    actions_normalized: bool = False
+    skip_damaged: bool = False
 
     def __post_init__(self) -> None:
         """Divide the batch.
@@ -89,6 +91,8 @@ class MixedReplayFeed(ReplayFeed):
             data = OfflineSource(
                 input=name,
                 columns=self.columns,
+                actions_normalized=self.actions_normalized,
+                skip_damaged=self.skip_damaged,
                 batch_size=max(1, round(share * recorded)) * self.ranks,
                 n_step=self.n_step,
                 storage=self.storage,

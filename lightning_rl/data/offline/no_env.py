@@ -17,16 +17,21 @@ class NoEnv(gym.Env[Any, Any]):
     """Has the spaces of a data set, and cannot be played: `env=none`.
 
     Args:
-        input, columns: see `OfflineSource`.
+        input, columns, skip_damaged: see `OfflineSource`.
 
     Raises:
         ConfigError: there are no data, or they cannot be read.
     """
 
-    def __init__(self, input: str | Sequence[str] | None = None, columns: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        input: str | Sequence[str] | None = None,
+        columns: Mapping[str, Any] | None = None,
+        skip_damaged: bool = False,
+    ) -> None:
         if input is None:
             raise ConfigError("env=none takes its spaces from the data of data=offline: give data.input")
-        spec = open_data(input, columns).spec
+        spec = open_data(input, columns, skip_damaged=skip_damaged).spec
         self.observation_space, self.action_space = spec.observation_space, spec.action_space
 
     def reset(self, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -288,7 +288,7 @@ def _with_actions(
     return columns
 
 
-def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch:
+def episodes_for(policy: Any, parts: Iterable[Steps], place: str, *, actions_normalized: bool = False) -> SampleBatch:
     """Recorded whole episodes as a fragment `[R, 1, …]` with actions and densities in the space of a policy.
 
     Actions of a policy with the same transform stay as they were sampled: clipped ones have other densities.
@@ -297,6 +297,7 @@ def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch
         policy: has the spaces and the `action_transform`.
         parts: the parts of the data set.
         place: its name, for messages.
+        actions_normalized: whether the actions of a file are in the policy's space.
 
     Raises:
         ConfigError: see `Steps.check`.
@@ -305,6 +306,8 @@ def episodes_for(policy: Any, parts: Iterable[Steps], place: str) -> SampleBatch
     for part in parts:
         steps = part.of_spaces(policy.observation_space, policy.action_space, place)
         steps = steps[np.repeat(steps.whole, np.diff(steps.closing_rows, prepend=-1))]
+        if actions_normalized and steps.acted_with is None:
+            steps = replace(steps, acted_with=transform.options)
         found.append(steps if steps.acted_with == transform.options else actions_for(transform, steps))
     return join(found).fragment()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from lightning_rl.data.offline.data_set import read_episodes
 from lightning_rl.data.offline.mixed_feed import MixedReplayFeed
 from lightning_rl.errors import ConfigError
 from tests.data.offline.recorded import record
@@ -56,6 +58,20 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(tmp_path: Path, data: 
     fit(parts, "total_env_steps=64", *keys)
     fit(parts, "total_env_steps=128", *keys, resume=True)
     assert_equal(everything(whole), everything(parts))
+
+
+def test_actions_of_a_file_are_stored_as_they_are_if_they_are_in_the_policy_s_space(tmp_path: Path) -> None:
+    """As RLlib writes them: without data.actions_normalized, ±1 of Pendulum's ±2 is stored as ±0.5."""
+    actions = np.resize([-1.0, 1.0], 100).astype(np.float32)
+    columns = {"obs": np.zeros((100, 3), np.float32), "actions": actions, "rewards": np.zeros(100)}
+    np.savez(tmp_path / "log.npz", **columns, next_obs=columns["obs"])
+    keys = ["policy=sac", "env=pendulum", "data=mixed", f"data.input={{{tmp_path / 'log.npz'}: 0.5, sampler: 0.5}}"]
+    size = ["data.batch_size=16", "data.learning_starts=32", "total_env_steps=64"]
+    policy, datamodule = fit(tmp_path / "run", *keys, *size, "data.actions_normalized=true")
+    (recorded,) = datamodule.source._data.values()
+    assert set(recorded.buffer.ring.columns.array("actions")[:100].ravel().tolist()) == {-1.0, 1.0}
+    episodes = read_episodes(policy, str(tmp_path / "log.npz"), actions_normalized=True)
+    assert set(episodes.actions[episodes.valid].ravel().tolist()) == {-1.0, 1.0}
 
 
 @pytest.mark.parametrize("shares", [{}, {"a": 1.0}, {"a": 0.5, "sampler": 0.6}, {"a": 0.5, "b": 0.5}])

@@ -145,9 +145,10 @@ def read_json(inputs: Path | Sequence[str | Path]) -> tuple[DataSpec, Steps]:
             for count, line in enumerate(lines):
                 if line.strip():
                     columns = _columns(line, f"{file}, line {count + 1}")
-                    if "eps_id" in columns:  # episodes of several files may have one id
-                        ids = np.asarray(columns["eps_id"]).tolist()
-                        columns["episode"] = np.array([f"{number}/{each}" for each in ids])
+                    if "eps_id" in columns:  # episodes of several files, or agents, may have one id
+                        agents = columns.get("agent_index", np.zeros_like(columns["eps_id"]))
+                        ids = zip(np.asarray(columns["eps_id"]).tolist(), np.asarray(agents).tolist(), strict=True)
+                        columns["episode"] = np.array([f"{number}/{each}/{agent}" for each, agent in ids])
                     parts.append(columns)
     used = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "episode", "t")
     names = [name for name in (*used, "action_logp", "action_prob") if parts and all(name in part for part in parts)]

@@ -37,19 +37,20 @@ def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[Da
     """The steps in a file, and spaces that are inferred from them.
 
     Observations and actions of one column are numbers, of several columns vectors. Actions are Discrete if they are
-    whole numbers, else a Box, between the smallest and the largest. Episodes end where the column of `episode`
-    changes, or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
-    terminates. Without `truncated`, the other episodes that `episode` names are truncated by a time limit. Without
-    `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is truncated;
-    with it, an episode is cut after a row whose `next_obs` is not the `obs` of the next one, as transitions in random
-    order are.
+    whole numbers, else a Box, between the smallest and the largest. Episodes end where the column of `episode` changes,
+    or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
+    terminates. Without `truncated`, the other episodes that `episode` or `t` tell apart are truncated by a time limit.
+    Without `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is
+    truncated; with it, an episode is cut after a row whose `next_obs` is not the `obs` of the next one, as transitions
+    in random order are.
 
     Args:
         file: .csv, .parquet, .npz, .hdf5 or .h5.
         columns: name of `NAMES` → column of the file, or a list of columns; `None`: the file has those names.
 
     Raises:
-        ConfigError: the file cannot be read, or has no such columns; or values are missing, or no numbers.
+        ConfigError: the file cannot be read, or has no such columns; values are missing, or no numbers; or an episode
+            has two rows with one `t`.
     """
     if file.suffix not in TABLES:
         raise ConfigError(f"data.input={short_repr(str(file))}: expected a directory of shards, or {', '.join(TABLES)}")
@@ -79,17 +80,22 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
             '--columns \'{"obs": ["x", "y"], …}\' of a verb'
         )
     count = len(arrays["rewards"])
+    if arrays.get("episode", np.empty(0)).ndim == 2:  # several columns
+        numbers = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in arrays["episode"].T]
+        arrays = {**arrays, "episode": np.unique(np.stack(numbers, 1), axis=0, return_inverse=True)[1].reshape(-1)}
     for name, array in arrays.items():
         if len(array) != count:
             raise ConfigError(f"{place}: {name} has {len(array)} rows, and rewards {count}")
         if name != "episode" and array.dtype.kind not in "biuf":
             raise ConfigError(f"{place}: {name} holds {array.dtype}; expected numbers")
-    order = _order(arrays, count)
+    order = _order(arrays, count, place)
     arrays = {name: array if order is None else array[order] for name, array in arrays.items()}
     last = np.zeros(count, bool)
     last[-1:] = True
     if "episode" in arrays:
         last[:-1] = arrays["episode"][1:] != arrays["episode"][:-1]
+    elif "t" in arrays:
+        last[:-1] = np.diff(arrays["t"].reshape(count)) <= 0
     terminated, truncated = (
         np.asarray(arrays.get(name, np.zeros(count)), np.float64).reshape(count) != 0
         for name in ("terminated", "truncated")
@@ -97,7 +103,7 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
     if not {"terminated", "truncated"} & set(arrays):
         terminated = last.copy()
     last |= terminated | truncated
-    if "episode" in arrays and "truncated" not in arrays:
+    if {"episode", "t"} & set(arrays) and "truncated" not in arrays:
         truncated |= last & ~terminated  # a time limit, which the table has no column for
     begins = np.flatnonzero(np.roll(last, 1))
     columns: dict[Any, np.ndarray] = {
@@ -164,13 +170,24 @@ def write_hdf5(file: Path, spec: DataSpec, parts: Iterator[Steps]) -> Path:
     return file
 
 
-def _order(arrays: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:
+def _order(arrays: Mapping[str, np.ndarray], count: int, place: str) -> np.ndarray | None:
     """Rows in order of the episodes' first rows, and by time within each; `None`: as they are."""
     if "episode" not in arrays:
         return None
     _, first, number = np.unique(arrays["episode"], return_index=True, return_inverse=True)
-    time = arrays["t"].reshape(count) if "t" in arrays else np.zeros(count)
-    return np.lexsort((np.arange(count), time, first[number.reshape(count)]))
+    episode = first[number.reshape(count)]
+    if "t" not in arrays:
+        return np.argsort(episode, kind="stable")
+    time = arrays["t"].reshape(count)
+    order = np.lexsort((time, episode))
+    twice = (np.diff(episode[order]) == 0) & (np.diff(time[order]) == 0)
+    if twice.any():
+        row = order[1:][twice].min()
+        raise ConfigError(
+            f"{place}: row {row} is the second of episode {arrays['episode'][row]} with t={time[row]}: drop it if it "
+            "is there twice; else name all columns that tell episodes apart: data.columns={episode: [session, number]}"
+        )
+    return order
 
 
 def _floats(column: np.ndarray) -> np.ndarray:

@@ -70,7 +70,9 @@ def test_rllib_s_names_and_packing_are_read_as_steps(tmp_path: Path) -> None:
             "actions": [0, 1, 1, 0],
             "rewards": [1.0, 1.0, 1.0, 1.0],
             "dones": [False, True, False, False],
-            "eps_id": [7, 7, 8, 8],
+            "eps_id": [7, 7, 7, 7],
+            "agent_index": [0, 0, 1, 1],
+            "t": [0, 1, 0, 1],
             "action_logp": [-0.5, -0.25, -1.0, -1.0],
             "infos": [{}, {}, {}, {}],
         }

@@ -95,6 +95,21 @@ def test_a_time_limit_truncates_the_step_before_the_one_that_closes_the_episode(
     assert (with_limits["complete"], with_limits["returns"]["mean"]) == (2, 2.0)
 
 
+def test_two_sessions_that_number_their_episodes_alike_are_told_apart_or_refused(tmp_path: Path) -> None:
+    """By a second column; without the column of episodes, each begins where the time does not rise."""
+    sessions = "day,episode,t,obs,action,reward\n" + "".join(
+        f"{day},{episode},{t},{day == 'tue'},{t},1\n" for day in ("mon", "tue") for episode in (0, 1) for t in (0, 1, 2)
+    ).replace("False", "0").replace("True", "1")
+    (tmp_path / "log.csv").write_text(sessions)
+    columns = {name: name for name in ("obs", "action", "reward", "t")}
+    with pytest.raises(ConfigError, match=r"row 6 is the second of episode 0 with t=0: .*episode: \[session, number\]"):
+        open_data(tmp_path / "log.csv", {**columns, "episode": "episode"})
+    for each in ({"episode": ["day", "episode"]}, {}):
+        steps = read(tmp_path / "log.csv", {**columns, **each})
+        assert steps.closing_rows.tolist() == [3, 7, 11, 15] and steps.whole.all()
+        assert steps.columns[("obs",)].flatten().tolist() == [0] * 8 + [1] * 8
+
+
 @pytest.mark.parametrize("suffix", ["npz", "hdf5"])
 def test_d4rl_s_names_are_read_with_time_limits_and_next_observations(tmp_path: Path, suffix: str) -> None:
     """Action spaces are the range that occurs; log-probabilities are read from the behavior policy's."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import CheckpointError
+from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.runs.evaluation import checkpoint_file, load_policy
 
 __all__ = ["estimate"]
@@ -46,7 +46,8 @@ def estimate(
 
     Raises:
         CheckpointError: the file holds no policy of one agent.
-        ConfigError, UnsupportedSpaceError: see `read_episodes` and `estimate_value`.
+        ConfigError, UnsupportedSpaceError: see `read_episodes` and `estimate_value`; or the policy and the data
+            allow no estimator.
     """
     from lightning_rl.data.offline.data_set import read_episodes
     from lightning_rl.policies.off_policy_estimation import ESTIMATORS, Estimate, estimate_value
@@ -60,6 +61,11 @@ def estimate(
     if estimators is None:
         possible = set(ESTIMATORS) if "action_logp" in fragment else {"dm"}
         estimators = [name for name in ESTIMATORS if name in possible and not (policy.is_recurrent and name in "dm dr")]
+        if not estimators:
+            raise ConfigError(
+                f"{data} has no action_logp, which is, pdis and wis need, and dm needs a policy without memory: record "
+                "the log-probabilities of actions (`lightning-rl record --explore`), or estimate another policy"
+            )
     found = estimate_value(
         policy,
         fragment,

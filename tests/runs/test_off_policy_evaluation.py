@@ -107,6 +107,17 @@ def test_another_file_is_read_with_the_columns_of_the_run(tmp_path: Path) -> Non
     algorithm.stop()
 
 
+def test_a_policy_and_data_that_allow_no_estimator_are_refused(tmp_path: Path) -> None:
+    """A policy with memory has no dm, and data without action_logp allow nothing else."""
+    lines = [f"{episode},{row}.5,{row % 2},1.0" for episode in range(4) for row in range(5)]
+    (tmp_path / "log.csv").write_text("\n".join(["episode,obs,actions,rewards", *lines]))
+    algorithm = offline(tmp_path / "log.csv", "model.use_lstm=true", "model.lstm_cell_size=4")
+    file = algorithm.save(str(tmp_path / "saved"))
+    algorithm.stop()
+    with pytest.raises(ConfigError, match=r"log\.csv has no action_logp.*policy without memory"):
+        estimate(Path(file), str(tmp_path / "log.csv"))
+
+
 def test_options_reach_the_estimators(data: Path) -> None:
     keys = ["evaluation.estimators=[dm]", "+evaluation.estimator_options={epsilon: 0.1, fqe_steps: 2}"]
     algorithm = offline(data, *keys, "data.batch_size=32", policy="dqn")

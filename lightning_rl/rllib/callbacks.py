@@ -409,6 +409,7 @@ class EpisodeCallbacks(RLCallback):
             episode = self._learning.setdefault(
                 (policy_id, lane), Episode(self.records.worker, lane, len(self._learning), policies)
             )
+            one = one and "eps_id" in trajectory  # which rows of files may lack
             if one and (recorded := self.records.episode(int(trajectory["eps_id"][0]))) is not None:
                 vars(episode).update(vars(recorded), custom_metrics=episode.custom_metrics)
             original = {
@@ -492,7 +493,6 @@ class WorkerEpisodes:
         self.resets = np.zeros(worker.num_envs, dtype=bool)  # environments whose next row is a reset
         self.waits = np.zeros(worker.num_envs, dtype=bool)  # those that have played their part of a sample
         self.turns: np.ndarray | None = None  # bool `[B, A]`, with several agents
-        self.steps = 0
         self.batch_builder, self.extra_batches = MultiAgentSampleBatchBuilder(), list[Any]()
 
     def pop_played(self) -> list[tuple[Episode, dict[tuple[Any, int], Any]]]:
@@ -535,7 +535,6 @@ class WorkerEpisodes:
 
     def step(self, obs: Any, rewards: Any, ended: np.ndarray, info: Mapping[str, Any]) -> None:
         """A step of all environments; the row after an end is the reset."""
-        self.steps += 1
         over = episode_ends(ended, info)
         left, limit = self.worker.episodes_left, self.worker.max_episode_steps  # of an evaluation
         for env, episode in enumerate(self.running):
@@ -567,7 +566,7 @@ class WorkerEpisodes:
             if over[env] or (left is not None and limit is not None and episode.length >= limit):
                 self._end(episode)
                 whole = left is None and self.worker.batch_mode == "complete_episodes"
-                self.waits[env] = whole and self.steps >= self.worker.fragment_length
+                self.waits[env] = whole and self.worker.missing_rows <= 0
                 if self.worker.same_step:
                     self.start(env, obs, info)
         self.note_turns(obs)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.filters import RunningReturns
@@ -39,8 +38,6 @@ def append_batches(fragment: SampleBatch, batches: Sequence[Any], gamma: float) 
                 )
             batch = batch[DEFAULT_POLICY]
         extra = fragment_of_rows(batch)
-        if "t" not in extra:
-            extra["t"] = _steps_of_episodes(extra)
         for name in ("eps_id", "unroll_id"):
             if name in fragment and name not in extra:
                 extra[name] = torch.full_like(extra.t, -1)  # of no episode that was played
@@ -53,14 +50,6 @@ def append_batches(fragment: SampleBatch, batches: Sequence[Any], gamma: float) 
             )
         for name in [*fragment]:
             fragment[name] = _appended(name, fragment[name], extra[name])
-
-
-def _steps_of_episodes(extra: SampleBatch) -> Tensor:
-    """For each row, how many of its episode come before it, `[T, 1]`."""
-    begins = torch.ones_like(extra.valid)
-    begins[1:] = ~extra.valid[:-1] | extra.terminated[:-1] | extra.truncated[:-1]
-    row = torch.arange(len(begins)).unsqueeze(1)
-    return row - torch.where(begins, row, 0).cummax(0).values
 
 
 def _appended(name: str, column: Any, extra: Any) -> Any:

@@ -17,7 +17,7 @@ from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.rllib.offline.dataset_reader import reader_of_dataset
 from lightning_rl.rllib.offline.input_reader import InputReader
-from lightning_rl.rllib.offline.io_context import IOContext
+from lightning_rl.rllib.offline.io_context import IOContext, PlayedRows
 from lightning_rl.rllib.offline.json_reader import JsonReader
 from lightning_rl.rllib.offline.json_writer import JsonWriter
 from lightning_rl.rllib.offline.mixed_input import MixedInput
@@ -27,7 +27,7 @@ from lightning_rl.rllib.offline.shuffled_input import ShuffledInput
 from lightning_rl.rllib.row_fragments import fragment_of_rows
 from lightning_rl.rllib.sample_batch import SampleBatch as ClassicBatch
 from lightning_rl.rllib.trajectories import trajectories
-from lightning_rl.rllib.workers import ClassicWorker, episode_ids, policies_of
+from lightning_rl.rllib.workers import ClassicWorker, ReadingWorker, episode_ids, policies_of
 from lightning_rl.sample_batch import (
     DEFAULT_POLICY,
     AnyBatch,
@@ -237,12 +237,15 @@ class ReadingWorkers:
 
     Args:
         workers: the worker set.
-        readers: give rows, or fragments; an empty batch means that a reader has none yet.
+        readers: give rows, or fragments of workers; an empty batch means that a reader has none yet.
         rows: batches are joined until they have that many rows of experience; 0: none are.
+        worker: whose callbacks see the rows; `None`: none do.
     """
 
-    def __init__(self, workers: Any, readers: Sequence[InputReader], rows: int = 0) -> None:
-        self.workers, self.readers, self.rows = workers, readers, rows
+    def __init__(
+        self, workers: Any, readers: Sequence[InputReader], rows: int = 0, worker: ReadingWorker | None = None
+    ) -> None:
+        self.workers, self.readers, self.rows, self.worker = workers, readers, rows, worker
         self._turn = itertools.cycle(readers)
 
     def __getattr__(self, name: str) -> Any:
@@ -266,6 +269,9 @@ class ReadingWorkers:
                 raise KeyboardInterrupt("stopped while a reader had no batch")
             else:
                 continue
+            parts = batch.as_multi_agent().policy_batches.values()
+            if self.worker is not None and not all(isinstance(part, Fragment | PlayedRows) for part in parts):
+                self.worker.end_sample(fragments[-1])
             missing -= env_steps(fragments[-1])
         return concat_samples(fragments)
 
@@ -306,6 +312,7 @@ class ReaderPlan:
         self.make, self.config, self.plan, self.rows, self.num_readers = make, config, plan, rows, num_readers
         self.log_dir: str | None = None
         self.readers: list[InputReader] = []
+        self._worker: ReadingWorker | None = None
 
     def over(self, workers: Any, policy: Any) -> ReadingWorkers:
         """The workers that read in the place of these.
@@ -320,7 +327,9 @@ class ReaderPlan:
             self.readers = [reader for reader in map(self.make, contexts) if reader is not None]
             if not self.readers:
                 raise ConfigError("the function of config key 'input' returned None for every worker")
-        return ReadingWorkers(workers, self.readers, self.rows)
+            local = workers.local_worker()
+            self._worker = None if local is None else ReadingWorker(local)
+        return ReadingWorkers(workers, self.readers, self.rows, self._worker)
 
     def __call__(self, workers: Any, policy: Any, *source: Any) -> Iterator[Any]:
         """The plan of a source with replay, or `parallel_rollouts`."""

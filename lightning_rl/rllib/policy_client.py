@@ -29,18 +29,25 @@ class Inference:
         policy: acts, and nothing else uses it.
         options: keywords of the `RolloutWorker`.
         index: number of the client; 0: the server.
-        put: called with each fragment and the episodes that have ended since the last one.
+        put: called with each fragment, the episodes that have ended since the last one, and the callbacks' numbers.
+        hooks: the callbacks' methods that are called where episodes are played, by name.
 
     Attributes:
         env: the episodes.
     """
 
     def __init__(
-        self, policy: Any, options: Mapping[str, Any], index: int, put: Callable[[Any, list[Episode]], Any]
+        self,
+        policy: Any,
+        options: Mapping[str, Any],
+        index: int,
+        put: Callable[[Any, list[Episode], dict[str, list[float]]], Any],
+        hooks: Mapping[str, list[Any]] | None = None,
     ) -> None:
         self.policy, self._put = policy, put
         self.env: ExternalEnv = ExternalCreator.of_spaces(policy.observation_space, policy.action_space).first
         self._worker = worker_of(self.env, policy, **options)
+        self._worker.hooks |= hooks or {}
         self.sampler = ExternalSampler(self.env, self._worker, index)
         threading.Thread(target=self.sampler.give_to, args=(self._report,), name="inference", daemon=True).start()
 
@@ -58,7 +65,8 @@ class Inference:
                 self.policy.policies[name].env_steps = steps
 
     def _report(self, samples: Any) -> None:
-        self._put(samples, [episode for _, episode in self._worker.episodes.pop_finished()])
+        episodes = [episode for _, episode in self._worker.episodes.pop_finished()]
+        self._put(samples, episodes, self._worker.get_metrics().get("numbers", {}))
 
 
 class PolicyClient:
@@ -152,7 +160,7 @@ class PolicyClient:
                 raise
         return Inference(policy, found["options"], found["index"], self._report)
 
-    def _report(self, samples: Any, episodes: list[Episode]) -> None:
+    def _report(self, samples: Any, episodes: list[Episode], numbers: dict[str, list[float]]) -> None:
         self._send("report_samples", samples, [(*each, each.by_agent, each.cut) for each in episodes])
 
     def _send(self, command: str, *arguments: Any) -> Any:

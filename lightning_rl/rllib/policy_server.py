@@ -20,7 +20,9 @@ from lightning_rl.rllib.offline.io_context import IOContext
 from lightning_rl.rllib.policy_client import Inference
 from lightning_rl.rllib.report_check import ReportCheck
 from lightning_rl.rllib.wire import decode, encode
+from lightning_rl.rllib.workers import ReadingWorker
 from lightning_rl.rollouts.episodes import Episode
+from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["PolicyServerInput"]
@@ -73,24 +75,39 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
             raise
         policy = self.learner.copy_for_acting()
         self.reports = ReportCheck(policy, self.options)
-        self.inference = Inference(policy, self.options, ioctx.worker_index, self._add)
+        hooks = {name: self.worker.hooks[name] for name in EPISODE_HOOKS}
+        self.inference = Inference(policy, self.options, ioctx.worker_index, self._add, hooks)
+        self._reading = ReadingWorker(self.worker)
+        self._warns_of_local = any(hooks[name] for name in EPISODE_HOOKS if name != "on_sample_end")
         self.worker.hooks["on_worker_stop"].append(lambda worker: self.stop())
         threading.Thread(target=self.serve_forever, name="policy server", daemon=True).start()
         log.info("policy server at %s:%s", address, self.server_port)
 
     def next(self) -> Any:
-        """A fragment of a client, or an empty batch; clients act with the newest weights from now on."""
+        """A fragment of a client, or an empty batch; clients act with the newest weights from now on.
+
+        Raises:
+            Exception: acting has failed, or a callback.
+        """
         if self._counters != self._served:
             self.update_weights()
         with self._taken:
             self._idle_since = None
         try:
-            samples, episodes = self._samples.get(timeout=self.idle_timeout)
+            samples, episodes, numbers = self._samples.get(timeout=self.idle_timeout)
         except queue.Empty:
+            if (failure := self.inference.env.served.failure) is not None:
+                raise failure from None
             return SampleBatch()
         with self._taken:
             self._taken.notify_all()
         self.worker.episodes.finished += [(0, episode) for episode in episodes]
+        if numbers is None:  # a client has played it
+            with self.inference.sampler.turn:  # in which callbacks are called
+                self._reading.end_sample(samples)
+        for name, values in (numbers or {}).items():
+            for value in values:
+                self.worker.record_number(name, value)
         return samples
 
     def update_weights(self) -> None:
@@ -130,12 +147,19 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
         if command in EPISODE_CALLS:
             return getattr(self.inference.env, command)(*arguments)
         if command == "get_worker":
+            if self._warns_of_local:
+                log.warning(
+                    "a client with inference_mode='local' plays episodes in its own process: on_episode_start, "
+                    "on_episode_step and on_episode_end of this trainer's callbacks are called for clients with "
+                    "inference_mode='remote' only"
+                )
+                self._warns_of_local = False
             return {"policy": self._checkpoint(), "options": self.options, "index": next(self._clients)}
         if command == "get_weights":
             return self.inference.get_weights()
         if command == "report_samples":
             samples, episodes = arguments
-            return self._add(self.reports.samples(samples), self.reports.episodes(episodes))
+            return self._add(self.reports.samples(samples), self.reports.episodes(episodes), None)
         raise ValueError(f"command {command!r} is unknown: the client is of another version")
 
     def _wait_for_learner(self) -> None:
@@ -149,8 +173,8 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
                 else:
                     self._samples.get_nowait()  # not empty: `next` takes nothing while idle
 
-    def _add(self, samples: Any, episodes: list[Episode]) -> None:
-        self._samples.put((samples, episodes))
+    def _add(self, samples: Any, episodes: list[Episode], numbers: dict[str, list[float]] | None) -> None:
+        self._samples.put((samples, episodes, numbers))
 
     def _checkpoint(self) -> bytes:
         """The policy as a file that `Policy.load` reads."""

@@ -125,6 +125,6 @@ def play_one_step(policy: Any, options: Mapping[str, Any]) -> Any:
             each["action_mask"] = np.ones_like(each["action_mask"])  # a drawn one may forbid every action
     inference.env.get_action(episode, obs)
     inference.env.end_episode(episode, obs)
-    samples, _ = reports.get(timeout=60)
+    samples, *_ = reports.get(timeout=60)
     inference.sampler.stop()
     return samples

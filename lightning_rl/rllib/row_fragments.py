@@ -22,7 +22,8 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
     """Rows `[N, …]` as the fragment `[T, 1, …]` of one environment that took these steps, T ≥ N.
 
     Where a row does not continue where the one before it stopped, or an episode has ended, a row that is not valid
-    comes between them, with the observation that the former led to.
+    comes between them, with the observation that the former led to. Without "t", a row that continues none is the first
+    of its episode.
 
     Args:
         rows: `NEEDED` columns under these names or RLlib's, perhaps "truncated", "t", "priorities" and others, which
@@ -50,6 +51,11 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
         if name not in (*STEP_INPUTS, "next_obs"):
             fragment[name] = _map_leaves(column, lambda leaf: _place_rows(leaf, place, length))
     fragment["obs"] = _observations(rows.obs, rows.next_obs, place, length + 1)
+    if "t" not in fragment:
+        begins = torch.ones_like(fragment.valid)
+        begins[1:] = ~fragment.valid[:-1] | fragment.terminated[:-1] | fragment.truncated[:-1]
+        row = torch.arange(length).unsqueeze(1)
+        fragment["t"] = row - torch.where(begins, row, 0).cummax(0).values
     return fragment
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "LearningWorker",
     "NumberedFromOne",
     "PlanWorkers",
+    "ReadingWorker",
     "WorkerMethods",
     "Workers",
     "episode_ids",
@@ -295,6 +296,28 @@ class LearningWorker(RolloutWorker):
             "local_worker().sample(): with num_workers > 0 the local worker has no environments: call "
             "workers.sample(), or set num_workers=0"
         )
+
+
+class ReadingWorker:
+    """A worker as callbacks get it with experience that it has not played itself.
+
+    Args:
+        worker: the worker, which has the callbacks.
+    """
+
+    stream = "input"
+
+    def __init__(self, worker: Any) -> None:
+        self.worker, self.fragment = worker, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.worker, name)
+
+    def end_sample(self, samples: sample_batch.AnyBatch) -> None:
+        """Let callbacks see, and change, fragments `[T, B, …]`."""
+        self.fragment += 1
+        for hook in self.hooks["on_sample_end"]:
+            hook(worker=self, samples=samples)
 
 
 class Workers:

@@ -88,6 +88,7 @@ class RolloutWorker:
     Attributes:
         agents: the lanes, and how they are in the environments' arrays.
         obs, info: the observation and info of the latest reset or step.
+        missing_rows: rows until the fragment is long enough, after the latest step.
         just_ended: bool `[B]`, whether the latest step ended an episode, and the next one is the reset.
         reports: what callbacks send to the learner's process with the sample, where their `on_worker_report` gets it;
             `None`: the worker is in that process.
@@ -103,6 +104,7 @@ class RolloutWorker:
     obs: Any
     info: dict[str, Any]
     just_ended: np.ndarray
+    missing_rows: int
 
     def __init__(
         self,
@@ -560,9 +562,9 @@ class RolloutWorker:
         recorded: tuple[list[np.ndarray], ...] = ([], [], [], [], [])  # rewards, terminated, truncated, over, active
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
-        missing = self.fragment_length * self.num_envs  # rows until the fragment is long enough
+        self.missing_rows = self.fragment_length * self.num_envs
         while True:
-            missing -= self._count_rows()
+            self.missing_rows -= self._count_rows()
             rewards, terminated, truncated = self._step(agents.act(active))
             ended = terminated | truncated
             over = episode_ends(ended, self.info)
@@ -571,7 +573,7 @@ class RolloutWorker:
             agents.end_step(rewards)
             self._begin_episodes(ended)
             self._call_step_hooks(rewards, terminated, truncated)
-            if missing <= 0:
+            if self.missing_rows <= 0:
                 if not whole:
                     break
                 active = active & ~over

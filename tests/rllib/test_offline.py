@@ -16,6 +16,7 @@ import pytest
 from gymnasium import spaces
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.agents.callbacks import DefaultCallbacks
 from lightning_rl.rllib.default_configs import rllib_defaults
 from lightning_rl.rllib.offline import (
     D4RLReader,
@@ -140,6 +141,52 @@ def test_a_function_of_the_context_reads_in_the_place_of_workers(name: str, demo
     assert result["timesteps_total"] in halves and result["episodes_total"] == 0
     assert context.worker.get_policy() is made.policy and context.log_dir == str(made.logdir)
     assert result["gradient_steps"] >= 1
+
+
+@pytest.mark.parametrize("without", [(), ("eps_id",)])
+def test_callbacks_and_output_get_each_batch_of_a_reader_once(without: tuple[str, ...], tmp_path: Path) -> None:
+    """Three rows of a file, or those of the sampler, at a time; without "eps_id" they are numbered by "t"."""
+    seen, trajectories = list[int](), list[int]()
+
+    class Watching(DefaultCallbacks):
+        def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
+            assert worker.worker_index == 0 and len({*samples["eps_id"].tolist()}) <= samples.count
+            seen.append(samples.count)
+
+        def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **keywords: Any) -> None:
+            trajectories.append(postprocessed_batch.count)
+
+    class Rows(InputReader):
+        def next(self) -> Any:
+            own = rows(0)
+            own["obs"] = own["new_obs"] = np.zeros((3, 4), np.float32)
+            own["dones"][:] = True
+            for name in without:
+                del own[name]
+            return own
+
+    sources = {lambda context: Rows(): 0.5, "sampler": 0.5}
+    keys = {"output": str(tmp_path), "rollout_fragment_length": 5, "learning_starts": 10, "seed": 1}
+    made = trainer("DQN", input=sources, callbacks=Watching, train_batch_size=5, **keys, **SMALL)
+    steps = [made.train()["timesteps_this_iter"] for _ in range(20)]
+    made.stop()
+    assert 3 in seen and 5 in seen and sum(seen) == sum(steps) == sum(trajectories)
+    (file,) = tmp_path.iterdir()
+    assert [len(json.loads(line)["rewards"]) for line in file.read_text().splitlines()] == seen
+
+
+@pytest.mark.parametrize("name", ["DQN", "MARWIL"])
+def test_files_without_numbers_of_episodes_train_beside_callbacks(name: str, demo: Path) -> None:
+    counts: list[int] = []
+
+    class Watching(DefaultCallbacks):
+        def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **keywords: Any) -> None:
+            counts.append(postprocessed_batch.count)
+
+    made = trainer(name, input=str(demo), callbacks=Watching, train_batch_size=100, **SMALL)
+    made.train()
+    made.stop()
+    assert sum(counts) >= 100
 
 
 def test_a_mix_draws_recorded_and_sampled_batches_by_their_probabilities(demo: Path) -> None:

@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from gymnasium import spaces
 
 from lightning_rl.errors import CheckpointError, EnvApiError, EnvError
 from lightning_rl.rllib import PPOTrainer, policy_server
+from lightning_rl.rllib.agents.callbacks import DefaultCallbacks
 from lightning_rl.rllib.agents.dqn import DQNTrainer
 from lightning_rl.rllib.agents.pg import PGTrainer
 from lightning_rl.rllib.env.policy_client import PolicyClient
 from lightning_rl.rllib.env.policy_server_input import PolicyServerInput
+from lightning_rl.rllib.offline import JsonReader
 from lightning_rl.rllib.policy import build_torch_policy
 from lightning_rl.rllib.wire import decode, encode
 from lightning_rl.sample_batch import Fragment, MultiAgentBatch, SampleBatch
@@ -100,6 +102,55 @@ def test_ppo_learns_from_two_clients(mode: str) -> None:
     for thread in threads:
         thread.join(timeout=20)
         assert not thread.is_alive(), "clients end when the server stops"
+
+
+@pytest.mark.parametrize("mode", ["local", "remote"])
+def test_callbacks_and_output_get_what_clients_play(
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Samples of four episodes of 6 steps; callbacks of the server's process cannot run in that of a local policy."""
+    rows: list[int] = []
+
+    class Watching(DefaultCallbacks):
+        def on_episode_end(self, *, episode: Any, **keywords: Any) -> None:
+            episode.custom_metrics["length"] = episode.length
+
+        def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
+            rows.append(samples.count)
+            samples["rewards"] = 2 * samples["rewards"]
+
+        def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **keywords: Any) -> None:
+            assert (postprocessed_batch["rewards"] == 2).all()
+            assert (episode.last_observation_for() is not None) == (mode == "remote")
+
+    keys = {"train_batch_size": 40, "rollout_fragment_length": 20, "callbacks": Watching, "output": str(tmp_path)}
+    with serving(PGTrainer, **keys) as (made, (server,)):
+        start(play, PolicyClient(address(server), mode), Counting(6))
+        result = made.train()
+    assert rows[:2] == [24, 24] and result["episodes_total"] >= 4
+    expected = dict.fromkeys(("length_mean", "length_min", "length_max"), 6.0) if mode == "remote" else {}
+    assert result["custom_metrics"] == expected
+    written = JsonReader(tmp_path)
+    assert [written.next().count for _ in range(2)] == [24, 24]
+    assert ("inference_mode='remote' only" in caplog.text) == (mode == "local")
+
+
+def test_an_error_of_a_callback_on_the_server_ends_the_training() -> None:
+    class Failing(DefaultCallbacks):
+        def on_episode_end(self, *, episode: Any, **keywords: Any) -> None:
+            raise ValueError("this episode")
+
+    with serving(PGTrainer, callbacks=Failing, train_batch_size=40) as (made, (server,)):
+        client = PolicyClient(address(server), "remote")
+
+        def play_until_it_fails() -> None:
+            with suppress(EnvError):
+                play(client, Counting(6))
+
+        thread = start(play_until_it_fails)
+        with pytest.raises(ValueError, match="this episode"):
+            made.train()
+        thread.join(timeout=20)
 
 
 def test_workers_are_servers_at_ports_of_their_own() -> None:

@@ -14,7 +14,7 @@ from lightning_rl.rllib.sample_batch import SampleBatch
 from lightning_rl.rllib.trajectories import trajectories
 from lightning_rl.sample_batch import concat_samples
 
-__all__ = ["IOContext"]
+__all__ = ["IOContext", "PlayedRows"]
 
 ALONE = {"train_batch_size": 1, "actions_in_input_normalized": True}
 """The config without a trainer: a line at a time, with the actions as they are."""
@@ -62,6 +62,12 @@ class IOContext:
         return SamplerInput(self.worker)
 
 
+class PlayedRows(SampleBatch):
+    """Rows that a worker has played, whose callbacks have seen them."""
+
+    __slots__ = ()
+
+
 class SamplerInput(InputReader):
     """The experience of workers as rows.
 
@@ -75,4 +81,4 @@ class SamplerInput(InputReader):
     def next(self) -> SampleBatch:
         """The rows of one fragment."""
         fragment = self.worker.sample().map(torch.as_tensor)
-        return SampleBatch.of(concat_samples(trajectories(fragment)))
+        return PlayedRows.of(concat_samples(trajectories(fragment)))

@@ -125,7 +125,8 @@ def read_shape(file: Path) -> tuple[DataSpec, int]:
     try:
         spec, _, _, rows = _described(file, file)
     except ShardError:
-        _check_digest(file, file.read_bytes())  # a clearer reason
+        if NAME.fullmatch(file.name):
+            _check_digest(file, file.read_bytes())  # a clearer reason
         raise
     return spec, rows
 
@@ -202,8 +203,8 @@ def _described(file: Path, source: Any) -> tuple[DataSpec, list[tuple[Any, tuple
         if isinstance(error, ShardError):
             raise
         raise ShardError(
-            f"{file} is not a shard ({type(error).__name__}: {first_line(error)}); for another table "
-            "give its columns with data.columns"
+            f"{file} is not a shard ({type(error).__name__}: {first_line(error)}); a table of another origin is given "
+            f"as one file: data.input={file}, with its columns in data.columns"
         ) from error
     return spec, layout, written["acted_with"], metadata.num_rows
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from gymnasium import spaces
 from pyarrow import parquet
@@ -79,6 +81,14 @@ def test_no_damaged_shard_is_read(tmp_path: Path, count: int) -> None:
             read_shard(bad)
         with pytest.raises(ConfigError, match=good.name):
             list(open_data(bad.parent).read())
+
+
+def test_tables_of_another_origin_are_not_called_damaged(tmp_path: Path) -> None:
+    """A directory is one of shards; the message names the file that `data.columns` would describe."""
+    pq.write_table(pa.table({"x": [0.5], "push": [1]}), tmp_path / "log.parquet")
+    with pytest.raises(ShardError, match=r"not a shard.*data\.input=.*log\.parquet.*data\.columns") as refused:
+        open_data(tmp_path)
+    assert "damaged" not in str(refused.value)
 
 
 def test_damaged_shards_are_left_out_and_named_on_request(tmp_path: Path) -> None:

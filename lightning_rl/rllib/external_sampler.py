@@ -22,6 +22,9 @@ from lightning_rl.rollouts.rollout_worker import RolloutWorker
 __all__ = ["ExternalSampler", "sample_external", "worker_of"]
 
 
+CHECK_SECONDS = 0.5  # between looks at whether the run is to stop
+
+
 class LaneCreator(EnvCreator):
     """Creates the environment of a lane."""
 
@@ -135,9 +138,15 @@ class ExternalSampler(InputReader):
 
         Raises:
             EnvError: the loop of the environment has ended, or an episode failed.
+            KeyboardInterrupt: the run is to stop.
         """
         while True:
-            event = self.wait(self._events)
+            try:
+                event = self.wait(self._events, CHECK_SECONDS)
+            except queue.Empty:
+                if self.worker.stopping is not None and self.worker.stopping():
+                    raise KeyboardInterrupt("stopped while no external episode gave experience") from None
+                continue
             if isinstance(event, Exception):
                 self._events.put(event)  # for later calls
                 raise event
@@ -149,11 +158,16 @@ class ExternalSampler(InputReader):
             if len(lanes) < max(1, self.env.served.count(event.trains)):
                 self._add_lane(event.trains)
 
-    def wait(self, source: queue.SimpleQueue[Any]) -> Any:
-        """The next entry of a queue; other threads run until it comes."""
+    def wait(self, source: queue.SimpleQueue[Any], timeout: float | None = None) -> Any:
+        """The next entry of a queue; other threads run until it comes.
+
+        Raises:
+            EnvError: training has stopped.
+            queue.Empty: none has come in `timeout` seconds.
+        """
         self.turn.release()
         try:
-            found = source.get()
+            found = source.get(timeout=timeout)
         finally:
             self.turn.acquire()
         if self.stopped:

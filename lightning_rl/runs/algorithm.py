@@ -247,7 +247,8 @@ class Algorithm:
         self._resume_from: Path | None = None
         self._passed_total = False
         self._interrupts = signals = StopSignals((signal.SIGINT,), answer="stopping after this iteration")
-        self.datamodule.stop_when(lambda: signals.received is not None)  # workers that hang are not waited for
+        trainer = self.trainer  # its fit handles SIGTERM, and reads this after an iteration
+        self.datamodule.stop_when(lambda: signals.received is not None or trainer.received_sigterm)
         try:
             self.policy.spec()
         except CheckpointError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -16,7 +18,9 @@ from lightning_rl.rllib.agents.dqn import DQNTrainer
 from lightning_rl.rllib.agents.impala import ImpalaTrainer
 from lightning_rl.rllib.env.external_env import ExternalEnv
 from lightning_rl.rllib.evaluation import RolloutWorker
+from lightning_rl.rllib.offline import InputReader
 from lightning_rl.rllib.policy import Policy
+from lightning_rl.rllib.policy.sample_batch import SampleBatch
 from tests.rllib.examples.training import train_until
 from tests.rllib.external import LEARNS, AgentsServing, Classic, Counting, MultiServing, SimpleServing
 
@@ -155,6 +159,31 @@ def test_a_loop_that_fails_or_returns_ends_the_training() -> None:
         with pytest.raises(EnvError, match=said):
             made.train()
         made.stop()
+
+
+class Nothing(InputReader):
+    """Has no batch, as a server without clients."""
+
+    def next(self) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return SampleBatch()
+
+
+class Waiting(SimpleServing):
+    """Asks for no action."""
+
+    def run(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("keys", [{"env": lambda context: Waiting(Counting(5))}, {"input": lambda context: Nothing()}])
+def test_sigterm_ends_the_wait_for_experience(keys: dict[str, Any]) -> None:
+    spaces = {"observation_space": Counting.observation_space, "action_space": Counting.action_space}
+    made = PPOTrainer(config={**({} if "env" in keys else spaces), **keys})
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    made.stop()
 
 
 def test_threads_end_with_the_trainer() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.filters import RunningReturns
-from lightning_rl.rllib.row_fragments import fragment_of_rows
+from lightning_rl.rllib.row_fragments import fragment_of_rows, steps_of_episodes
 from lightning_rl.sample_batch import DEFAULT_POLICY, STEP_INPUTS, MultiAgentBatch, SampleBatch, map_leaves
 
 __all__ = ["append_batches"]
@@ -38,6 +38,8 @@ def append_batches(fragment: SampleBatch, batches: Sequence[Any], gamma: float) 
                 )
             batch = batch[DEFAULT_POLICY]
         extra = fragment_of_rows(batch)
+        if "t" not in extra:
+            extra["t"] = steps_of_episodes(extra)
         for name in ("eps_id", "unroll_id"):
             if name in fragment and name not in extra:
                 extra[name] = torch.full_like(extra.t, -1)  # of no episode that was played

@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["fragment_of_rows"]
+__all__ = ["fragment_of_rows", "steps_of_episodes"]
 
 NEEDED = ("obs", "next_obs", "actions", "rewards", "terminated")
 OTHER_NAMES = {"new_obs": "next_obs", "dones": "terminated", "terminateds": "terminated", "truncateds": "truncated"}
@@ -22,8 +22,7 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
     """Rows `[N, …]` as the fragment `[T, 1, …]` of one environment that took these steps, T ≥ N.
 
     Where a row does not continue where the one before it stopped, or an episode has ended, a row that is not valid
-    comes between them, with the observation that the former led to. Without "t", a row that continues none is the first
-    of its episode.
+    comes between them, with the observation that the former led to.
 
     Args:
         rows: `NEEDED` columns under these names or RLlib's, perhaps "truncated", "t", "priorities" and others, which
@@ -51,12 +50,15 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
         if name not in (*STEP_INPUTS, "next_obs"):
             fragment[name] = _map_leaves(column, lambda leaf: _place_rows(leaf, place, length))
     fragment["obs"] = _observations(rows.obs, rows.next_obs, place, length + 1)
-    if "t" not in fragment:
-        begins = torch.ones_like(fragment.valid)
-        begins[1:] = ~fragment.valid[:-1] | fragment.terminated[:-1] | fragment.truncated[:-1]
-        row = torch.arange(length).unsqueeze(1)
-        fragment["t"] = row - torch.where(begins, row, 0).cummax(0).values
     return fragment
+
+
+def steps_of_episodes(fragment: SampleBatch) -> Tensor:
+    """For each row of a `fragment_of_rows`, how many of its episode come before it in the fragment, int64 `[T, 1]`."""
+    begins = torch.ones_like(fragment.valid)
+    begins[1:] = ~fragment.valid[:-1] | fragment.terminated[:-1] | fragment.truncated[:-1]
+    row = torch.arange(len(begins)).unsqueeze(1)
+    return row - torch.where(begins, row, 0).cummax(0).values
 
 
 def _standard_columns(rows: SampleBatch) -> SampleBatch:

@@ -21,6 +21,7 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.multi_agent.packed_env import innermost
 from lightning_rl.envs.registry import EnvContext
 from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.row_fragments import steps_of_episodes
 from lightning_rl.rllib.sample_batch import classic_batch
 from lightning_rl.rllib.sampled_batch import rows_of_lanes, rows_when_read
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
@@ -409,11 +410,12 @@ def episode_ids(fragment: sample_batch.SampleBatch, before: Tensor, worker_index
     """Ids of a fragment's episodes, int64 `[T, B]`, and how many have begun in each lane, int64 `[B]`.
 
     Args:
-        fragment: `[T, B, …]` with "t".
+        fragment: `[T, B, …]`; without "t", which rows of files may lack, each of its episodes has just begun.
         before: how many had begun before it.
         worker_index: the worker's index; no two workers give the same ids.
     """
-    begun, lanes = (fragment.valid & (fragment.t == 0)).long(), len(before)
+    t = fragment.t if "t" in fragment else steps_of_episodes(fragment)
+    begun, lanes = (fragment.valid & (t == 0)).long(), len(before)
     number = before + begun.cumsum(0)
     return (worker_index << 40) + number * lanes + torch.arange(lanes), number[-1]
 

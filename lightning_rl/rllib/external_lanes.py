@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -30,9 +30,8 @@ class ExternalCreator:
         self.__name__ = type(first).__name__
 
     @classmethod
-    def of_spaces(cls, observation_space: Any, action_space: Any) -> ExternalCreator:
+    def of_spaces(cls, observation_space: Any, action_space: Any, several: bool) -> ExternalCreator:
         """Of an environment that only clients of a server know; with several agents, of spaces by agent."""
-        several = isinstance(getattr(action_space, "spaces", action_space), Mapping)
         kind = ExternalMultiAgentEnv if several else ExternalEnv
         return cls(kind, kind(action_space, observation_space))
 

@@ -45,7 +45,8 @@ class Inference:
         hooks: Mapping[str, list[Any]] | None = None,
     ) -> None:
         self.policy, self._put = policy, put
-        self.env: ExternalEnv = ExternalCreator.of_spaces(policy.observation_space, policy.action_space).first
+        spaces = policy.observation_space, policy.action_space
+        self.env: ExternalEnv = ExternalCreator.of_spaces(*spaces, several=bool(policy.agents)).first
         self._worker = worker_of(self.env, policy, **options)
         self._worker.hooks |= hooks or {}
         self.sampler = ExternalSampler(self.env, self._worker, index)

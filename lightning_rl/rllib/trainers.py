@@ -177,7 +177,12 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             env, given.get("env_config") or {}, given.get("multiagent") or {}
         )
         if env is None and given.get("observation_space") is not None:
-            env = ExternalCreator.of_spaces(given["observation_space"], given.get("action_space"))
+            spaces = given["observation_space"], given.get("action_space")
+            by_agent = all(isinstance(getattr(space, "spaces", space), Mapping) for space in spaces)
+            policies = (given.get("multiagent") or {}).get("policies")
+            env = ExternalCreator.of_spaces(
+                *spaces, several=by_agent and bool(policies or not hasattr(spaces[1], "spaces"))
+            )
         self._external = env if isinstance(env, ExternalCreator) else None
         if several:
             given["multiagent"] = several

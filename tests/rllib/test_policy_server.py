@@ -269,6 +269,19 @@ def test_the_client_learns_which_observation_does_not_fit(mode: str, error: type
         assert client.get_action(episode, np.zeros(2)) in Counting.action_space, "the episode is still open"
 
 
+@pytest.mark.parametrize("by_agent", [False, True])
+def test_a_dict_of_actions_is_one_agent_s_unless_policies_are_given(by_agent: bool) -> None:
+    """A Dict space of "x" and "y" is that of one agent; with `multiagent.policies` these are two agents."""
+    obs, acted = spaces.Box(0, 1, (2,)), spaces.Discrete(3)
+    shared = {"policies": {"shared"}, "policy_mapping_fn": lambda agent, *more, **keywords: "shared"}
+    keys = {"multiagent": shared} if by_agent else {}
+    keys |= {"observation_space": spaces.Dict(x=obs, y=obs), "action_space": spaces.Dict(x=acted, y=acted)}
+    with serving(PGTrainer, **keys) as (made, (server,)):
+        client = PolicyClient(address(server), "remote")
+        action = client.get_action(client.start_episode(), {"x": [0.0, 1.0], "y": [1.0, 0.0]})
+        assert set(action) == {"x", "y"} and bool(made.policy.agents) == by_agent
+
+
 def test_a_policy_of_functions_acts_on_the_server_only() -> None:
     policy = build_torch_policy("Own", loss_fn=lambda policy, model, dist, batch: model.value_function().mean())
     with serving(PPOTrainer.with_updates(default_policy=policy)) as (_, (server,)):

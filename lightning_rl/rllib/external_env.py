@@ -322,9 +322,10 @@ def as_space(space: Any, value: Any, what: str) -> Any:
         EnvApiError: it has another form; names `what`.
     """
     if isinstance(space, spaces.Box):
-        array = np.asarray(value, space.dtype)
-        fits = array.shape == space.shape and bool(np.isfinite(array).all())
-        value, shape = array, f" of shape {array.shape}"
+        given = np.asarray(value)
+        fits, shape = given.shape == space.shape and castable(given, space.dtype), f" of {given.dtype} {given.shape}"
+        value = given.astype(space.dtype) if fits else value
+        fits = fits and bool(np.isfinite(value).all())
     elif isinstance(space, spaces.Dict) and isinstance(value, Mapping) and set(value) == set(space.spaces):
         return {name: as_space(child, value[name], f"{what}[{name!r}]") for name, child in space.items()}
     elif isinstance(space, spaces.Tuple) and isinstance(value, list | tuple) and len(value) == len(space):
@@ -335,3 +336,10 @@ def as_space(space: Any, value: Any, what: str) -> Any:
     if not fits:
         raise EnvApiError(f"{what} {short_repr(value)}{shape} does not fit the space {space}: send one that does")
     return value
+
+
+def castable(array: np.ndarray, dtype: Any) -> bool:
+    """Whether a cast keeps the kind of the numbers, and integers as they are."""
+    if np.issubdtype(dtype, np.integer) and np.issubdtype(array.dtype, np.integer):
+        return bool((array.astype(dtype) == array).all())
+    return np.can_cast(array.dtype, dtype, "same_kind")

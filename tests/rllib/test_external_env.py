@@ -216,6 +216,14 @@ def test_ids_and_values_that_do_not_fit_are_refused() -> None:
         env.log_returns(episode, 1.0)
 
 
+@pytest.mark.parametrize("obs", [[1, 2, 3, 300], [-1, 0, 0, 0], [0.2, 0.4, 0.6, 0.8], ["1", "2", "3", "4"]], ids=str)
+def test_observations_that_a_cast_would_change_are_refused(obs: list[Any]) -> None:
+    env = ExternalEnv(spaces.Discrete(2), spaces.Box(0, 255, (4,), np.uint8))
+    with pytest.raises(EnvApiError, match=r"observation \[.*Box\(0, 255"):
+        env.get_action(env.start_episode(), obs)
+    env.end_episode(env.start_episode(), [1, 2, 3, 255])
+
+
 def test_an_algorithm_that_samples_by_itself_is_refused() -> None:
     with pytest.raises(ConfigError, match="'env'"):
         ImpalaTrainer(env=lambda context: SimpleServing(Counting(5)), config={})

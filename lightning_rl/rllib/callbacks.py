@@ -79,7 +79,7 @@ class DefaultCallbacks:
     def on_episode_end(
         self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **keywords: Any
     ) -> None:
-        """The episode ended: numbers in `episode.custom_metrics` and `hist_data` go to the result."""
+        """The episode ended: `episode.custom_metrics`, `hist_data` and `media` go to the result."""
         self._call("on_episode_end", env=base_env, policy=policies, episode=episode)
 
     def on_sample_end(self, *, worker: Any, samples: Any, **keywords: Any) -> None:
@@ -163,7 +163,8 @@ class Episode:
     Attributes:
         episode_id: the value of the column "eps_id"; with one agent it counts the episodes of the worker.
         env_id: index of the environment.
-        user_data, custom_metrics, hist_data: the callbacks' own; `custom_metrics` holds numbers, `hist_data` lists.
+        user_data, custom_metrics, hist_data, media: the callbacks' own; `custom_metrics` holds numbers, `hist_data`
+            lists of them, and `media` anything.
         length, total_reward: steps so far, and the sum of all agents' rewards.
         agent_rewards: (agent, policy) → the sum of its rewards.
         policy_map: policies by id.
@@ -590,6 +591,8 @@ class WorkerEpisodes:
         for name, values in episode.hist_data.items():
             for value in values:
                 self.worker.record_number(f"hist_stats/{name}", value)
+        for name, value in episode.media.items():
+            self.worker.record_value(f"episode_media/{name}", value)
         self.running[episode.env_id] = None
 
     def _call(self, name: str, episode: Episode) -> None:
@@ -662,7 +665,7 @@ def set_exploration(worker: Any, exploration: Mapping[str, Any] | None) -> None:
 
 
 class EpisodeStatistics:
-    """The numbers of callbacks over the latest episodes, as RLlib's results have them.
+    """The numbers and media of callbacks over the latest episodes, as RLlib's results have them.
 
     Args:
         size: numbers of each name to keep if the newest result has fewer; `None`: all.
@@ -670,9 +673,9 @@ class EpisodeStatistics:
 
     def __init__(self, size: int | None = None) -> None:
         self.size = size
-        self._latest: dict[str, list[float]] = {}
+        self._latest: dict[str, list[Any]] = {}
 
-    def add(self, numbers: Mapping[str, Sequence[float]]) -> None:
+    def add(self, numbers: Mapping[str, Sequence[Any]]) -> None:
         """Take in the numbers that workers recorded since the last result."""
         for name, values in numbers.items():
             latest = self._latest.setdefault(name, [])
@@ -692,6 +695,10 @@ class EpisodeStatistics:
         """The numbers of each list in `hist_data`."""
         return {name: list(values) for name, values in self._of("hist_stats/")}
 
-    def _of(self, prefix: str) -> list[tuple[str, list[float]]]:
+    def episode_media(self) -> dict[str, list[Any]]:
+        """What episodes have in `media`, by name."""
+        return {name: list(values) for name, values in self._of("episode_media/")}
+
+    def _of(self, prefix: str) -> list[tuple[str, list[Any]]]:
         latest = self._latest.items()
         return [(name.removeprefix(prefix), values) for name, values in latest if name.startswith(prefix)]

@@ -233,7 +233,7 @@ class ExternalSampler(InputReader):
             self.worker.episodes.finished += worker.episodes.pop_finished()
             for name, values in worker.get_metrics().get("numbers", {}).items():
                 for value in values:
-                    self.worker.record_number(name, value)
+                    self.worker.record_value(name, value)
 
 
 def worker_of(external: ExternalEnv, policy: Any, **options: Any) -> RolloutWorker:

@@ -107,7 +107,7 @@ class PolicyServerInput(ThreadingHTTPServer, InputReader):
                 self._reading.end_sample(samples)
         for name, values in (numbers or {}).items():
             for value in values:
-                self.worker.record_number(name, value)
+                self.worker.record_value(name, value)
         return samples
 
     def update_weights(self) -> None:

@@ -221,7 +221,7 @@ def evaluation_result(state: ClassicState, metrics: Mapping[str, float], numbers
     counted: dict[str, Any] = {"episodes_this_iter": len(returns), "timesteps_this_iter": sum(lengths)}
     counted["num_env_steps_sampled_this_iter"] = sum(lengths)
     counted["custom_metrics"] = numbers.custom_metrics()
-    counted |= {"episode_media": {}, "off_policy_estimator": {}}
+    counted |= {"episode_media": numbers.episode_media(), "off_policy_estimator": {}}
     return {"evaluation": {**metrics, **found, **counted}}
 
 

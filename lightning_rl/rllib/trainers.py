@@ -395,6 +395,7 @@ class Trainer(Trainable, algorithm.Algorithm):  # pyright: ignore[reportIncompat
             result["info"]["learner"][policy_id]["custom_metrics"] = own
         result["custom_metrics"] = {**self._statistics.custom_metrics(), **learned}
         result["hist_stats"] |= self._statistics.hist_stats()
+        result["episode_media"] = self._statistics.episode_media()
         if self._planned:
             plan = self.run_config["data"]["plan"]
             result["info"] = {**plan.metrics.counters, **result["info"]}

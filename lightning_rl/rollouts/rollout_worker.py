@@ -160,7 +160,7 @@ class RolloutWorker:
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
             for name in (*WORKER_HOOKS, "on_worker_stop")
         }
-        self._numbers: dict[str, list[float]] = {}  # of callbacks, since the last `get_metrics`
+        self._numbers: dict[str, list[Any]] = {}  # of callbacks, since the last `get_metrics`
         self.reports: list[Any] | None = None
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
@@ -318,7 +318,11 @@ class RolloutWorker:
 
     def record_number(self, name: str, value: float) -> None:
         """Add a number to the list of that name that `get_metrics` gives as `numbers`, and DataModules as theirs."""
-        self._numbers.setdefault(name, []).append(float(value))
+        self.record_value(name, float(value))
+
+    def record_value(self, name: str, value: Any) -> None:
+        """As `record_number`, of anything that can be pickled."""
+        self._numbers.setdefault(name, []).append(value)
 
     def describe_loss(self) -> str:
         """Say what a run that resumes from this worker's state loses; "" if nothing."""

@@ -94,6 +94,22 @@ class Trainer(PPOTrainer):
         return result["training_iteration"]
 
 
+class Filming(DefaultCallbacks):
+    def on_episode_end(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        episode.media["frames"] = np.full((2, 2), episode.length, np.uint8)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.ray)])
+def test_media_of_episodes_are_in_results_and_evaluations(workers: int) -> None:
+    keys = {"callbacks": Filming, "num_workers": workers, "evaluation_interval": 1, "evaluation_num_episodes": 2}
+    trainer: Any = PPOTrainer(env=Counting, config={**SMALL, **keys})
+    result = trainer.train()
+    trainer.stop()
+    for part, count in ((result, result["episodes_this_iter"]), (result["evaluation"], 2)):
+        frames = part["episode_media"]["frames"]
+        assert len(frames) == count > 0 and all((each == np.full((2, 2), 3)).all() for each in frames)
+
+
 @pytest.mark.parametrize("more", [{}, {"batch_mode": "complete_episodes", "rollout_fragment_length": 4}])
 def test_episodes_have_user_data_and_results_have_custom_metrics(more: dict[str, Any]) -> None:
     trainer: Any = Trainer(env=Counting, config={**SMALL, **more, "callbacks": Watching})

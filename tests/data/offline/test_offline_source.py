@@ -261,7 +261,8 @@ def five_parts() -> Steps:
 
 def test_whole_episodes_alone_are_estimated() -> None:
     fragment = episodes_for(SAC(*PENDULUM.spaces()), [five_parts()], "data")
-    assert whole_episodes(fragment).rewards.sum(0).tolist() == [3.0, 6.0, 9.0]
+    (group,) = whole_episodes(fragment)
+    assert group.rewards.sum(0).tolist() == [3.0, 6.0, 9.0]
 
 
 @pytest.mark.parametrize("kind", [BC, SAC])

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from lightning_rl.data.evaluator import EVALUATION_DEFAULTS
 from lightning_rl.data.offline.recorder import Recorder
+from lightning_rl.data.offline.source import OfflineSource
 from lightning_rl.data.offline.steps import DataSpec, Steps
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import PPO
@@ -57,3 +59,20 @@ def record(directory: Path, env: EnvCreator, samples: int = 4, policy: Any = Non
     fragments = [workers.sample() for _ in range(samples)]
     workers.stop()
     return fragments
+
+
+class Place:
+    """The part of a DataModule that a source reads."""
+
+    seed = 3
+    evaluation = EVALUATION_DEFAULTS
+
+    def __init__(self, rank: int = 0, ranks: int = 1) -> None:
+        self.rank, self.ranks = rank, ranks
+
+
+def source(policy: Any, directory: Path, place: Place | None = None, **keywords: Any) -> OfflineSource:
+    made = OfflineSource(input=str(directory), **keywords)
+    made.attach(Place() if place is None else place)
+    made.prepare(policy)
+    return made

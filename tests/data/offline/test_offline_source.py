@@ -11,7 +11,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from lightning_rl.data.evaluator import EVALUATION_DEFAULTS
 from lightning_rl.data.offline.data_set import open_data
 from lightning_rl.data.offline.shards import write_shard
 from lightning_rl.data.offline.source import OfflineSource, returns_to_go
@@ -21,7 +20,7 @@ from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import BC, DQN, PPO, SAC, Policy
 from lightning_rl.policies.off_policy_estimation import whole_episodes
 from lightning_rl.sample_batch import SampleBatch
-from tests.data.offline.recorded import record
+from tests.data.offline.recorded import Place, record, source
 from tests.data.small_runs import fit
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 from tests.run_comparison import assert_equal, everything
@@ -37,23 +36,6 @@ class Imitator(PPO):
     def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, Any]]:
         dist, _ = self.distribution_and_values(batch)
         return -dist.logp(batch.actions).mean(), {}
-
-
-class Place:
-    """The part of a DataModule that a source reads."""
-
-    seed = 3
-    evaluation = EVALUATION_DEFAULTS
-
-    def __init__(self, rank: int = 0, ranks: int = 1) -> None:
-        self.rank, self.ranks = rank, ranks
-
-
-def source(policy: Any, directory: Path, place: Place | None = None, **keywords: Any) -> OfflineSource:
-    made = OfflineSource(input=str(directory), **keywords)
-    made.attach(Place() if place is None else place)
-    made.prepare(policy)
-    return made
 
 
 @pytest.fixture(scope="module")

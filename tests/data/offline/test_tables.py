@@ -20,7 +20,7 @@ from lightning_rl.data.offline.summary import summary
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import BC, DQN, MARWIL, DiscreteCQL
 from lightning_rl.policies.off_policy_estimation import estimate_value
-from tests.data.offline.test_offline_source import source
+from tests.data.offline.recorded import source
 from tests.data.small_runs import fit
 
 COLUMNS = {"obs": ["x", "y"], "action": "push", "reward": "gain", "episode": "session", "t": "time"}

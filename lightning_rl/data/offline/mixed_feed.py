@@ -35,7 +35,7 @@ class MixedReplayFeed(ReplayFeed):
             the workers collect. The fractions sum to 1, and are whole numbers of rows.
         sampler_share: the fraction of the workers' rows as a schedule over env steps, rounded to whole rows; `input`
             then has no "sampler", and its fractions, which sum to 1, divide the other rows. `None`: as `input` says.
-        columns, actions_normalized, skip_damaged: of every input, as in `OfflineSource`.
+        columns, actions_normalized, skip_damaged: keys of every input, as in `OfflineSource`.
         prioritized: must be false.
         other keywords: see `ReplayFeed`.
 

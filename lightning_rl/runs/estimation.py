@@ -34,7 +34,7 @@ def estimate(
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
         data: directory of shards, or a file, as `data.input`.
-        columns, actions_normalized, skip_damaged: as `data.columns`, `data.actions_normalized`, `data.skip_damaged`.
+        columns, actions_normalized, skip_damaged: the values of `data.columns` and so on (`read_episodes`).
         best: whether to take the run directory's checkpoint with the best evaluation.
         estimators: `None`: all of `policies.off_policy_estimation.ESTIMATORS` that the policy and the data allow.
         epsilon, gamma, confidence, fqe_steps, seed: see `estimate_value`.

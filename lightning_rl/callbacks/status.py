@@ -70,7 +70,10 @@ class StatusCallback(Callback):
     def _write(self, trainer: Trainer, policy: Any, state: str, error: str | None = None) -> None:
         if not trainer.is_global_zero:
             return
-        numbers = {"return": self.metrics.latest.get(TRAIN_RETURN), "best_return": self.metrics.best_return}
+        numbers: dict[str, Any] = {
+            "return": self.metrics.latest.get(TRAIN_RETURN),
+            "best_return": self.metrics.best_return,
+        }
         numbers |= {"evaluation": self.metrics.latest.get(EVAL_RETURN), "evaluated_at": self.metrics.evaluated_at}
         latest = {name: self.metrics.latest.get(f"eval/{name}") for name in ("behavior", *ESTIMATORS)}
         if estimates := {name: value for name, value in latest.items() if value is not None}:

@@ -298,7 +298,7 @@ class ReaderPlan:
 
     Attributes:
         log_dir: the directory of the context.
-        readers: those that were made.
+        readers: the readers that were made.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ class ReportCheck:
     def _check_fragment(self, policy_id: str, fragment: Any) -> None:
         expected, policy = self.layouts[self._known(policy_id)], self.policy.policies[policy_id]
         if not isinstance(fragment, Fragment) or not isinstance(fragment.get("valid"), torch.Tensor):
-            raise ValueError(f"samples of policy {policy_id!r} are no fragment with a column 'valid'")
+            raise ValueError(f"samples of policy {policy_id!r} are not a fragment with a column 'valid'")
         found = layout(fragment)
         if "action_mask" in found:  # from infos, which have one in some episodes only
             width = sum(choice_sizes(policy.action_space))

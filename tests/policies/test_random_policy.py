@@ -56,7 +56,7 @@ def test_only_allowed_alternatives_share_the_probability() -> None:
 def test_recorded_densities_are_those_of_the_policy_s_own_units(tmp_path: Path) -> None:
     """Pendulum's torque is in [−2, 2], density ¼; the action of a policy in [−1, 1], ½."""
     env = EnvCreator("Pendulum-v1")
-    record(tmp_path, env, 1, RandomPolicy(*env.spaces()))
+    record(tmp_path, env, 4, RandomPolicy(*env.spaces()))
     data = open_data(tmp_path)
     for normalize, density in ((True, 0.5), (False, 0.25)):
         policy = SAC(*env.spaces(), normalize_actions=normalize, model={"fcnet_hiddens": [8]})

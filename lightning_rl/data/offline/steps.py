@@ -128,7 +128,7 @@ class Steps:
             self._column((name,), place)
         for path, column in self.columns.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():
-                finite = np.isfinite(column).reshape(len(column), -1).all(1)
+                finite = np.isfinite(column).all(tuple(range(1, column.ndim)))
                 raise ConfigError(
                     f"{place}: column {'.'.join(path)!r} is not finite in {int((~finite).sum())} rows, such as row "
                     f"{int(np.argmin(finite))}; expected finite numbers: drop those episodes"
@@ -256,7 +256,7 @@ def actions_for(transform: ActionTransform, steps: Steps) -> Steps:
             columns[name] = inside = column.clip(leaf.low, leaf.high)
             if steps.acted_with is not None:
                 continue
-            outside = valid & ~np.isclose(column, inside, 1e-3, 1e-3).reshape(len(valid), -1).all(1)
+            outside = valid & ~np.isclose(column, inside, 1e-3, 1e-3).all(tuple(range(1, column.ndim)))
             if outside.any():
                 share, value = 100 * outside.sum() / valid.sum(), steps.columns[name][outside.argmax()]
                 log.warning(

@@ -42,9 +42,9 @@ OPTIONS = ("fragment_length", "batch_mode", "count_resets", "explore", "record_l
 class PolicyServerInput(ThreadingHTTPServer, InputReader):
     """Serves the policy in training to clients, whose experience it is trained with: a value of the key `input`.
 
-    Messages are JSON, and are never run or imported. Everyone who reaches the port can act, read the policy and its settings
-    except for the keys `HIDDEN`, and send experience, which is refused if it does not fit the policy. Clients that are
-    faster than the learner wait for it: experience of old weights would pile up. If none of it is taken for
+    Messages are JSON, and are never run or imported. Everyone who reaches the port can act, read the policy and its
+    settings except for the keys `HIDDEN`, and send experience, which is refused if it does not fit the policy. Clients
+    that are faster than the learner wait for it: experience of old weights would pile up. If none of it is taken for
     `PATIENCE` seconds outside of `train()`, they continue, and only the newest experience is kept.
 
     Args:

@@ -126,7 +126,7 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
                 f"{place}: rows of next_obs have shape {list(following.shape[1:])}, and those of obs "
                 f"{list(obs.shape[1:])}: give both the same columns"
             )
-        continues = np.isclose(following[:-1], obs[1:], 1e-5, 1e-6)  # but for a rounding of the file
+        continues = np.isclose(following[:-1], obs[1:], 1e-5, 1e-6)  # except for a rounding of the file
         last[:-1] |= ~continues.all(tuple(range(1, obs.ndim)))  # transitions without order
         final = {("obs",): following[last]}
     rows = np.flatnonzero(last)

@@ -75,9 +75,9 @@ class StatusCallback(Callback):
             "best_return": self.metrics.best_return,
         }
         numbers |= {"evaluation": self.metrics.latest.get(EVAL_RETURN), "evaluated_at": self.metrics.evaluated_at}
-        latest = {name: self.metrics.latest.get(f"eval/{name}") for name in ("behavior", *ESTIMATORS)}
-        if estimates := {name: value for name, value in latest.items() if value is not None}:
-            numbers["estimates"] = estimates
+        latest = self.metrics.latest
+        estimates = {name: latest[f"eval/{name}"] for name in ("behavior", *ESTIMATORS) if f"eval/{name}" in latest}
+        numbers["estimates"] = estimates or None
         numbers |= self._policy_fields(policy)
         write_status(
             self.path,

@@ -380,10 +380,8 @@ class Output(RLCallback):
     def _writer(self, context: IOContext) -> OutputWriter:
         if callable(self.output):
             return self.output(context)  # pyright: ignore[reportReturnType]
-        directory = {"logdir": context.log_dir, "dataset": context.output_config.get("path")}.get(
-            str(self.output), str(self.output)
-        )
-        if directory is None:
+        directory = context.log_dir if self.output == "logdir" else str(self.output)
+        if self.output == "dataset" and (directory := context.output_config.get("path")) is None:
             raise ConfigError('output="dataset" writes to output_config["path"], which is missing: give a directory')
         sizes = {"output_max_file_size": "max_file_size", "output_compress_columns": "compress_columns"}
         given = {name: self.config[key] for key, name in sizes.items() if self.config.get(key) is not None}

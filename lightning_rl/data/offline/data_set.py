@@ -39,6 +39,11 @@ class DataSet:
     read: Callable[[], Iterator[Steps]]
     damaged: dict[str, str] = field(default_factory=dict)
 
+    def log_damaged(self) -> None:
+        """Warn of the files that were left out so far, if there are any."""
+        if self.damaged:
+            log.warning("%s: left out %s damaged shards: %s", self.name, len(self.damaged), ", ".join(self.damaged))
+
 
 def open_data(
     source: str | Path | Sequence[str], columns: Mapping[str, Any] | None = None, *, skip_damaged: bool = False
@@ -94,8 +99,7 @@ def read_episodes(
     """
     data = open_data(source, columns, skip_damaged=skip_damaged)
     episodes = episodes_for(policy, data.read(), data.name, actions_normalized=actions_normalized)
-    if data.damaged:
-        log.warning("%s: left out %s damaged shards: %s", data.name, len(data.damaged), ", ".join(data.damaged))
+    data.log_damaged()
     return episodes
 
 

@@ -16,11 +16,11 @@ import torch
 from lightning_rl.data.offline.shards import require, write_shard
 from lightning_rl.data.offline.steps import DataSpec, Steps, join
 from lightning_rl.errors import short_repr
-from lightning_rl.exploration.exploration import is_continuous
 from lightning_rl.replay.columns import leaves_of
 from lightning_rl.run_directory.atomic import check_writable
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch
 from lightning_rl.spaces import leaf_spaces
+from lightning_rl.spaces.support import is_continuous
 from lightning_rl.version import __version__
 
 __all__ = ["RECORDED", "Recorder"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,6 @@ from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import space_difference
 
 __all__ = ["OfflineSource", "learn_from_data"]
-
-log = logging.getLogger(__name__)
 
 STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together
 
@@ -143,8 +140,7 @@ class OfflineSource(Source):
                 "so a policy has no choice: leave it out of data.columns, or name the environment with env="
             )
         self._fill(policy, data)
-        if data.damaged:
-            log.warning("%s: left out %s damaged shards: %s", data.name, len(data.damaged), ", ".join(data.damaged))
+        data.log_damaged()
 
     def _fill(self, policy: Any, data: DataSet) -> None:
         """Put this rank's share of the episodes into a replay buffer."""

@@ -23,7 +23,7 @@ from lightning_rl.spaces.actions import ActionTransform
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 from lightning_rl.spaces.support import choices_of, is_continuous
 
-__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "episodes_for", "in_env_space", "join"]
+__all__ = ["DataSpec", "Steps", "actions_for", "close_episodes", "episodes_for", "in_env_space", "join", "steps_since"]
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +104,8 @@ class Steps:
 
         "t" counts from each episode's first row here, even if its beginning was not recorded.
         """
-        fragment, rows, begins = Fragment(), np.arange(len(self)), self.begins
-        t = (rows - np.repeat(begins, np.diff(np.append(begins, len(self))))).astype(np.int32)
-        for path, column in {**self.columns, ("t",): t}.items():
+        fragment = Fragment()
+        for path, column in {**self.columns, ("t",): steps_since(self.begins, len(self))}.items():
             # The row after the last closing row is read by nothing.
             column = np.concatenate((column, column[-1:])) if path[0] == "obs" else column
             _put(fragment, path, _tensor(column)[:, None])
@@ -196,6 +195,11 @@ def _put(fragment: SampleBatch, path: Path, value: Any) -> None:
             node[name] = SampleBatch()
         node = node[name]
     node[path[-1]] = value
+
+
+def steps_since(begins: np.ndarray, count: int) -> np.ndarray:
+    """How far each of `count` rows is from the beginning of its episode, int32 `[count]`; `begins` starts with 0."""
+    return (np.arange(count) - np.repeat(begins, np.diff(begins, append=count))).astype(np.int32)
 
 
 def close_episodes(

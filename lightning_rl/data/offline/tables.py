@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.data.offline.shards import ShardError, check_memory, require
-from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes, in_env_space
+from lightning_rl.data.offline.steps import DataSpec, Steps, close_episodes, in_env_space, steps_since
 from lightning_rl.errors import ConfigError, did_you_mean, first_line, short_repr
 
 __all__ = ["NAMES", "TABLES", "hdf5_array", "inferred_space", "read_table", "steps_of_arrays", "write_hdf5"]
@@ -90,29 +90,14 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
             raise ConfigError(f"{place}: {name} holds {array.dtype}; expected numbers")
     order = _order(arrays, count, place)
     arrays = {name: array if order is None else array[order] for name, array in arrays.items()}
-    last = np.zeros(count, bool)
-    last[-1:] = True
-    if "episode" in arrays:
-        last[:-1] = arrays["episode"][1:] != arrays["episode"][:-1]
-    elif "t" in arrays:
-        last[:-1] = np.diff(arrays["t"].reshape(count)) <= 0
-    terminated, truncated = (
-        np.asarray(arrays.get(name, np.zeros(count)), np.float64).reshape(count) != 0
-        for name in ("terminated", "truncated")
-    )
-    if not {"terminated", "truncated"} & set(arrays):
-        terminated = last.copy()
-    last |= terminated | truncated
-    if {"episode", "t"} & set(arrays) and "truncated" not in arrays:
-        truncated |= last & ~terminated  # a time limit, which the table has no column for
-    begins = np.flatnonzero(np.roll(last, 1))
+    last, terminated, truncated = _ends(arrays, count)
     columns: dict[Any, np.ndarray] = {
         ("obs",): _floats(arrays["obs"]),
         ("actions",): _actions(arrays["actions"]),
         ("rewards",): arrays["rewards"].reshape(count).astype(np.float32),
         ("terminated",): terminated,
         ("truncated",): truncated & ~terminated,
-        ("t",): (np.arange(count) - np.repeat(begins, np.diff(begins, append=count))).astype(np.int32),
+        ("t",): steps_since(np.flatnonzero(np.roll(last, 1)), count),
     }
     if "action_logp" in arrays:
         columns[("action_logp",)] = arrays["action_logp"].reshape(count).astype(np.float32)
@@ -189,6 +174,26 @@ def _order(arrays: Mapping[str, np.ndarray], count: int, place: str) -> np.ndarr
             "is there twice; else name all columns that tell episodes apart: data.columns={episode: [session, number]}"
         )
     return order
+
+
+def _ends(arrays: Mapping[str, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which rows are the last of an episode, terminate it, and truncate it, bool `[N]` each."""
+    last = np.zeros(count, bool)
+    last[-1:] = True
+    if "episode" in arrays:
+        last[:-1] = arrays["episode"][1:] != arrays["episode"][:-1]
+    elif "t" in arrays:
+        last[:-1] = np.diff(arrays["t"].reshape(count)) <= 0
+    terminated, truncated = (
+        np.asarray(arrays.get(name, np.zeros(count)), np.float64).reshape(count) != 0
+        for name in ("terminated", "truncated")
+    )
+    if not {"terminated", "truncated"} & set(arrays):
+        terminated = last.copy()
+    last |= terminated | truncated
+    if {"episode", "t"} & set(arrays) and "truncated" not in arrays:
+        truncated |= last & ~terminated  # a time limit, which the table has no column for
+    return last, terminated, truncated
 
 
 def _floats(column: np.ndarray) -> np.ndarray:

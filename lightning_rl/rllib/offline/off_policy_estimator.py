@@ -39,7 +39,8 @@ class OffPolicyEstimator:
         if epsilon_greedy and not isinstance(policy.action_space, spaces.Discrete):
             raise ConfigError(f"epsilon_greedy={epsilon_greedy} with {policy.action_space}; expected Discrete actions")
         self.policy, self.gamma, self.epsilon_greedy = policy, gamma, epsilon_greedy
-        self._earlier: tuple[Tensor, Tensor] | None = None  # at each step: log of the products' sum, and their number
+        # Of the episodes so far, at each step: the logarithm of the products' sum, and their number.
+        self._log_sums, self._counts = torch.zeros(0, dtype=torch.double), torch.zeros(0, dtype=torch.long)
 
     def estimate(self, batch: Any, split_batch_by_episode: bool = True) -> dict[str, float]:
         """Estimate from rows with "obs", "actions", "rewards", "eps_id" and "action_prob" or "action_logp".
@@ -87,15 +88,12 @@ class OffPolicyEstimator:
             return log_ratios
         products = log_ratios.cumsum(0)
         sums, counts = products.masked_fill(~valid, -torch.inf).logsumexp(1), valid.sum(1)
-        if self.remembers and self._earlier is not None:
-            longest = max(len(sums), len(self._earlier[0]))
-            sums, counts, *earlier = (
-                F.pad(each, (0, longest - len(each)), value=empty)
-                for pair in ((sums, counts), self._earlier)
-                for each, empty in zip(pair, (-torch.inf, 0), strict=True)
-            )
-            sums, counts = torch.logaddexp(sums, earlier[0]), counts + earlier[1]
-        self._earlier = sums, counts
+        if self.remembers:
+            longest = max(len(sums), len(self._log_sums))
+            sums, earlier = (F.pad(each, (0, longest - len(each)), value=-torch.inf) for each in (sums, self._log_sums))
+            self._log_sums = sums = torch.logaddexp(sums, earlier)
+            counts, earlier = (F.pad(each, (0, longest - len(each))) for each in (counts, self._counts))
+            self._counts = counts = counts + earlier
         means = (sums - counts.log())[: len(products), None]
         return (products - means).diff(dim=0, prepend=torch.zeros_like(log_ratios[:1]))
 

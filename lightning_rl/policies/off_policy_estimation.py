@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ __all__ = ["ESTIMATORS", "Estimate", "FittedQ", "check_estimators", "estimate_va
 
 ESTIMATORS = ("is", "pdis", "wis", "dm", "dr")
 WITH_RATIOS, WITH_Q = frozenset({"is", "pdis", "wis", "dr"}), frozenset({"dm", "dr"})
+ENOUGH_EPISODES = 10  # for intervals that resample them
 BATCH_ROWS = 256  # of a gradient step of fitted Q evaluation
 
 
@@ -215,6 +217,8 @@ def estimate_value(
     generator = torch.Generator().manual_seed(derive_seed(seed, "evaluation"))
     log_ratios = [torch.zeros_like(episodes.rewards, dtype=torch.float64) for episodes in groups]
     returns = _terms(importance_sampling, groups, log_ratios, gamma)
+    if len(returns) < ENOUGH_EPISODES:
+        warnings.warn(f"the data hold {len(returns)} whole episodes: intervals of so few are too narrow", stacklevel=2)
     terms, found = {"behavior": Terms(returns)}, dict[str, Estimate | float]()
     if WITH_RATIOS & set(estimators):
         log_ratios = [_log_ratios(evaluated, episodes) for episodes in groups]

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -361,19 +362,25 @@ class Output(RLCallback):
         if index not in self._writers:
             self._writers[index] = self._writer(IOContext(self.log_dir, self.config, index, classic))
         if isinstance(samples, MultiAgentBatch):
-            parts = {name: self._rows(index, name, part) for name, part in samples.items()}
+            parts = {name: self._rows(worker, name, part) for name, part in samples.items()}
             self._writers[index].write(MultiAgentBatch(parts, samples.env_steps))
         else:
-            self._writers[index].write(self._rows(index, DEFAULT_POLICY, samples))
+            self._writers[index].write(self._rows(worker, DEFAULT_POLICY, samples))
 
-    def _rows(self, index: int, policy_id: str, fragment: SampleBatch) -> SampleBatch:
-        """The experience of a fragment as RLlib's rows: with the numbers of episodes, and probabilities of actions."""
+    def _rows(self, worker: Any, policy_id: str, fragment: SampleBatch) -> SampleBatch:
+        """The experience of a fragment as RLlib's rows: with the numbers of episodes, and probabilities of actions.
+
+        Actions of a worker that does not explore have probability 1, as RLlib writes them.
+        """
+        index = ClassicWorker(worker).worker_index
         kept = fragment.select(*(name for name in WRITTEN if name in fragment)).torch()
         if "eps_id" not in kept:
             before = self._started.get((index, policy_id), torch.zeros(kept.valid.shape[1], dtype=torch.int64))
             kept["eps_id"], self._started[index, policy_id] = episode_ids(kept, before, index)
         rows = ClassicBatch.of(concat_samples(trajectories(kept)))
         if "action_logp" in rows:
+            if not worker.explore:
+                rows["action_logp"] = np.zeros_like(rows["action_logp"])
             rows["action_prob"] = rows["action_prob"]
         return rows
 

@@ -43,13 +43,15 @@ def record_episodes(
         What `data.offline.summary.summary` says about the data set, earlier shards in `out` included.
 
     Raises:
-        CheckpointError, ConfigError: see `evaluation.evaluate`; or the share is out of range.
+        CheckpointError, ConfigError: see `evaluation.evaluate`; or the share is out of range, or `out` has episodes of
+            this policy and seed already.
     """
     check_at_least_one(episodes=episodes)
     if not 0 <= random <= 1:
         raise ConfigError(f"random={random}; expected the share of random episodes, in [0, 1]")
     from lightning_rl.data.offline.data_set import open_data
-    from lightning_rl.data.offline.recorder import Recorder
+    from lightning_rl.data.offline.recorder import Recorder, digest_of
+    from lightning_rl.data.offline.shards import find_shards, read_shape
     from lightning_rl.data.offline.summary import summary
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import RandomPolicy
@@ -67,6 +69,15 @@ def record_episodes(
         creator = replace(creator, max_episode_steps=max_steps or LONGEST_UNLIMITED_EPISODE)
     played_randomly = round(random * episodes)
     players = [(policy, episodes - played_randomly), (RandomPolicy(*creator.spaces(), seed=seed), played_randomly)]
+    known = [read_shape(file)[0].about or {} for file in find_shards(out)] if any(out.glob("*.parquet")) else []
+    for player, count in players:
+        if count == 0:
+            continue
+        same = {"env": creator.name, "seed": seed, "policy_digest": digest_of(player), "explore": explore}
+        if any(same.items() <= about.items() for about in known):
+            raise ConfigError(
+                f"{out} has episodes of this policy with seed {seed} already: give --seed={seed + 1}, say"
+            )
     for index, (player, count) in enumerate(players):
         if count == 0:
             continue

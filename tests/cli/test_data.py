@@ -33,6 +33,14 @@ def test_random_play_needs_no_checkpoint_and_episodes_without_end_are_truncated(
     assert command("record", "random", "--out", out).code == 2
 
 
+def test_the_same_episodes_are_not_recorded_twice(command: Command, tmp_path: Path) -> None:
+    arguments = ["record", "random", "--env", "cartpole", "--episodes", "2", "--out", str(tmp_path)]
+    command(*arguments)
+    again = command(*arguments)
+    assert again.code == 2 and "--seed=1" in again.err and len([*tmp_path.iterdir()]) == 1
+    assert command(*arguments, "--seed=1").code == 0 and len([*tmp_path.iterdir()]) == 2
+
+
 def test_damaged_shards_are_named_and_the_command_fails(command: Command, tmp_path: Path) -> None:
     for seed in ("0", "1"):
         command("record", "random", "--env", "cartpole", "--episodes", "2", "--seed", seed, "--out", str(tmp_path))

@@ -96,6 +96,15 @@ def test_output_takes_sizes_columns_the_run_s_directory_and_a_function(tmp_path:
     assert len([*(tmp_path / "there").iterdir()]) == 1
 
 
+def test_best_actions_are_written_with_probability_1(tmp_path: Path) -> None:
+    made = trainer("PG", output=str(tmp_path), output_compress_columns=[], explore=False, train_batch_size=20, **SMALL)
+    made.train()
+    made.stop()
+    (file,) = tmp_path.iterdir()
+    written = json.loads(file.read_text().splitlines()[0])
+    assert set(written["action_logp"]) == {0.0} and set(written["action_prob"]) == {1.0}
+
+
 @pytest.mark.parametrize("name", ["DQN", "MARWIL", "BC"])
 def test_files_train_without_workers(name: str, demo: Path) -> None:
     """RLlib reads `train_batch_size` rows for each gradient step."""

@@ -8,11 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.data.offline.json_files import read_json
+from lightning_rl.data.offline.json_files import find_files, read_json
 from lightning_rl.data.offline.minari import read_minari, write_minari
-from lightning_rl.data.offline.shards import ShardError, find_shards, is_shard, read_shape, read_shard, write_shard
+from lightning_rl.data.offline.shards import (
+    ShardError,
+    find_shards,
+    is_shard,
+    named_as_shard,
+    read_shape,
+    read_shard,
+    write_shard,
+)
 from lightning_rl.data.offline.steps import DataSpec, Steps, episodes_for
-from lightning_rl.data.offline.tables import read_table, write_hdf5
+from lightning_rl.data.offline.tables import TABLES, read_table, write_hdf5
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.sample_batch import SampleBatch
 
@@ -52,32 +60,36 @@ def open_data(
 
     Args:
         source: a directory of shards, as `data.output` and `lightning-rl record` write, or one of them; a file, .csv,
-            .parquet, .npz, .hdf5 or .h5 (`tables.read_table`); RLlib's .json: a file, a directory, a pattern, or a list
-            of these; or "minari:NAME_OR_DIRECTORY".
-        columns: the columns of a file; name of `tables.NAMES` → column, or list of columns.
+            .parquet, .npz, .hdf5 or .h5 (`tables.read_table`), or RLlib's .json, a directory of such files, a pattern,
+            or a list of these; or "minari:NAME_OR_DIRECTORY".
+        columns: the columns of the files; name of `tables.NAMES` → column, or list of columns.
         skip_damaged: whether damaged shards are left out, and counted, instead of refused.
 
     Raises:
         ConfigError: nothing is there, or nothing that can be read.
     """
-    if not isinstance(source, str | Path):
-        spec, steps = read_json(source)
-        return DataSet(", ".join(source), spec, len(steps), lambda: iter([steps]))
-    path, (kind, colon, name) = Path(source), str(source).partition(":")
-    if kind == "minari" and colon:
-        spec, steps = read_minari(name)
-        return DataSet(str(source), spec, len(steps), lambda: iter([steps]))
-    if path.suffix == ".json" or (path.is_dir() and any(path.glob("*.json"))):
-        spec, steps = read_json(path)
-        return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
-    if path.is_dir() or is_shard(path):
+    several = not isinstance(source, str | Path)
+    name, path = ", ".join(map(str, source)) if several else str(source), Path() if several else Path(source)
+    kind, _, place = name.partition(":")
+    if kind == "minari" and place:
+        spec, steps = read_minari(place)
+    elif not several and (is_shard(path) or _holds_shards(path)):
         return open_shards(path, skip_damaged)
-    if not path.exists():
-        raise ConfigError(
-            f"data.input={short_repr(str(source))} does not exist; expected a directory of shards or a file"
-        )
-    spec, steps = read_table(path, columns)
-    return DataSet(str(path), spec, len(steps), lambda: iter([steps]))
+    else:
+        files = find_files(source if several else [source], (".json", *TABLES))
+        if not files:
+            raise ConfigError(f"data.input={short_repr(name)} does not exist; expected a directory or a file with data")
+        if len(kinds := {file.suffix for file in files}) > 1:
+            raise ConfigError(f"data.input={short_repr(name)} has files of {', '.join(sorted(kinds))}: give one kind")
+        spec, steps = read_json(files) if kinds == {".json"} else read_table(files, columns)
+    return DataSet(name, spec, len(steps), lambda: iter([steps]))
+
+
+def _holds_shards(directory: Path) -> bool:
+    """Whether a directory is for shards, instead of other files with data."""
+    tables = list(directory.glob("*.parquet"))
+    others = any(find_files([directory], (".json", *TABLES)))
+    return directory.is_dir() and (not others or any(map(named_as_shard, tables)) or any(map(is_shard, tables)))
 
 
 def read_episodes(

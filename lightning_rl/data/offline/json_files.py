@@ -25,7 +25,7 @@ from lightning_rl.errors import ConfigError, first_line
 from lightning_rl.replay.storage import available_bytes
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, as_plain
 
-__all__ = ["JsonReader", "JsonWriter", "find_json_files", "parse_batch", "read_json"]
+__all__ = ["JsonReader", "JsonWriter", "find_files", "parse_batch", "read_json"]
 
 NAMES = {"new_obs": "next_obs", "terminateds": "terminated", "dones": "terminated", "truncateds": "truncated"}
 """RLlib's name of a column → its name here."""
@@ -106,7 +106,7 @@ class JsonReader:
     """
 
     def __init__(self, inputs: str | Path | Sequence[str | Path], seed: int = 0) -> None:
-        self.files = find_json_files([inputs] if isinstance(inputs, str | Path) else inputs)
+        self.files = find_files([inputs] if isinstance(inputs, str | Path) else inputs)
         # Where each line starts, so that only the needed lines are read.
         self._lines = [(file, start) for file in self.files for start in _starts(file)]
         if not self._lines:
@@ -128,19 +128,16 @@ class JsonReader:
             return SampleBatch(_columns(lines.readline(), f"{file}, byte {start}")).torch()
 
 
-def read_json(inputs: Path | Sequence[str | Path]) -> tuple[DataSpec, Steps]:
+def read_json(files: Sequence[Path]) -> tuple[DataSpec, Steps]:
     """The steps in RLlib's files, and spaces that are inferred from them.
 
     "dones" are terminations, as RLlib reads them; observations are vectors or images, as its preprocessors give them.
-
-    Args:
-        inputs: a file, a pattern, or the directory of *.json; or a list of these.
 
     Raises:
         ConfigError: a line is not a batch, or has no observations, actions and rewards.
     """
     parts: list[dict[str, Any]] = []
-    for number, file in enumerate(find_json_files([inputs] if isinstance(inputs, Path) else inputs)):
+    for number, file in enumerate(files):
         with file.open("rb") as lines:
             for count, line in enumerate(lines):
                 if line.strip():
@@ -155,15 +152,18 @@ def read_json(inputs: Path | Sequence[str | Path]) -> tuple[DataSpec, Steps]:
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in names}
     if "terminated" in arrays:  # `dones` include time limits; every other episode was still running
         arrays.setdefault("truncated", np.zeros_like(arrays["terminated"]))
-    return steps_of_arrays(arrays, str(inputs))
+    return steps_of_arrays(arrays, ", ".join(map(str, files)))
 
 
-def find_json_files(inputs: Sequence[str | Path]) -> list[Path]:
-    """The files that these directories, files and patterns stand for, in order."""
+def find_files(inputs: Sequence[str | Path], suffixes: Sequence[str] = (".json",)) -> list[Path]:
+    """The files that these files, patterns, and directories of files with one of the suffixes stand for, in order."""
     found: list[Path] = []
     for entry in inputs:
         path = Path(entry).expanduser()
-        found += sorted(path.glob("*.json")) if path.is_dir() else sorted(map(Path, glob.glob(str(path))))
+        if path.is_dir():
+            found += sorted(each for each in path.iterdir() if each.suffix in suffixes)
+        else:
+            found += [path] if path.exists() else sorted(map(Path, glob.glob(str(path))))
     return found
 
 

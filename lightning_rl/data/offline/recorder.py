@@ -23,7 +23,7 @@ from lightning_rl.spaces import leaf_spaces
 from lightning_rl.spaces.support import is_continuous
 from lightning_rl.version import __version__
 
-__all__ = ["RECORDED", "Recorder"]
+__all__ = ["RECORDED", "Recorder", "digest_of"]
 
 RECORDED = ("obs", "actions", "rewards", "terminated", "truncated", "valid", "t", "action_logp", "action_mask")
 """Columns of a fragment that are recorded, if it has them."""
@@ -188,21 +188,26 @@ class Stream:
 
     def _spec(self) -> DataSpec:
         policy, worker = self.policy, self.worker
-        weights = b"".join(
-            value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
-            for value in policy.state_dict().values()
-            if isinstance(value, torch.Tensor)
-        )
         about = {
             "env": worker.env_creator.name,
             "seed": worker.seed,
             "policy": type(policy).__name__,
-            "policy_digest": hashlib.blake2b(weights, digest_size=8).hexdigest(),
+            "policy_digest": digest_of(policy),
             "policy_env_steps": int(policy.env_steps),
             "explore": worker.explore,
             "versions": {"lightning_rl": __version__, "gymnasium": gymnasium.__version__, "torch": torch.__version__},
         }
         return DataSpec(policy.observation_space, policy.action_space, about)
+
+
+def digest_of(policy: Any) -> str:
+    """A digest of the weights of a policy."""
+    weights = b"".join(
+        value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+        for value in policy.state_dict().values()
+        if isinstance(value, torch.Tensor)
+    )
+    return hashlib.blake2b(weights, digest_size=8).hexdigest()
 
 
 def _starts(lengths: list[int]) -> list[int]:

@@ -31,6 +31,7 @@ __all__ = [
     "check_memory",
     "find_shards",
     "is_shard",
+    "named_as_shard",
     "read_shape",
     "read_shard",
     "require",
@@ -96,6 +97,11 @@ def is_shard(file: Path) -> bool:
         return False
 
 
+def named_as_shard(file: Path) -> bool:
+    """Whether a file has the name that `write_shard` gives, whatever it holds."""
+    return NAME.fullmatch(file.name) is not None
+
+
 def find_shards(directory: Path) -> list[Path]:
     """The shards in a directory, in the order of their names; a shard itself is the only one.
 
@@ -125,7 +131,7 @@ def read_shape(file: Path) -> tuple[DataSpec, int]:
     try:
         spec, _, _, rows = _described(file, file)
     except ShardError:
-        if NAME.fullmatch(file.name):
+        if named_as_shard(file):
             _check_digest(file, file.read_bytes())  # a clearer reason
         raise
     return spec, rows

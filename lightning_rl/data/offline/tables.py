@@ -26,6 +26,7 @@ NAMES = {
 }
 """What a column of `data.columns`, of an .npz or of D4RL's HDF5 may be called, and the name that it has here."""
 NEEDED = ("obs", "actions", "rewards")
+WITH_SHAPE = ("obs", "actions", "next_obs", "episode")  # of each step; it has one number of everything else
 D4RL = {
     **{"observations": "obs", "actions": "actions", "rewards": "rewards", "terminals": "terminated"},
     **{"timeouts": "truncated", "infos/action_log_probs": "action_logp"},
@@ -33,10 +34,11 @@ D4RL = {
 """D4RL's names of arrays → ours."""
 
 
-def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[DataSpec, Steps]:
-    """The steps in a file, and spaces that are inferred from them.
+def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) -> tuple[DataSpec, Steps]:
+    """The steps in a file, or in several with the same columns, and spaces that are inferred from them.
 
-    Observations and actions of one column are numbers, of several columns vectors. Actions are Discrete if they are
+    Observations and actions of one column are numbers, of several columns or of a Parquet column of lists vectors; a
+    list of lists is an array of more dimensions. No episode is longer than its file. Actions are Discrete if they are
     whole numbers, else a Box, between the smallest and the largest. Episodes end where the column of `episode` changes,
     or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
     terminates. Without `truncated`, the other episodes that `episode` or `t` tell apart are truncated by a time limit.
@@ -45,20 +47,28 @@ def read_table(file: Path, columns: Mapping[str, Any] | None = None) -> tuple[Da
     in random order are.
 
     Args:
-        file: .csv, .parquet, .npz, .hdf5 or .h5.
-        columns: name of `NAMES` → column of the file, or a list of columns; `None`: the file has those names.
+        files: .csv, .parquet, .npz, .hdf5 or .h5.
+        columns: name of `NAMES` → column of the files, or a list of columns; `None`: the files have those names.
 
     Raises:
-        ConfigError: the file cannot be read, or has no such columns; values are missing, or no numbers; or an episode
-            has two rows with one `t`.
+        ConfigError: a file cannot be read, or has no such columns, or others than the first; values are missing, or no
+            numbers; or an episode has two rows with one `t`.
     """
-    if file.suffix not in TABLES:
-        raise ConfigError(f"data.input={short_repr(str(file))}: expected a directory of shards, or {', '.join(TABLES)}")
     names = {name: name for name in NAMES} if columns is None else _checked(columns)
-    arrays: dict[str, np.ndarray] = {}
-    for name, array in TABLES[file.suffix](file, names, columns is None).items():
-        arrays[NAMES[name]] = array
-    return steps_of_arrays(arrays, str(file))
+    parts: list[dict[str, np.ndarray]] = []
+    for file in files:
+        if file.suffix not in TABLES:
+            expected = f"expected a directory of shards, or {', '.join(TABLES)}"
+            raise ConfigError(f"data.input={short_repr(str(file))}: {expected}")
+        found = TABLES[file.suffix](file, names, columns is None)
+        parts.append(_checked_arrays({NAMES[name]: array for name, array in found.items()}, str(file)))
+    shapes = [{name: array.shape[1:] for name, array in part.items()} for part in parts]
+    for file, shape in zip(files, shapes, strict=True):
+        if shape != shapes[0]:
+            raise ConfigError(f"{file} has the columns {shape}, and {files[0]} {shapes[0]}: give files of one form")
+    place = str(files[0]) if len(files) == 1 else f"{files[0]} to {files[-1].name}"
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts[1:] else parts[0]
+    return _steps(arrays, place, [len(part["rewards"]) for part in parts])
 
 
 def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,35 +84,52 @@ def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataS
     Raises:
         ConfigError: one is missing, has another length, or values that are not numbers.
     """
+    checked = _checked_arrays(arrays, place)
+    return _steps(checked, place, [len(checked["rewards"])])
+
+
+def _checked_arrays(arrays: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:
+    """The arrays `[N, *]`, where a step has one of its kind `[N]`."""
     if missing := [name for name in NEEDED if name not in arrays]:
         raise ConfigError(
             f"{place} has no {', '.join(missing)}: name its columns with data.columns={{obs: [x, y], …}}, or with "
             '--columns \'{"obs": ["x", "y"], …}\' of a verb'
         )
-    count = len(arrays["rewards"])
-    if arrays.get("episode", np.empty(0)).ndim == 2:  # several columns
-        numbers = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in arrays["episode"].T]
-        arrays = {**arrays, "episode": np.unique(np.stack(numbers, 1), axis=0, return_inverse=True)[1].reshape(-1)}
+    checked, count = dict(arrays), len(arrays["rewards"])
     for name, array in arrays.items():
         if len(array) != count:
             raise ConfigError(f"{place}: {name} has {len(array)} rows, and rewards {count}")
         if name != "episode" and array.dtype.kind not in "biuf":
             raise ConfigError(f"{place}: {name} holds {array.dtype}; expected numbers")
+        if name not in WITH_SHAPE:
+            if array.size != count:
+                raise ConfigError(f"{place}: {name} has rows of shape {list(array.shape[1:])}; expected one number")
+            checked[name] = array.reshape(count)
+    return checked
+
+
+def _steps(arrays: dict[str, np.ndarray], place: str, lengths: Sequence[int]) -> tuple[DataSpec, Steps]:
+    """Spaces and steps of the checked arrays of files of these lengths, one after the other."""
+    count, file = sum(lengths), np.repeat(np.arange(len(lengths)), lengths)
+    if "episode" in arrays and (arrays["episode"].ndim == 2 or len(lengths) > 1):  # several columns tell them apart
+        told_by = [file, *arrays["episode"].reshape(count, -1).T]
+        numbers = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in told_by]
+        arrays["episode"] = np.unique(np.stack(numbers, 1), axis=0, return_inverse=True)[1].reshape(-1)
     order = _order(arrays, count, place)
     arrays = {name: array if order is None else array[order] for name, array in arrays.items()}
-    last, terminated, truncated = _ends(arrays, count)
+    last, terminated, truncated = _ends(arrays, count, np.cumsum(lengths))
     columns: dict[Any, np.ndarray] = {
         ("obs",): _floats(arrays["obs"]),
         ("actions",): _actions(arrays["actions"]),
-        ("rewards",): arrays["rewards"].reshape(count).astype(np.float32),
+        ("rewards",): arrays["rewards"].astype(np.float32),
         ("terminated",): terminated,
         ("truncated",): truncated & ~terminated,
         ("t",): steps_since(np.flatnonzero(np.roll(last, 1)), count),
     }
     if "action_logp" in arrays:
-        columns[("action_logp",)] = arrays["action_logp"].reshape(count).astype(np.float32)
+        columns[("action_logp",)] = arrays["action_logp"].astype(np.float32)
     elif "action_prob" in arrays:
-        columns[("action_logp",)] = np.log(arrays["action_prob"].reshape(count)).astype(np.float32)
+        columns[("action_logp",)] = np.log(arrays["action_prob"]).astype(np.float32)
     obs, acts, final = columns[("obs",)], columns[("actions",)], None
     if "next_obs" in arrays:
         following = _floats(arrays["next_obs"])
@@ -164,7 +191,7 @@ def _order(arrays: Mapping[str, np.ndarray], count: int, place: str) -> np.ndarr
     episode = first[number.reshape(count)]
     if "t" not in arrays:
         return np.argsort(episode, kind="stable")
-    time = arrays["t"].reshape(count)
+    time = arrays["t"]
     order = np.lexsort((time, episode))
     twice = (np.diff(episode[order]) == 0) & (np.diff(time[order]) == 0)
     if twice.any():
@@ -176,18 +203,17 @@ def _order(arrays: Mapping[str, np.ndarray], count: int, place: str) -> np.ndarr
     return order
 
 
-def _ends(arrays: Mapping[str, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _ends(
+    arrays: Mapping[str, np.ndarray], count: int, ends_of_files: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which rows are the last of an episode, terminate it, and truncate it, bool `[N]` each."""
     last = np.zeros(count, bool)
-    last[-1:] = True
     if "episode" in arrays:
         last[:-1] = arrays["episode"][1:] != arrays["episode"][:-1]
     elif "t" in arrays:
-        last[:-1] = np.diff(arrays["t"].reshape(count)) <= 0
-    terminated, truncated = (
-        np.asarray(arrays.get(name, np.zeros(count)), np.float64).reshape(count) != 0
-        for name in ("terminated", "truncated")
-    )
+        last[:-1] = np.diff(arrays["t"]) <= 0
+    last[ends_of_files[ends_of_files > 0] - 1] = True
+    terminated, truncated = (arrays.get(name, np.zeros(count)) != 0 for name in ("terminated", "truncated"))
     if not {"terminated", "truncated"} & set(arrays):
         terminated = last.copy()
     last |= terminated | truncated
@@ -246,18 +272,36 @@ def _read_arrow(file: Path, names: Mapping[str, Any], optional: bool) -> dict[st
 
 
 def _column(table: Any, file: Path, columns: str | Sequence[str]) -> np.ndarray:
-    """One column `[N]`, or several as `[N, K]`."""
+    """One column `[N]`, or `[N, *]` of lists; several as `[N, K]`."""
     if not isinstance(columns, str):
-        return np.stack([_column(table, file, column) for column in columns], axis=1)
+        return _side_by_side({name: _column(table, file, name) for name in columns}, file)
     if columns not in table.column_names:
         suggestion = did_you_mean(columns, table.column_names)
         raise ConfigError(f"{file} has no column {columns!r}.{suggestion} It has {', '.join(table.column_names)}")
-    column = table.column(columns)
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy()))
-        raise ConfigError(f"{file}: column {columns!r} is empty in {column.null_count} rows, such as row {row}")
-    array = column.to_numpy()
-    return array.astype(np.int64) if array.dtype.kind == "M" else array
+    pc, column, shape = require("pyarrow.compute", "data.input"), table.column(columns).combine_chunks(), [len(table)]
+    while True:
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // max(math.prod(shape[1:]), 1)
+            raise ConfigError(f"{file}: column {columns!r} is empty in {column.null_count} rows, such as row {row}")
+        if "list" not in str(column.type).split("<")[0]:
+            array = column.to_numpy(zero_copy_only=False).reshape(shape)
+            return array.astype(np.int64) if array.dtype.kind in "mM" else array
+        lengths = np.unique(pc.list_value_length(column))
+        if len(lengths) > 1:
+            raise ConfigError(
+                f"{file}: column {columns!r} has lists of {lengths[0]} to {lengths[-1]}; expected one length"
+            )
+        column, shape = pc.list_flatten(column), [*shape, *lengths.tolist()]
+
+
+def _side_by_side(arrays: Mapping[str, np.ndarray], file: Path) -> np.ndarray:
+    """Columns `[N]` as `[N, K]`."""
+    for name, array in arrays.items():
+        if array.ndim > 1 or len(array) != len(next(iter(arrays.values()))):
+            raise ConfigError(
+                f"{file}: {name!r} has the shape {list(array.shape)}; columns of a list are one number each"
+            )
+    return np.stack(list(arrays.values()), axis=1)
 
 
 def _read_npz(file: Path, names: Mapping[str, Any], optional: bool) -> dict[str, np.ndarray]:
@@ -322,8 +366,8 @@ def _take(
                 raise ConfigError(
                     f"{file} has no array {key!r}.{did_you_mean(key, present)} It has {', '.join(present)}"
                 )
-        arrays = [read(key) for key in keys]
-        found[name] = arrays[0] if isinstance(given, str) else np.stack(arrays, axis=1)
+        arrays = {key: read(key) for key in keys}
+        found[name] = arrays[given] if isinstance(given, str) else _side_by_side(arrays, file)
     return found
 
 

@@ -30,7 +30,7 @@ class D4RLReader(InputReader):
 
     def __init__(self, inputs: str | Path, ioctx: IOContext | None = None) -> None:
         self.ioctx = ioctx or IOContext()
-        _, steps = read_table(Path(inputs).expanduser())
+        _, steps = read_table([Path(inputs).expanduser()])
         self.dataset = SampleBatch.of(transition_rows(steps.fragment()).numpy())
         self._generator = np.random.default_rng(self.ioctx.config.get("seed") or 0)
         self._order = np.empty(0, np.int64)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.data.offline.json_files import find_json_files, parse_batch
+from lightning_rl.data.offline.json_files import find_files, parse_batch
 from lightning_rl.errors import ConfigError
 from lightning_rl.rllib.offline.input_reader import InputReader
 from lightning_rl.rllib.offline.io_context import IOContext
@@ -36,7 +36,7 @@ class JsonReader(InputReader):
 
     def __init__(self, inputs: str | Path | Sequence[str | Path], ioctx: IOContext | None = None) -> None:
         self.ioctx = ioctx or IOContext()
-        self.files = find_json_files([inputs] if isinstance(inputs, str | Path) else inputs)
+        self.files = find_files([inputs] if isinstance(inputs, str | Path) else inputs)
         if not self.files:
             raise ConfigError(
                 f"input={inputs!r} matches no file; expected RLlib's .json files, as `output` writes them"

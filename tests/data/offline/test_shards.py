@@ -84,7 +84,8 @@ def test_no_damaged_shard_is_read(tmp_path: Path, count: int) -> None:
 
 
 def test_tables_of_another_origin_are_not_called_damaged(tmp_path: Path) -> None:
-    """A directory is one of shards; the message names the file that `data.columns` would describe."""
+    """The message names the file that `data.columns` would describe."""
+    write_shard(tmp_path, "worker000-00000", nested_steps(), NESTED)
     pq.write_table(pa.table({"x": [0.5], "push": [1]}), tmp_path / "log.parquet")
     with pytest.raises(ShardError, match=r"not a shard.*data\.input=.*log\.parquet.*data\.columns") as refused:
         open_data(tmp_path)

@@ -269,6 +269,64 @@ def test_a_table_that_cannot_be_read_is_one_clear_error(
         read(log, columns)
 
 
+@pytest.mark.parametrize("given", ["list", "pattern", "directory"])
+def test_several_files_are_one_data_set_whose_episodes_end_with_their_file(tmp_path: Path, given: str) -> None:
+    """Both files number their episodes from 0; the second has an action that the first has not."""
+    (tmp_path / "a.csv").write_text("episode,obs,action,reward,t\n0,1,0,1,0\n0,2,1,1,1\n1,3,0,1,0\n")
+    (tmp_path / "b.csv").write_text("episode,obs,action,reward,t\n0,4,2,1,0\n0,5,0,1,1\n")
+    files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    source = {"list": files, "pattern": str(tmp_path / "*.csv"), "directory": tmp_path}[given]
+    data = open_data(source)
+    (steps,) = data.read()
+    assert column(steps, "obs") == [[each] for each in (1, 2, 2, 3, 3, 4, 5, 5)]
+    assert column(steps, "terminated") == [False, True, False, True, False, False, True, False]
+    assert data.spec.action_space == spaces.Discrete(3)
+    without_numbers = {"obs": "obs", "actions": "action", "rewards": "reward", "t": "t"}
+    (steps,) = open_data(source, without_numbers).read()
+    assert summary(open_data(source, without_numbers))["episodes"] == 3
+
+
+def test_files_of_several_kinds_or_forms_are_refused(log: Path) -> None:
+    (log.parent / "b.csv").write_text(LOG.replace("x,y", "x,z"))
+    with pytest.raises(ConfigError, match=r"b\.csv has no column 'y'"):
+        open_data(log.parent, COLUMNS)
+    (log.parent / "b.csv").write_text("obs,actions,rewards,t\n1,1,1,0\n")
+    log.write_text("obs,actions,rewards\n1,1,1\n")
+    with pytest.raises(ConfigError, match=r"log\.csv has the columns"):
+        open_data(log.parent)
+    (log.parent / "notes.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"\.csv, \.json"):
+        open_data(log.parent)
+
+
+def test_lists_in_a_parquet_column_are_vectors_and_images(tmp_path: Path) -> None:
+    images = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+    columns = {"obs": images.tolist(), "actions": [[0.5, 1.0], [1.5, 2.0]], "rewards": [1.0, 2.0]}
+    kinds = {"obs": pa.list_(pa.list_(pa.uint8())), "actions": pa.list_(pa.float64(), 2), "rewards": pa.float64()}
+    parquet.write_table(pa.table(columns, pa.schema(kinds)), tmp_path / "a.parquet")
+    steps = read(tmp_path / "a.parquet")
+    assert (steps.columns[("obs",)][:2] == images).all() and steps.columns[("obs",)].dtype == np.uint8
+    assert column(steps, "actions") == [[0.5, 1.0], [1.5, 2.0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"obs": [[1.0, 2.0], [3.0]]}, "'obs' has lists of 1 to 2"),
+        ({"obs": [[1.0, 2.0], [3.0, None]]}, "'obs' is empty in 1 rows, such as row 1"),
+        ({"obs": [{"x": 1.0}, {"x": 2.0}]}, "obs holds object"),
+        ({"rewards": [[1.0, 2.0], [3.0, 4.0]]}, r"rewards has rows of shape \[2\]"),
+        ({"rewards": ["1.0", "much"]}, "rewards holds"),
+        ({"terminated": ["yes", "no"]}, "terminated holds"),
+    ],
+)
+def test_columns_of_other_forms_are_refused_by_name(tmp_path: Path, columns: dict[str, Any], named: str) -> None:
+    table = {"obs": [1.0, 2.0], "actions": [0, 1], "rewards": [1.0, 2.0], **columns}
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=named):
+        open_data(tmp_path / "a.parquet")
+
+
 def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     for name, content in (("a.npz", b"PK"), ("a.hdf5", b"\x89HDF"), ("a.parquet", b"PAR1"), ("a.zip", b"")):
         (tmp_path / name).write_bytes(content)

@@ -5,6 +5,7 @@
     python scripts/default_scores.py --set checking --algorithms ppo a2c dqn sac td3 --seeds 0 1 2 --venvs DIR …
     python scripts/default_scores.py --algorithms dqn --envs CartPole-v1 --sides ours --json scores.jsonl
     python scripts/default_scores.py --set choosing --sides ours --overrides policy.target_kl=0.1 --json other.jsonl
+    python scripts/default_scores.py --algorithms sac crossq --envs HalfCheetah-v5 --env-steps 100000 --sides ours …
     python scripts/default_scores.py --algorithms tqc es --seeds 0 --json scores.jsonl    # which SB3 does not have
     python scripts/default_scores.py --table --json scores.jsonl                  # of what was run so far
 
@@ -184,7 +185,9 @@ def table(runs: list[Run]) -> str:
         "| environment | algorithm | env steps | ours | Stable-Baselines3 | seconds |",
         "|---|---|---|---|---|---|",
     ]
-    for algorithm, env, env_steps in cases(list(ALGORITHMS), list(ENVIRONMENTS)):
+    known = {(run["algorithm"], run["env"], run["budget"]) for run in runs}
+    places = {name: place for names in (ALGORITHMS, ENVIRONMENTS) for place, name in enumerate(names)}
+    for algorithm, env, env_steps in sorted(known, key=lambda key: (places[key[1]], places[key[0]], key[2])):
         cells, seconds, scores = [], [], {}
         for side in ("ours", "sb3"):
             same = (algorithm, env, env_steps, side)
@@ -194,8 +197,7 @@ def table(runs: list[Run]) -> str:
             seconds.append(f"{fmean(run['seconds'] for run in found):.0f}" if found else "–")
         if all(scores.values()) and max(scores["ours"]) < min(scores["sb3"]):
             cells[0] += " below"  # each of our seeds is below each of theirs
-        if any(cells):
-            lines.append(f"| {env} | {algorithm} | {env_steps:,} | {' | '.join(cells)} | {' : '.join(seconds)} |")
+        lines.append(f"| {env} | {algorithm} | {env_steps:,} | {' | '.join(cells)} | {' : '.join(seconds)} |")
     return "\n".join(lines)
 
 
@@ -210,6 +212,7 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--set", default="table", choices=SETS)
     parser.add_argument("--envs", nargs="+", choices=list(ENVIRONMENTS), help="instead of all of the set")
+    parser.add_argument("--env-steps", type=int, help="of every algorithm, instead of its own")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--overrides", nargs="+", default=[], help="of our side, in their own JSON file")
     parser.add_argument("--sides", nargs="+", default=["ours", "sb3"], choices=["ours", "sb3"])
@@ -219,7 +222,7 @@ def main() -> None:
     args = parser.parse_args()
     envs = args.envs or [env for env, environment in ENVIRONMENTS.items() if environment.of == args.set]
     asked = [
-        {"side": side, "algorithm": algorithm, "env": env, "budget": env_steps, "seed": seed}
+        {"side": side, "algorithm": algorithm, "env": env, "budget": args.env_steps or env_steps, "seed": seed}
         for seed in args.seeds
         for algorithm, env, env_steps in cases(args.algorithms, envs)
         for side in args.sides

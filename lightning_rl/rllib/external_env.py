@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from lightning_rl.envs.action_masks import ActionMasks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL
 from lightning_rl.errors import EnvApiError, EnvError, did_you_mean, short_repr
 from lightning_rl.rllib.old_gym import gymnasium_space
@@ -166,7 +167,7 @@ class ExternalEnv(threading.Thread):
 
         Raises:
             ValueError: no such episode is open.
-            EnvApiError: the observation does not fit the space.
+            EnvApiError: the observation does not fit the space, or allows no action.
         """
         return self._ask(episode_id, observation, None)
 
@@ -220,8 +221,9 @@ class ExternalEnv(threading.Thread):
         return True
 
     def _ask(self, episode_id: str, observation: Any, logged: Any) -> Any:
-        episode = self.served[episode_id]
-        self._send(episode, self._in_space(self.observation_space, observation, "observation"), logged)
+        episode, obs = self.served[episode_id], self._in_space(self.observation_space, observation, "observation")
+        self._check_masks(obs, episode.infos)
+        self._send(episode, obs, logged)
         action = episode.actions.get()
         if isinstance(action, Exception):
             raise EnvError(f"{type(self).__name__} has no policy any more: {action}") from action
@@ -235,6 +237,16 @@ class ExternalEnv(threading.Thread):
 
     def _in_space(self, space: Any, value: Any, what: str) -> Any:
         return as_space(gymnasium_space(space), value, what)
+
+    def _check_masks(self, obs: Any, infos: Any) -> None:
+        self._check_mask(self.action_space, obs, infos, "the observation")
+
+    def _check_mask(self, action_space: Any, obs: Any, info: Any, where: str) -> None:
+        """Refuse a mask that allows no action, before the worker that acts for all would fail on it."""
+        masks = ActionMasks(gymnasium_space(action_space), type(self).__name__)
+        mask = masks.find(obs, info)
+        if mask is not None and masks.forbid_all(mask[None]).any():
+            raise masks.refuse(mask, where)
 
 
 class ExternalMultiAgentEnv(ExternalEnv):
@@ -297,6 +309,10 @@ class ExternalMultiAgentEnv(ExternalEnv):
             agent: as_space(gymnasium_space(space[agent]), each, f"{what} of agent {agent!r}")
             for agent, each in value.items()
         }
+
+    def _check_masks(self, obs: Any, infos: Any) -> None:
+        for agent, each in obs.items():
+            self._check_mask(self.action_space[agent], each, infos.get(agent), f"agent {agent!r}")
 
     def _check_agents(self, agents: Iterable[Any], what: str) -> None:
         known = self.observation_space

@@ -17,6 +17,7 @@ from lightning_rl.rllib import PPOTrainer
 from lightning_rl.rllib.agents.dqn import DQNTrainer
 from lightning_rl.rllib.agents.impala import ImpalaTrainer
 from lightning_rl.rllib.env.external_env import ExternalEnv
+from lightning_rl.rllib.env.external_multi_agent_env import ExternalMultiAgentEnv
 from lightning_rl.rllib.evaluation import RolloutWorker
 from lightning_rl.rllib.offline import InputReader
 from lightning_rl.rllib.policy import Policy
@@ -222,6 +223,21 @@ def test_observations_that_a_cast_would_change_are_refused(obs: list[Any]) -> No
     with pytest.raises(EnvApiError, match=r"observation \[.*Box\(0, 255"):
         env.get_action(env.start_episode(), obs)
     env.end_episode(env.start_episode(), [1, 2, 3, 255])
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("place", ["observation", "info"])
+def test_masks_that_allow_no_action_are_refused_where_they_are_sent(several: bool, place: str) -> None:
+    masked = spaces.Dict(x=spaces.Box(0, 1, (1,)), action_mask=spaces.MultiBinary(2))
+    space, choices = masked if place == "observation" else masked["x"], spaces.Discrete(2)
+    env: Any = ExternalMultiAgentEnv({"a": choices}, {"a": space}) if several else ExternalEnv(choices, space)
+    episode, x, nothing = env.start_episode(), np.zeros(1), np.zeros(2, np.int8)
+    obs: Any = {"x": x, "action_mask": nothing} if place == "observation" else x
+    if place == "info":
+        info = {"action_mask": nothing}
+        env.log_returns(episode, {"a": 0.0} if several else 0.0, {"a": info} if several else info)
+    with pytest.raises(EnvApiError, match=r"action_mask=\[0, 0\].*forbids every action"):
+        env.get_action(episode, {"a": obs} if several else obs)
 
 
 def test_an_algorithm_that_samples_by_itself_is_refused() -> None:

@@ -43,6 +43,7 @@ METRICS: dict[str, str] = {
         for end, side in (("low", "lower"), ("high", "upper"))
     },
     "eval/effective_episodes": "number of recorded episodes that the importance ratios leave effectively",
+    "eval/mean_ratio": "mean importance ratio of recorded episodes; 1 in expectation",
     "train/loss": "total loss, averaged over the iteration's gradient steps",
     "train/policy_loss": "policy loss",
     "train/value_loss": "value function loss",

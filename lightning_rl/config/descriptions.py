@@ -340,6 +340,11 @@ def estimates(result: Mapping[str, Any]) -> str:
     if "effective_episodes" in result:
         few = ": too few for ratios, so that dr says no more than dm" if result["effective_episodes"] < 10 else ""
         lines.append(f"the ratios leave the worth of {result['effective_episodes']:.1f} episodes{few}")
+        if result["mean_ratio"] < 0.5:
+            lines.append(
+                f"the mean ratio is {result['mean_ratio']:.2g}, and 1 in expectation: the data lack episodes that the "
+                "policy would often play, so that is, pdis and wis miss their returns"
+            )
     return "\n".join(lines)
 
 

@@ -204,7 +204,8 @@ def estimate_value(
 
     Returns:
         The estimators' estimates; "behavior", that of the policies that acted; and where ratios were computed
-        "effective_episodes", from 1 to the number of episodes.
+        "effective_episodes", from 1 to the number of episodes, and "mean_ratio", that of the episodes, which is 1 in
+        expectation: far below, episodes are missing that the policy would often play.
 
     Raises:
         ConfigError: an estimator is unknown, there are fewer than two whole episodes, no `action_logp`, or no episode
@@ -222,11 +223,13 @@ def estimate_value(
     terms, found = {"behavior": Terms(returns)}, dict[str, Estimate | float]()
     if WITH_RATIOS & set(estimators):
         log_ratios = [_log_ratios(evaluated, episodes) for episodes in groups]
-        ratios = _relative_ratios(groups, log_ratios)
+        sums = _log_ratios_of_episodes(groups, log_ratios)
+        ratios = (sums - sums.max()).exp()  # to the largest: none overflows, and not all are 0
         terms["is"] = Terms(_terms(importance_sampling, groups, log_ratios, gamma))
         terms["wis"] = Terms(ratios * returns, ratios)
         terms["pdis"] = Terms(_terms(per_decision_importance_sampling, groups, log_ratios, gamma))
         found["effective_episodes"] = float(effective_sample_size(ratios))
+        found["mean_ratio"] = float((sums.logsumexp(0) - math.log(len(sums))).exp())
     if WITH_Q & set(estimators):
         fitted = _q_and_v(evaluated, groups, gamma, fqe_steps, seed, generator)
         terms["dm"] = Terms(torch.cat([values[0] for _, values in fitted]))
@@ -274,15 +277,15 @@ def _log_ratios(evaluated: EvaluatedPolicy, episodes: SampleBatch) -> Tensor:
     return evaluated.logp(episodes) - episodes.action_logp.double().where(episodes.valid, 0.0)
 
 
-def _relative_ratios(groups: Sequence[SampleBatch], log_ratios: Sequence[Tensor]) -> Tensor:
-    """The ratios of whole episodes to the largest of them, `[B]`: none overflows, and not all are 0."""
+def _log_ratios_of_episodes(groups: Sequence[SampleBatch], log_ratios: Sequence[Tensor]) -> Tensor:
+    """The logarithms of the ratios of whole episodes, `[B]`, not all of them −∞."""
     sums = torch.cat([each.where(group.valid, 0.0).sum(0) for group, each in zip(groups, log_ratios, strict=True)])
     if sums.max().isneginf():
         raise ConfigError(
             "each recorded episode has an action that the policy never takes, so that is, pdis, wis and dr know "
             "nothing of it: raise epsilon, or leave these estimators out"
         )
-    return (sums - sums.max()).exp()
+    return sums
 
 
 def _terms(

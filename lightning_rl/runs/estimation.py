@@ -42,7 +42,7 @@ def estimate(
 
     Returns:
         "checkpoint", "data", "gamma", "confidence"; "estimates", a record of `value`, `low` and `high` for "behavior"
-        and each estimator; and where ratios were computed "effective_episodes".
+        and each estimator; and where ratios were computed "effective_episodes" and "mean_ratio".
 
     Raises:
         CheckpointError: the file holds no policy of one agent.

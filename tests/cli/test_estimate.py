@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from lightning_rl.config import descriptions
 from tests.cli.conftest import Command
 from tests.trained_runs import TrainedRuns
 
@@ -19,9 +20,11 @@ def test_the_policy_that_recorded_is_worth_what_it_got(
     found = json.loads(command(*arguments, "--json").out)
     behavior = found["estimates"].pop("behavior")
     assert abs(found["effective_episodes"] - 12.0) < 1e-3 and found["gamma"] == 0.99
+    assert abs(found["mean_ratio"] - 1.0) < 1e-4
     for name, estimate in found["estimates"].items():
         assert abs(estimate["value"] - behavior["value"]) < 1e-3, name
-    assert "12.0 episodes" in command(*arguments).out
+    shown = command(*arguments).out
+    assert "12.0 episodes" in shown and "the data lack" not in shown
 
 
 def test_other_actions_than_recorded_are_worth_what_the_ratios_say(
@@ -33,3 +36,4 @@ def test_other_actions_than_recorded_are_worth_what_the_ratios_say(
     found = json.loads(command("estimate", str(run), data, "--fqe-steps", "20", "--json").out)
     assert set(found["estimates"]) == {"behavior", "is", "pdis", "wis", "dm", "dr"}
     assert found["effective_episodes"] < 5.0
+    assert "the data lack" in descriptions.estimates({**found, "mean_ratio": 0.1})

@@ -55,6 +55,7 @@ def test_every_estimate_is_near_the_known_value() -> None:
     found = estimate_value(target_policy(), recorded(1000, seed=1), fqe_steps=600)
     behavior = float(found.pop("behavior").value)  # type: ignore[union-attr]
     assert 1.0 < found.pop("effective_episodes") < 1000.0  # type: ignore[operator]
+    assert found.pop("mean_ratio") == pytest.approx(1.0, abs=0.2)
     assert behavior < known - 0.4
     for name, estimate in found.items():
         assert isinstance(estimate, Estimate) and abs(estimate.value - known) < 0.4, name
@@ -139,6 +140,7 @@ def test_weighted_importance_sampling_does_not_depend_on_the_scale_of_the_ratios
     fragment["action_logp"] = fragment.action_logp - shift / STEPS
     found: Any = estimate_value(policy, fragment, estimators=["wis"])
     assert found["effective_episodes"] == pytest.approx(known["effective_episodes"], rel=1e-3)
+    assert found["mean_ratio"] == (math.inf if shift > 0 else 0.0)
     for name in ("value", "low", "high"):
         assert getattr(found["wis"], name) == pytest.approx(getattr(known["wis"], name), rel=1e-3)
 

@@ -47,7 +47,7 @@ def test_a_fifth_of_the_episodes_is_held_out_and_gives_the_estimates(data: Path)
     expected: Any = estimate_value(policy, episodes_for(policy, source.held_out, ""), estimators=["is", "wis"])
     algorithm.stop()
     assert set(found) == {
-        "eval/effective_episodes",
+        *("eval/effective_episodes", "eval/mean_ratio"),
         *(f"eval/{name}{end}" for name in ("behavior", "is", "wis") for end in ("", "_low", "_high")),
     }
     assert found["eval/wis"] == pytest.approx(expected["wis"].value, rel=1e-5)

@@ -87,9 +87,10 @@ def open_data(
 
 def _holds_shards(directory: Path) -> bool:
     """Whether a directory is for shards, instead of other files with data."""
-    tables = list(directory.glob("*.parquet"))
-    others = any(find_files([directory], (".json", *TABLES)))
-    return directory.is_dir() and (not others or any(map(named_as_shard, tables)) or any(map(is_shard, tables)))
+    if not directory.is_dir():
+        return False
+    files = find_files([directory], (".json", *TABLES))
+    return not files or any(map(named_as_shard, files)) or any(map(is_shard, files))
 
 
 def read_episodes(

@@ -127,9 +127,8 @@ def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_p
     policy = train(tmp_path, "total_env_steps=400", *overrides)
     assert not ray.is_initialized()
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400
-    assert (
-        policy.reported["rollout/policy_lag"] >= 1 and policy.reported["rollout/episodes"] > 5
-    )  # exact above: Scripted
+    assert policy.reported["rollout/policy_lag"] >= 1 and policy.reported["rollout/episodes"] > 5
+    assert policy.reported["rollout/policy_lag"] <= 12 or policy.reported["rollout/dropped"] > 0  # of older weights
     taken = 10 * policy.iterations - policy.reported["rollout/dropped"]
     assert policy.gradient_steps == policy.lightning_steps == taken
     again = train(tmp_path, "total_env_steps=600", *overrides, resume=True)

@@ -73,24 +73,19 @@ def open_data(
     kind, _, place = name.partition(":")
     if kind == "minari" and place:
         spec, steps = read_minari(place)
-    elif not several and (is_shard(path) or _holds_shards(path)):
-        return open_shards(path, skip_damaged)
     else:
         files = find_files(source if several else [source], (".json", *TABLES))
+        named = not path.is_file() and any(map(named_as_shard, files))  # of a lone file, its content counts
+        if named or any(map(is_shard, files)):
+            return open_shards(name, [file for file in files if file.suffix == ".parquet"], skip_damaged)
+        if not files and path.is_dir() and not several:
+            return open_shards(name, find_shards(path), skip_damaged)  # says what it lacks
         if not files:
             raise ConfigError(f"data.input={short_repr(name)} does not exist; expected a directory or a file with data")
         if len(kinds := {file.suffix for file in files}) > 1:
             raise ConfigError(f"data.input={short_repr(name)} has files of {', '.join(sorted(kinds))}: give one kind")
         spec, steps = read_json(files) if kinds == {".json"} else read_table(files, columns)
     return DataSet(name, spec, len(steps), lambda: iter([steps]))
-
-
-def _holds_shards(directory: Path) -> bool:
-    """Whether a directory is for shards, instead of other files with data."""
-    if not directory.is_dir():
-        return False
-    files = find_files([directory], (".json", *TABLES))
-    return not files or any(map(named_as_shard, files)) or any(map(is_shard, files))
 
 
 def read_episodes(
@@ -145,15 +140,15 @@ def convert(data: DataSet, target: str, minari_format: str | None = None) -> Pat
     return path
 
 
-def open_shards(directory: Path, skip_damaged: bool) -> DataSet:
-    """Open a directory of shards, or one shard.
+def open_shards(name: str, files: Sequence[Path], skip_damaged: bool) -> DataSet:
+    """Open shards.
 
     Raises:
-        ConfigError: it holds none, or the first is damaged.
+        ConfigError: one is damaged, or with `skip_damaged` all are.
     """
     damaged: dict[str, str] = {}
     shapes: dict[Path, tuple[DataSpec, int]] = {}
-    for file in find_shards(directory):
+    for file in files:
         try:
             shapes[file] = read_shape(file)
         except ShardError as error:
@@ -161,9 +156,7 @@ def open_shards(directory: Path, skip_damaged: bool) -> DataSet:
                 raise
             damaged[str(file)] = str(error)
     if not shapes:
-        raise ConfigError(
-            f"all {len(damaged)} shards in {directory} are damaged, such as: {next(iter(damaged.values()))}"
-        )
+        raise ConfigError(f"all {len(damaged)} shards in {name} are damaged, such as: {next(iter(damaged.values()))}")
     spec = next(iter(shapes.values()))[0]
 
     def read() -> Iterator[Steps]:
@@ -175,4 +168,4 @@ def open_shards(directory: Path, skip_damaged: bool) -> DataSet:
                     raise
                 damaged[str(file)] = str(error)
 
-    return DataSet(str(directory), spec, sum(rows for _, rows in shapes.values()), read, damaged)
+    return DataSet(name, spec, sum(rows for _, rows in shapes.values()), read, damaged)

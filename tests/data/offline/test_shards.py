@@ -92,6 +92,16 @@ def test_tables_of_another_origin_are_not_called_damaged(tmp_path: Path) -> None
     assert "damaged" not in str(refused.value)
 
 
+@pytest.mark.parametrize("given", ["list", "pattern"])
+def test_a_list_or_pattern_of_shards_is_read_as_their_directory(tmp_path: Path, given: str) -> None:
+    """As tables, their closing rows would be steps."""
+    files = [str(write_shard(tmp_path, f"worker000-{n:05}", nested_steps(seed=n), NESTED)) for n in range(2)]
+    found, expected = open_data(files if given == "list" else f"{tmp_path}/*.parquet"), open_data(tmp_path)
+    assert found.spec == expected.spec and found.rows == expected.rows
+    for own, other in zip(found.read(), expected.read(), strict=True):
+        assert all((own.columns[path] == column).all() for path, column in other.columns.items())
+
+
 def test_damaged_shards_are_left_out_and_named_on_request(tmp_path: Path) -> None:
     files = [write_shard(tmp_path, f"worker000-{n:05}", nested_steps(seed=n), NESTED) for n in range(3)]
     content = bytearray(files[1].read_bytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,6 @@ def record_episodes(
         raise ConfigError(f"random={random}; expected the share of random episodes, in [0, 1]")
     from lightning_rl.data.offline.data_set import open_data
     from lightning_rl.data.offline.recorder import Recorder, digest_of
-    from lightning_rl.data.offline.shards import find_shards, read_shape
     from lightning_rl.data.offline.summary import summary
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import RandomPolicy
@@ -68,19 +67,12 @@ def record_episodes(
     if max_steps is not None or creator.time_limit is None:
         creator = replace(creator, max_episode_steps=max_steps or LONGEST_UNLIMITED_EPISODE)
     played_randomly = round(random * episodes)
-    players = [(policy, episodes - played_randomly), (RandomPolicy(*creator.spaces(), seed=seed), played_randomly)]
-    known = [read_shape(file)[0].about or {} for file in find_shards(out)] if any(out.glob("*.parquet")) else []
-    for player, count in players:
-        if count == 0:
-            continue
-        same = {"env": creator.name, "seed": seed, "policy_digest": digest_of(player), "explore": explore}
-        if any(same.items() <= about.items() for about in known):
-            raise ConfigError(
-                f"{out} has episodes of this policy with seed {seed} already: give --seed={seed + 1}, say"
-            )
-    for index, (player, count) in enumerate(players):
-        if count == 0:
-            continue
+    shares = [(policy, episodes - played_randomly), (RandomPolicy(*creator.spaces(), seed=seed), played_randomly)]
+    players = [(index, player, count) for index, (player, count) in enumerate(shares) if count]
+    for _, player, _ in players:
+        about = {"env": creator.name, "seed": seed, "policy_digest": digest_of(player), "explore": explore}
+        _check_new(out, about)
+    for index, player, count in players:
         # Each sample is an episode of every environment.
         together = next(envs for envs in range(min(count, EVALUATED_TOGETHER), 0, -1) if count % envs == 0)
         progress = Progress(count, together, say or (lambda line: None))
@@ -103,3 +95,13 @@ def record_episodes(
         finally:
             workers.stop()
     return summary(open_data(out, skip_damaged=True))
+
+
+def _check_new(out: Path, about: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if `out` has a shard with these facts about it."""
+    from lightning_rl.data.offline.shards import read_shape
+
+    if any(about.items() <= (read_shape(shard)[0].about or {}).items() for shard in out.glob("*.parquet")):
+        raise ConfigError(
+            f"{out} has episodes of this policy with seed {about['seed']} already: give --seed={about['seed'] + 1}, say"
+        )

@@ -136,23 +136,29 @@ def read_json(files: Sequence[Path]) -> tuple[DataSpec, Steps]:
     Raises:
         ConfigError: a line is not a batch, or has no observations, actions and rewards.
     """
-    parts: list[dict[str, Any]] = []
-    for number, file in enumerate(files):
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for file in files:
         with file.open("rb") as lines:
-            for count, line in enumerate(lines):
-                if line.strip():
-                    columns = _columns(line, f"{file}, line {count + 1}")
-                    if "eps_id" in columns:  # episodes of several files, or agents, may have one id
-                        agents = columns.get("agent_index", np.zeros_like(columns["eps_id"]))
-                        ids = zip(np.asarray(columns["eps_id"]).tolist(), np.asarray(agents).tolist(), strict=True)
-                        columns["episode"] = np.array([f"{number}/{each}/{agent}" for each, agent in ids])
-                    parts.append(columns)
+            numbered = enumerate(lines, 1)
+            parts[str(file)] = [_columns(line, f"{file}, line {number}") for number, line in numbered if line.strip()]
+    batches = [columns for file in parts.values() for columns in file]
+    for columns in batches:
+        if "eps_id" in columns:  # which agents of one episode share
+            agents = columns.get("agent_index", np.zeros_like(columns["eps_id"]))
+            columns["episode"] = np.stack([columns["eps_id"], agents], axis=1)
+        if "terminated" in columns:  # `dones` include time limits; every other episode was still running
+            columns.setdefault("truncated", np.zeros_like(columns["terminated"]))
+    if not batches:
+        raise ConfigError(f"{', '.join(parts)}: no batch; expected a batch a line (JsonWriter)")
     used = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "episode", "t")
-    names = [name for name in (*used, "action_logp", "action_prob") if parts and all(name in part for part in parts)]
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    if "terminated" in arrays:  # `dones` include time limits; every other episode was still running
-        arrays.setdefault("truncated", np.zeros_like(arrays["terminated"]))
-    return steps_of_arrays(arrays, ", ".join(map(str, files)))
+    names = [name for name in (*used, "action_logp", "action_prob") if all(name in each for each in batches)]
+    return steps_of_arrays(
+        {
+            file: {name: np.concatenate([each[name] for each in columns]) for name in names}
+            for file, columns in parts.items()
+            if columns
+        }
+    )
 
 
 def find_files(inputs: Sequence[str | Path], suffixes: Sequence[str] = (".json",)) -> list[Path]:

@@ -55,20 +55,14 @@ def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) 
             numbers; or an episode has two rows with one `t`.
     """
     names = {name: name for name in NAMES} if columns is None else _checked(columns)
-    parts: list[dict[str, np.ndarray]] = []
+    parts: dict[str, dict[str, np.ndarray]] = {}
     for file in files:
         if file.suffix not in TABLES:
             expected = f"expected a directory of shards, or {', '.join(TABLES)}"
             raise ConfigError(f"data.input={short_repr(str(file))}: {expected}")
         found = TABLES[file.suffix](file, names, columns is None)
-        parts.append(_checked_arrays({NAMES[name]: array for name, array in found.items()}, str(file)))
-    shapes = [{name: array.shape[1:] for name, array in part.items()} for part in parts]
-    for file, shape in zip(files, shapes, strict=True):
-        if shape != shapes[0]:
-            raise ConfigError(f"{file} has the columns {shape}, and {files[0]} {shapes[0]}: give files of one form")
-    place = str(files[0]) if len(files) == 1 else f"{files[0]} to {files[-1].name}"
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts[1:] else parts[0]
-    return _steps(arrays, place, [len(part["rewards"]) for part in parts])
+        parts[str(file)] = {NAMES[name]: array for name, array in found.items()}
+    return steps_of_arrays(parts)
 
 
 def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,14 +72,25 @@ def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
     return dict(columns)
 
 
-def steps_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> tuple[DataSpec, Steps]:
-    """Spaces and steps of arrays `[N, *]` under the values of `NAMES`.
+def steps_of_arrays(parts: Mapping[str, Mapping[str, np.ndarray]]) -> tuple[DataSpec, Steps]:
+    """Spaces and steps of arrays `[N, *]` under the values of `NAMES`; no episode is longer than its part.
+
+    Args:
+        parts: place, such as the file → its arrays.
 
     Raises:
-        ConfigError: one is missing, has another length, or values that are not numbers.
+        ConfigError: an array is missing, has another length, another form than that of the first part, or values that
+            are no numbers; or an episode has two rows with one `t`.
     """
-    checked = _checked_arrays(arrays, place)
-    return _steps(checked, place, [len(checked["rewards"])])
+    checked = {place: _checked_arrays(arrays, place) for place, arrays in parts.items()}
+    shapes = {place: {name: array.shape[1:] for name, array in arrays.items()} for place, arrays in checked.items()}
+    first = next(iter(parts))
+    for place, shape in shapes.items():
+        if shape != shapes[first]:
+            raise ConfigError(f"{place} has the columns {shape}, and {first} {shapes[first]}: give files of one form")
+    names = f"{first} to {Path(list(parts)[-1]).name}" if len(parts) > 1 else first
+    arrays = {name: np.concatenate([part[name] for part in checked.values()]) for name in shapes[first]}
+    return _steps(arrays, names, [len(part["rewards"]) for part in checked.values()])
 
 
 def _checked_arrays(arrays: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:
@@ -278,12 +283,15 @@ def _column(table: Any, file: Path, columns: str | Sequence[str]) -> np.ndarray:
     if columns not in table.column_names:
         suggestion = did_you_mean(columns, table.column_names)
         raise ConfigError(f"{file} has no column {columns!r}.{suggestion} It has {', '.join(table.column_names)}")
-    pc, column, shape = require("pyarrow.compute", "data.input"), table.column(columns).combine_chunks(), [len(table)]
+    pc, types = require("pyarrow.compute", "data.input"), require("pyarrow.types", "data.input")
+    column, shape = table.column(columns).combine_chunks(), [len(table)]
     while True:
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // max(math.prod(shape[1:]), 1)
             raise ConfigError(f"{file}: column {columns!r} is empty in {column.null_count} rows, such as row {row}")
-        if "list" not in str(column.type).split("<")[0]:
+        if not (
+            types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
+        ):
             array = column.to_numpy(zero_copy_only=False).reshape(shape)
             return array.astype(np.int64) if array.dtype.kind in "mM" else array
         lengths = np.unique(pc.list_value_length(column))

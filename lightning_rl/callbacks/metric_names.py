@@ -6,7 +6,16 @@ from collections.abc import Iterable
 
 from lightning_rl.errors import ConfigError, did_you_mean, short_repr
 
-__all__ = ["EVAL_LENGTH", "EVAL_RETURN", "METRICS", "TRAIN_RETURN", "check_metric", "register_metric"]
+__all__ = [
+    "ESTIMATORS",
+    "EVAL_LENGTH",
+    "EVAL_RETURN",
+    "METRICS",
+    "RETURNS",
+    "TRAIN_RETURN",
+    "check_metric",
+    "register_metric",
+]
 
 TRAIN_RETURN = "rollout/ep_rew_mean"
 EVAL_RETURN = "eval/ep_rew_mean"
@@ -19,6 +28,8 @@ ESTIMATORS = {  # of a policy's value from recorded episodes
     "dm": "the direct method",
     "dr": "the doubly robust estimator",
 }
+RETURNS = (EVAL_RETURN, TRAIN_RETURN, *(f"eval/{name}" for name in ("wis", "dr", "dm", "pdis", "is")))
+"""Metrics that are a policy's return, the most meaningful first; estimates are all that a run without episodes has."""
 METRICS: dict[str, str] = {
     TRAIN_RETURN: "mean return of the last 100 training episodes",
     "rollout/ep_len_mean": "mean length of the last 100 training episodes, in steps",

@@ -21,7 +21,6 @@ from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.run_directory.atomic import why_not_writable
-from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.signatures import ImportPath, coerce, coerce_keywords, hints_of, in_env_steps, keywords_of
 
 __all__ = ["check_config"]
@@ -328,14 +327,15 @@ def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str,
 
 def _check_metrics(config: Config) -> None:
     from lightning_rl.callbacks.metric_names import check_metric
+    from lightning_rl.data.evaluator import evaluated_every
 
     if "metric" in config["stop"]:
-        metric, evaluated = config["stop"]["metric"], to_env_steps(config["evaluation"]["every_env_steps"])
+        metric, evaluated = config["stop"]["metric"], evaluated_every(config["evaluation"])
         check_metric("stop.metric", metric)
         if config["stop"]["return"] is not None and metric.startswith("eval/") and not evaluated:
             raise ConfigError(
-                f"stop.metric={metric!r} with evaluation.every_env_steps=0: nothing is ever evaluated; set "
-                "evaluation.every_env_steps, or stop.metric=rollout/ep_rew_mean"
+                f"stop.metric={metric!r}, but nothing is ever evaluated: set evaluation.every_env_steps, and "
+                "evaluation.episodes or estimators; or stop.metric=rollout/ep_rew_mean"
             )
         acts = _source_class("data", config["data"].get("_target_")).acts
         if config["stop"]["return"] is not None and metric.startswith("rollout/") and not acts:

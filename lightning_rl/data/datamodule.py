@@ -22,6 +22,7 @@ from lightning_rl.data.evaluator import (
     EVALUATION_DEFAULTS,
     EvaluationOptions,
     Evaluator,
+    evaluated_every,
     evaluation_workers,
     longest_evaluated,
 )
@@ -38,7 +39,6 @@ from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.worker_options import LONGEST_UNLIMITED_EPISODE, WorkerOptions
 from lightning_rl.rollouts.worker_placement import make_worker_set
-from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Seed
 from lightning_rl.schema.signatures import check_keywords
 
@@ -168,7 +168,7 @@ class RolloutDataModule(LightningDataModule):
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {**EVALUATION_DEFAULTS, **(evaluation or {})}
         self.seed, self.callbacks = seed, tuple(callbacks)
-        every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
+        every = evaluated_every(self.evaluation) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.feeds = PolicyFeeds(self)
         self.workers: Any = None

@@ -28,7 +28,7 @@ from lightning_rl.rollouts.worker_options import (
 )
 from lightning_rl.rollouts.worker_placement import make_worker_set
 from lightning_rl.rollouts.worker_set import WorkerSet
-from lightning_rl.schedules import EnvSteps
+from lightning_rl.schedules import EnvSteps, to_env_steps
 from lightning_rl.schema.ranges import Count, Portion, Range
 from lightning_rl.schema.signatures import Section
 
@@ -38,6 +38,7 @@ __all__ = [
     "EvaluationOptions",
     "Evaluator",
     "Snapshot",
+    "evaluated_every",
     "evaluation_workers",
     "longest_evaluated",
     "take_snapshot",
@@ -185,6 +186,16 @@ class Evaluator:
             yield
         finally:
             now.restore(policy)
+
+
+def evaluated_every(evaluation: Mapping[str, Any]) -> int:
+    """Env steps from one evaluation to the next; 0: never, as without anything to evaluate by.
+
+    Args:
+        evaluation: the keys of the config section.
+    """
+    evaluates = evaluation["episodes"] or evaluation["estimators"]
+    return to_env_steps(evaluation["every_env_steps"]) if evaluates else 0
 
 
 def longest_evaluated(max_episode_steps: int | Literal["auto"] | None, env: Any) -> int | None:

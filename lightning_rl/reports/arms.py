@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.callbacks.metric_names import RETURNS, TRAIN_RETURN
 from lightning_rl.config.keys import value_at
 from lightning_rl.reports.run_records import RunRecord, Series
 from lightning_rl.reports.statistics import (
@@ -72,7 +72,7 @@ class Arm:
         """
         ok = [run for run in self.runs if run.state == "ok"]
         unfinished = [run for run in self.runs if run.running or run.state == "interrupted"]
-        return [run for run in ok or unfinished or self.runs if run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN)]
+        return [run for run in ok or unfinished or self.runs if run.has_return]
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -203,9 +203,9 @@ def swept(arms: Sequence[Arm]) -> list[str]:
 
 
 def return_metric(arms: Sequence[Arm]) -> str:
-    """The return that scores are about: of evaluations if all runs that count were evaluated, else of training."""
+    """The return that scores are about: the first of `RETURNS` that all runs that count have; else that of training."""
     counted = [run for arm in arms for run in arm.counted]
-    return EVAL_RETURN if all(run.curve(EVAL_RETURN) for run in counted) else TRAIN_RETURN
+    return next((metric for metric in RETURNS if all(run.curve(metric) for run in counted)), TRAIN_RETURN)
 
 
 @dataclass(frozen=True, slots=True)

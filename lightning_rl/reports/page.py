@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.callbacks.metric_names import ESTIMATORS, EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.reports import figures
 from lightning_rl.reports.arms import ABSENT, Axis, Band, band, differences, importance, points, text_of
 from lightning_rl.reports.figures import Chart, Curve, Row, curves_chart, intervals_chart, thin
@@ -43,7 +43,8 @@ __all__ = ["REPORT_FILE", "page", "template", "write_page"]
 REPORT_FILE = "report.html"
 MOST_POINTS = 40_000  # of all runs' lines in a chart: a line of a run has about 12 bytes per point
 MOST_DATA_ROWS = 8_000  # of the CSV that is embedded, about 60 bytes each
-COLUMNS = ("env", "arm", "run", "seed", "env_steps", "seconds", "train_return", "eval_return")
+COLUMNS = ("env", "arm", "run", "seed", "env_steps", "seconds")
+CURVES = {TRAIN_RETURN: "train_return", EVAL_RETURN: "eval_return", **{f"eval/{name}": name for name in ESTIMATORS}}
 MOST_ROWS_OPEN = 12  # of a table of config keys that is not folded
 PICTURES = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".webp": "image/webp", ".mp4": "video/mp4"}
 MOST_PICTURE_BYTES = 700_000  # of all of them
@@ -141,6 +142,10 @@ def task_data(task: Task) -> dict[str, Any]:
         run_curves(task, TRAIN_RETURN, "env_steps", "Return of training, by env steps"),
         run_curves(task, TRAIN_RETURN, "seconds", "Return of training, by wall time"),
         run_curves(task, EVAL_RETURN, "env_steps", "Return of evaluations, by env steps"),
+        *(
+            run_curves(task, f"eval/{name}", "env_steps", f"Return by {estimator}, by env steps")
+            for name, estimator in ESTIMATORS.items()
+        ),
     ]
     return {
         "env": task.env,
@@ -392,7 +397,11 @@ def curves_data(tasks: Sequence[Task]) -> dict[str, Any]:
     text = curves_csv(tasks)
     encoded = base64.b64encode(text.encode()).decode()
     rows = f"{text.count(chr(10)) - 1:,}"
-    return {"source": f"data:text/csv;base64,{encoded}", "rows": rows, "columns": ", ".join(COLUMNS)}
+    return {
+        "source": f"data:text/csv;base64,{encoded}",
+        "rows": rows,
+        "columns": ", ".join(text.partition("\n")[0].split(",")),
+    }
 
 
 def curves_csv(tasks: Sequence[Task]) -> str:
@@ -401,20 +410,21 @@ def curves_csv(tasks: Sequence[Task]) -> str:
     most = max(10, MOST_DATA_ROWS // max(1, len(runs)))
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    metrics = [metric for metric in CURVES if any(run.curve(metric) for *_, run in runs)]
+    writer.writerow([*COLUMNS, *(CURVES[metric] for metric in metrics)])
     for task, arm, run in runs:
-        write_curves(writer, (task.env, arm.label, run.name, run.seed), run, most)
+        write_curves(writer, (task.env, arm.label, run.name, run.seed), run, metrics, most)
     return text.getvalue()
 
 
-def write_curves(writer: Any, owner: tuple[Any, ...], run: RunRecord, most: int) -> None:
+def write_curves(writer: Any, owner: tuple[Any, ...], run: RunRecord, metrics: Sequence[str], most: int) -> None:
     """The rows of a run; every evaluation is among them as long as there are fewer than `most`."""
     found: dict[int, list[str]] = {}
-    for column, metric in enumerate((TRAIN_RETURN, EVAL_RETURN)):
+    for column, metric in enumerate(metrics):
         if (series := run.curve(metric)) is not None:
             steps, values = thin(series.steps, series.values, most)
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
-                found.setdefault(step, ["", ""])[column] = f"{value:.6g}"
+                found.setdefault(step, [""] * len(metrics))[column] = f"{value:.6g}"
     ordered = sorted(found)
     seconds = run.seconds_at(np.array(ordered))
     times = [""] * len(ordered) if seconds is None else [f"{second:.2f}" for second in seconds.tolist()]

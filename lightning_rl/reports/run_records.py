@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.callbacks.metric_names import RETURNS
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, read_overrides
@@ -82,8 +82,9 @@ class RunRecord:
 
     @property
     def env(self) -> str:
-        """The environment's id or import path; "?" if it is unknown."""
-        return str(value_at(self.config, "env.id") or self.overrides.get("env", "?"))
+        """The environment's id or import path, or the data where there is none; "?" if it is unknown."""
+        name = str(value_at(self.config, "env.id") or self.overrides.get("env", "?"))
+        return str(value_at(self.config, "data.input")) if name.endswith(":NoEnv") else name
 
     @property
     def policy(self) -> str:
@@ -117,6 +118,11 @@ class RunRecord:
         series = self.curves.get(metric)
         return None if series is None else series.finite
 
+    @property
+    def has_return(self) -> bool:
+        """Whether there is a return: of evaluations, of training, or estimated."""
+        return any(self.curve(metric) for metric in RETURNS)
+
     def seconds_at(self, steps: NDArray[Any]) -> NDArray[np.float64] | None:
         """Seconds of training at some env steps; `None` if the run did not record time."""
         total = self.curve("time/total_s")
@@ -142,11 +148,11 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
             )
         found.update((each.resolve(), each) for each in below)
     runs = [read_run(directory) for directory in found.values()]
-    if not any(run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN) for run in runs):
+    if not any(run.has_return for run in runs):
         states = ", ".join(f"{run.directory} ({run.state})" for run in runs[:3])
         raise ConfigError(
             f"no run has a return yet, in {METRICS_FILE} or tb/: {states}; wait for its first episodes (with "
-            "logger=none there are no curves, and with env=none no returns: TensorBoard shows estimates)"
+            "logger=none there are no curves, and with env=none no returns but those of evaluation.estimators)"
         )
     return runs
 

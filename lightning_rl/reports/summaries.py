@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_rl.callbacks.metric_names import EVAL_RETURN
+from lightning_rl.callbacks.metric_names import ESTIMATORS, EVAL_RETURN
 from lightning_rl.config.keys import value_at
 from lightning_rl.reports.arms import ABSENT, Arm, Target, alike, arms_of, return_metric, target_of
 from lightning_rl.reports.run_records import RunRecord
@@ -299,7 +299,8 @@ def metric_words(summary: Summary) -> str:
     if summary.metric == EVAL_RETURN:
         episodes = value_at(summary.arm.config, "evaluation.episodes")
         return f"return of the last evaluation{f' ({episodes} episodes)' if episodes else ''}"
-    return "mean return of the last 100 training episodes"
+    estimator = ESTIMATORS.get(summary.metric.removeprefix("eval/"))
+    return f"return by {estimator}" if estimator else "mean return of the last 100 training episodes"
 
 
 def verdict(summary: Summary) -> str:

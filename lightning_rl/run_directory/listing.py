@@ -21,7 +21,7 @@ __all__ = ["run_directories", "runs_below", "state_of"]
 FILES = (CONFIG_FILE, STATUS_FILE, LOCK_FILE)
 LINES = {
     "policy": re.compile(r"^policy:\n(?:  .*\n)*?  _target_: (.+)$", re.MULTILINE),
-    "env": re.compile(r"^env:\n(?:  .*\n)*?  id: (.+)$", re.MULTILINE),
+    "env": re.compile(r"^env:\n(?:  .*\n)*?  id: (?!.*:NoEnv)(.+)$", re.MULTILINE),
     "seed": re.compile(r"^seed: (.+)$", re.MULTILINE),
 }
 
@@ -67,7 +67,7 @@ def row_of(run_dir: Path) -> dict[str, Any]:
 
 
 def summary_of_config(run_dir: Path) -> dict[str, str | None]:
-    """Policy (class), environment and seed of a run, as text; `None` where its config does not say.
+    """Policy (class), environment and seed of a run, as text; `None` where its config does not say, or there is none.
 
     These lines are searched for in the form in which `write_config` writes them: parsing the YAML of a thousand runs
     would take 8 s.

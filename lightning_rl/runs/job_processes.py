@@ -318,8 +318,8 @@ def evaluated_config(overrides: Sequence[str]) -> dict[str, Any]:
     """
     config = compose_config(overrides)
     check_config(config)
-    if not config["evaluation"]["every_env_steps"]:
-        raise ConfigError("a search compares evaluations: evaluation.every_env_steps must not be 0")
+    if not (config["evaluation"]["every_env_steps"] and config["evaluation"]["episodes"]):
+        raise ConfigError("a search compares evaluations: evaluation.every_env_steps and episodes must not be 0")
     return config
 
 

@@ -123,6 +123,7 @@ def build(
     from lightning_rl.callbacks.hooks import worker_hooks
     from lightning_rl.callbacks.loggers import has_tensorboard
     from lightning_rl.data.datamodule import RolloutDataModule
+    from lightning_rl.data.evaluator import evaluated_every
     from lightning_rl.envs.creator import EnvCreator
 
     filter_lightning_messages()
@@ -169,7 +170,7 @@ def build(
         logger=writers or False,
         callbacks=[in_checkpoint, *callbacks(config, env, users, signals, watch), *described],
         default_root_dir=config["run_dir"],
-        limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
+        limit_val_batches=None if evaluated_every(config["evaluation"]) else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only avoids a warning of Lightning
         num_sanity_val_steps=0,
         enable_model_summary=False,

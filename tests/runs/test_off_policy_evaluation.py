@@ -15,6 +15,9 @@ from lightning_rl.data.offline.steps import episodes_for, join
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.off_policy_estimation import estimate_value
+from lightning_rl.reports.page import write_page
+from lightning_rl.reports.run_records import read_runs
+from lightning_rl.reports.summaries import Task
 from lightning_rl.runs import run
 from lightning_rl.runs.estimation import estimate
 from lightning_rl.runs.off_policy_evaluation import OffPolicyEvaluation
@@ -54,11 +57,20 @@ def test_a_fifth_of_the_episodes_is_held_out_and_gives_the_estimates(data: Path)
     assert found["eval/is_high"] == pytest.approx(expected["is"].high, rel=1e-5)
 
 
-def test_the_status_of_a_run_has_its_last_estimates(data: Path) -> None:
-    overrides = ["policy=marwil", "env=none", "data=offline", f"data.input={data}", f"run_dir={data}/run", *KEYS]
-    evaluated = ["evaluation.estimators=[wis]", "evaluation.every_env_steps=100%", "total_env_steps=300"]
-    status = run.train(compose_config([*overrides, *evaluated]))
+def test_status_and_report_have_the_estimates_of_a_run_without_an_environment(data: Path, tmp_path: Path) -> None:
+    overrides = ["policy=marwil", "env=none", "data=offline", f"data.input={data}", "experiment=none", "logger=csv"]
+    lengths = ["total_env_steps=300", f"run_dir={tmp_path}/run"]
+    status = run.train(compose_config([*overrides, "evaluation.estimators=[wis]", *lengths]))
     assert set(status["estimates"]) == {"behavior", "wis"} and status["estimates"]["wis"] > 1
+    (task,) = Task.all_of(read_runs([tmp_path / "run"]))
+    assert task.env == str(data) and task.summaries[0].scores == pytest.approx([status["estimates"]["wis"]])
+    text = write_page([tmp_path / "run"], [task]).read_text(encoding="utf-8")
+    assert task.metric == "eval/wis" and str(data) in text
+
+
+def test_without_episodes_and_estimators_there_are_no_evaluations(data: Path, tmp_path: Path) -> None:
+    overrides = ["policy=marwil", "env=none", "data=offline", f"data.input={data}", f"run_dir={tmp_path}/run", *KEYS]
+    assert run.train(compose_config([*overrides, "total_env_steps=300"]))["evaluations"]["done"] == 0
 
 
 def test_without_estimators_all_episodes_are_learned_from(data: Path) -> None:

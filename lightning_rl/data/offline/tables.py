@@ -79,8 +79,8 @@ def steps_of_arrays(parts: Mapping[str, Mapping[str, np.ndarray]]) -> tuple[Data
         parts: place, such as the file → its arrays.
 
     Raises:
-        ConfigError: an array is missing, has another length, another form than that of the first part, or values that
-            are no numbers; or an episode has two rows with one `t`.
+        ConfigError: an array is missing, has another length, another form than that of the first part, or values other
+            than numbers; or an episode has two rows with one `t`.
     """
     checked = {place: _checked_arrays(arrays, place) for place, arrays in parts.items()}
     shapes = {place: {name: array.shape[1:] for name, array in arrays.items()} for place, arrays in checked.items()}

@@ -62,7 +62,7 @@ class EvaluationKeys:
     num_workers: Processes = 0
     parallel: bool = False
     estimators: list[str] = field(default_factory=list)
-    data: Annotated[float, Range(0.0, 1.0)] | str = 0.1
+    data: Annotated[float, Range(0.0, 1.0)] | str | Mapping[str, Any] = 0.1
     estimator_options: Mapping[str, Any] | None = None
 
 

@@ -9,13 +9,15 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from lightning_rl.data.offline.data_set import read_episodes
+from lightning_rl.data.offline.source import OfflineSource
 from lightning_rl.data.offline.steps import episodes_for
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.policies.off_policy_estimation import Estimate, check_estimators, estimate_value
+from lightning_rl.schema.signatures import coerce_keywords, hints_of
 
 __all__ = ["OffPolicyEvaluation"]
 
-READ_AS = ("columns", "actions_normalized", "skip_damaged")  # keys of `data` that say how data sets are read
+READ_AS = ("input", "columns", "actions_normalized", "skip_damaged")  # keys of `data` about the data set
 
 
 class OffPolicyEvaluation(Callback):
@@ -23,19 +25,31 @@ class OffPolicyEvaluation(Callback):
 
     Args:
         estimators: see `estimate_value`.
-        data: share of the episodes of data=offline that are held out from learning, in (0, 1); or a data set, as
-            `open_data` takes it, which is read with the run's `data.columns`, `actions_normalized` and `skip_damaged`.
+        data: share of the episodes of data=offline that are held out from learning, in (0, 1); or another data set:
+            its `input`, or a mapping with `input` and any of `columns`, `actions_normalized` and `skip_damaged`, which
+            have the values of the run's `data` otherwise.
         options: other keywords of `estimate_value`: epsilon, gamma, confidence, fqe_steps, seed.
 
     Raises:
-        ConfigError: an estimator is unknown.
+        ConfigError: an estimator, or a key of `data`, is unknown.
     """
 
     def __init__(
-        self, estimators: Sequence[str], data: float | str = 0.1, options: Mapping[str, Any] | None = None
+        self,
+        estimators: Sequence[str],
+        data: float | str | Mapping[str, Any] = 0.1,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         check_estimators(estimators)
-        self.estimators, self.data, self.options = tuple(estimators), data, dict(options or {})
+        self.share, self.data_set = 0.0, dict[str, Any]()
+        if isinstance(data, int | float):
+            self.share = data
+        else:
+            keys = {key: hint for key, hint in hints_of(OfflineSource).items() if key in READ_AS}
+            self.data_set = coerce_keywords("evaluation.data", {"input": data} if isinstance(data, str) else data, keys)
+            if self.data_set.get("input") is None:
+                raise ConfigError(f"evaluation.data={short_repr(data)} has no input: name the directory or the file")
+        self.estimators, self.options = tuple(estimators), dict(options or {})
         self._episodes: Any = None  # a fragment
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
@@ -49,14 +63,14 @@ class OffPolicyEvaluation(Callback):
         if pl_module.agents:
             raise ConfigError("evaluation.estimators: the policy of one agent is estimated, and this run has several")
         source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(self.data, str):
-            how = {name: getattr(source, name) for name in READ_AS if hasattr(source, name)}
-            self._episodes = read_episodes(pl_module, self.data, **how)
+        if self.data_set:
+            how = {name: getattr(source, name) for name in READ_AS if hasattr(source, name)} | self.data_set
+            self._episodes = read_episodes(pl_module, how.pop("input"), **how)
         else:
             if not hasattr(source, "held_out"):
                 raise ConfigError(
-                    f"evaluation.data={self.data} is a share of the episodes of data=offline; other runs name a data "
-                    "set with evaluation.data=DIR"
+                    f"evaluation.data={self.share} is a share of the episodes of data=offline; other runs name a data "
+                    "set with evaluation.data=DIR, or evaluation.data={input: log.csv, columns: …}"
                 )
             source.prepare(pl_module)
             self._episodes = episodes_for(pl_module, source.held_out, str(source.input))

@@ -89,6 +89,24 @@ def test_a_run_that_plays_is_estimated_on_a_data_set_of_its_own(data: Path) -> N
     assert {"eval/ep_rew_mean", "eval/pdis", "eval/behavior_low"} <= set(found)
 
 
+def test_a_run_that_plays_is_estimated_on_a_log_with_columns_of_other_names(tmp_path: Path) -> None:
+    rows = "".join(f"{n // 20},0,0,0,{n / 50},{n % 2},1,0.5\n" for n in range(60))
+    (tmp_path / "log.csv").write_text("day,a,b,c,d,press,gain,chance\n" + rows)
+    names = "obs: [a, b, c, d], action: press, reward: gain, episode: day, action_prob: chance"
+    keys = ["evaluation.estimators=[wis]", "evaluation.episodes=0", "policy.gamma=1.0"]
+    data_set = f"evaluation.data={{input: {tmp_path}/log.csv, columns: {{{names}}}}}"
+    algorithm = Algorithm("ppo", "CartPole-v1", overrides=[*KEYS, *keys, data_set])
+    found = algorithm.evaluate()
+    algorithm.stop()
+    assert found["eval/behavior"] == found["eval/wis"] == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("data", ["{columns: {obs: a}}", "{input: log.csv, colums: {obs: a}}"])
+def test_a_data_set_for_estimates_has_an_input_and_known_keys(data: str) -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.data"):
+        Algorithm("ppo", "CartPole-v1", overrides=[*KEYS, "evaluation.estimators=[wis]", f"evaluation.data={data}"])
+
+
 def test_a_damaged_shard_is_skipped_wherever_data_are_read(data: Path, tmp_path: Path) -> None:
     """env=none reads the spaces, data=offline and data=mixed the steps, evaluation.data and `estimate` the episodes."""
     (data / "worker000-00000-0123456789abcdef.parquet").write_bytes(b"PAR1")  # the first by name

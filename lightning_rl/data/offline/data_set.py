@@ -90,7 +90,7 @@ def open_data(
 
 def read_episodes(
     policy: Any,
-    source: str,
+    source: str | Sequence[str],
     columns: Mapping[str, Any] | None = None,
     *,
     actions_normalized: bool = False,

@@ -152,7 +152,9 @@ class OfflineSource(Source):
         self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)
         episodes, seen, whole = 0, 0, list[np.ndarray]()
         evaluation = self.datamodule.evaluation
-        held_out = evaluation["data"] if evaluation["estimators"] and not isinstance(evaluation["data"], str) else 0.0
+        held_out = (
+            evaluation["data"] if evaluation["estimators"] and isinstance(evaluation["data"], int | float) else 0.0
+        )
         for part in data.read():
             if data.spec.inferred:
                 part = part.of_spaces(policy.observation_space, policy.action_space, data.name)

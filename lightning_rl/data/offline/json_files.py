@@ -29,6 +29,11 @@ __all__ = ["JsonReader", "JsonWriter", "find_files", "parse_batch", "read_json"]
 
 NAMES = {"new_obs": "next_obs", "terminateds": "terminated", "dones": "terminated", "truncateds": "truncated"}
 """RLlib's name of a column → its name here."""
+USED = (
+    *("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "eps_id", "agent_index", "t"),
+    *("action_logp", "action_prob"),
+)
+"""The columns that steps are made of."""
 THEIRS = {"next_obs": ("new_obs",), "terminated": ("terminateds", "dones"), "truncated": ("truncateds",)}
 """Name of a column here → RLlib's names; before 2.3 it had only `dones`."""
 ARRAYS = {
@@ -136,29 +141,37 @@ def read_json(files: Sequence[Path]) -> tuple[DataSpec, Steps]:
     Raises:
         ConfigError: a line is not a batch, or has no observations, actions and rewards.
     """
-    parts: dict[str, list[dict[str, Any]]] = {}
+    batches: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         with file.open("rb") as lines:
-            numbered = enumerate(lines, 1)
-            parts[str(file)] = [_columns(line, f"{file}, line {number}") for number, line in numbered if line.strip()]
-    batches = [columns for file in parts.values() for columns in file]
-    for columns in batches:
-        if "eps_id" in columns:  # which agents of one episode share
-            agents = columns.get("agent_index", np.zeros_like(columns["eps_id"]))
-            columns["episode"] = np.stack([columns["eps_id"], agents], axis=1)
-        if "terminated" in columns:  # `dones` include time limits; every other episode was still running
-            columns.setdefault("truncated", np.zeros_like(columns["terminated"]))
+            found = [_steps(line, f"{file}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+        if found:
+            batches[str(file)] = found
     if not batches:
-        raise ConfigError(f"{', '.join(parts)}: no batch; expected a batch a line (JsonWriter)")
-    used = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "episode", "t")
-    names = [name for name in (*used, "action_logp", "action_prob") if all(name in each for each in batches)]
+        raise ConfigError(f"{', '.join(map(str, files))}: no batch; expected a batch a line (JsonWriter)")
+    everywhere = set[str].intersection(*(set(columns) for found in batches.values() for columns in found))
+    names = sorted(everywhere)
     return steps_of_arrays(
-        {
-            file: {name: np.concatenate([each[name] for each in columns]) for name in names}
-            for file, columns in parts.items()
-            if columns
-        }
+        {file: [{name: columns[name] for name in names} for columns in found] for file, found in batches.items()}
     )
+
+
+def _steps(line: bytes, where: str) -> dict[str, np.ndarray]:
+    """The columns of a line that steps are made of."""
+    columns = {name: column for name, column in _columns(line, where).items() if name in USED}
+    for name, column in columns.items():
+        if isinstance(column, SampleBatch):
+            raise ShardError(f"{where}: {name} has the parts {', '.join(column)}; expected vectors, numbers or images")
+    agents = columns.pop("agent_index", None)
+    if "eps_id" in columns:  # which agents of one episode share
+        ids = columns.pop("eps_id")
+        agents = np.zeros_like(ids) if agents is None else agents
+        if agents.shape != ids.shape:
+            raise ShardError(f"{where}: agent_index has the shape {list(agents.shape)}, and eps_id {list(ids.shape)}")
+        columns["episode"] = np.stack([ids.ravel(), agents.ravel()], axis=1)
+    if "terminated" in columns:  # `dones` include time limits; every other episode was still running
+        columns.setdefault("truncated", np.zeros_like(columns["terminated"]))
+    return columns
 
 
 def find_files(inputs: Sequence[str | Path], suffixes: Sequence[str] = (".json",)) -> list[Path]:
@@ -241,6 +254,8 @@ def _numbers(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"a column holds {array.dtype}; expected numbers")
+    if array.ndim == 0:
+        raise TypeError("a column holds one number; expected numbers of each step")
     return array
 
 

@@ -55,14 +55,14 @@ def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) 
             numbers; or an episode has two rows with one `t`.
     """
     names = {name: name for name in NAMES} if columns is None else _checked(columns)
-    parts: dict[str, dict[str, np.ndarray]] = {}
+    files_arrays: dict[str, list[dict[str, np.ndarray]]] = {}
     for file in files:
         if file.suffix not in TABLES:
             expected = f"expected a directory of shards, or {', '.join(TABLES)}"
             raise ConfigError(f"data.input={short_repr(str(file))}: {expected}")
         found = TABLES[file.suffix](file, names, columns is None)
-        parts[str(file)] = {NAMES[name]: array for name, array in found.items()}
-    return steps_of_arrays(parts)
+        files_arrays[str(file)] = [{NAMES[name]: array for name, array in found.items()}]
+    return steps_of_arrays(files_arrays)
 
 
 def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,25 +72,40 @@ def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
     return dict(columns)
 
 
-def steps_of_arrays(parts: Mapping[str, Mapping[str, np.ndarray]]) -> tuple[DataSpec, Steps]:
-    """Spaces and steps of arrays `[N, *]` under the values of `NAMES`; no episode is longer than its part.
+def steps_of_arrays(files: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> tuple[DataSpec, Steps]:
+    """Spaces and steps of arrays `[N, *]` under the values of `NAMES`; no episode is longer than its file.
 
     Args:
-        parts: place, such as the file → its arrays.
+        files: name of the file → its arrays, as they are or in several batches.
 
     Raises:
-        ConfigError: an array is missing, has another length, another form than that of the first part, or values other
-            than numbers; or an episode has two rows with one `t`.
+        ConfigError: an array is missing, has another length, another form than in the first batch, or values other than
+            numbers; or an episode has two rows with one `t`.
     """
-    checked = {place: _checked_arrays(arrays, place) for place, arrays in parts.items()}
-    shapes = {place: {name: array.shape[1:] for name, array in arrays.items()} for place, arrays in checked.items()}
-    first = next(iter(parts))
-    for place, shape in shapes.items():
-        if shape != shapes[first]:
-            raise ConfigError(f"{place} has the columns {shape}, and {first} {shapes[first]}: give files of one form")
-    names = f"{first} to {Path(list(parts)[-1]).name}" if len(parts) > 1 else first
-    arrays = {name: np.concatenate([part[name] for part in checked.values()]) for name in shapes[first]}
-    return _steps(arrays, names, [len(part["rewards"]) for part in checked.values()])
+    parts = [
+        (file if len(batches) == 1 else f"{file}, batch {number}", batch)
+        for file, batches in files.items()
+        for number, batch in enumerate(batches, 1)
+    ]
+    checked = {place: _checked_arrays(arrays, place) for place, arrays in parts}
+    first, form = next((place, _form(arrays)) for place, arrays in checked.items())
+    for place, arrays in checked.items():
+        if differing := dict(_form(arrays).items() ^ form.items()):
+            name = min(differing)
+            own, others = (known.get(name, "missing") for known in (_form(arrays), form))
+            raise ConfigError(
+                f"{place}: rows of {name} are {own}, and those of {first} {others}: give data of one form"
+            )
+    names = list(files)
+    place = names[0] if len(names) == 1 else f"{names[0]} to {Path(names[-1]).name}"
+    arrays = {name: np.concatenate([part[name] for part in checked.values()]) for name in form}
+    return _steps(arrays, place, [sum(len(batch["rewards"]) for batch in batches) for batches in files.values()])
+
+
+def _form(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Of each array, the form of its rows in words."""
+    shapes = {name: list(array.shape[1:]) for name, array in arrays.items()}
+    return {name: f"of shape {shape}" if shape else "numbers" for name, shape in shapes.items()}
 
 
 def _checked_arrays(arrays: Mapping[str, np.ndarray], place: str) -> dict[str, np.ndarray]:

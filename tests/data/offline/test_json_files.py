@@ -102,6 +102,26 @@ def test_a_line_that_is_no_batch_is_named(tmp_path: Path, content: str) -> None:
         JsonReader(tmp_path).next()
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agent_index": [0]}, "line 2: agent_index has the shape"),
+        ({"eps_id": [1]}, "batch 2: episode has 1 rows"),
+        ({"eps_id": [[1, 2], [1, 2]]}, "batch 2: episode has 4 rows"),
+        ({"obs": [[1.0], [2.0]]}, "batch 2: rows of obs are of shape"),
+        ({"obs": {"x": [1.0, 2.0]}}, "line 2: this is not a batch"),
+        ({"rewards": 1.0}, "line 2: this is not a batch"),
+    ],
+)
+def test_a_batch_of_another_form_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    steps = {"type": "SampleBatch", "obs": [[1.0, 2.0], [3.0, 4.0]], "actions": [0, 1], "rewards": [1.0, 1.0]}
+    steps |= {"dones": [False, True], "eps_id": [1, 1]}
+    file = tmp_path / "output.json"
+    file.write_text(f"{json.dumps(steps)}\n{json.dumps({**steps, **changes})}\n")
+    with pytest.raises(ConfigError, match=message):
+        open_data(str(file))
+
+
 def test_several_policies_are_written_as_rllib_s_multi_agent_batch(tmp_path: Path) -> None:
     several = MultiAgentBatch({"left": batch(1), "right": batch(2)}, 3)
     JsonWriter(tmp_path).write(several)

@@ -292,7 +292,7 @@ def test_files_of_several_kinds_or_forms_are_refused(log: Path) -> None:
         open_data(log.parent, COLUMNS)
     (log.parent / "b.csv").write_text("obs,actions,rewards,t\n1,1,1,0\n")
     log.write_text("obs,actions,rewards\n1,1,1\n")
-    with pytest.raises(ConfigError, match=r"log\.csv has the columns"):
+    with pytest.raises(ConfigError, match=r"log\.csv: rows of t are missing"):
         open_data(log.parent)
     (log.parent / "notes.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"\.csv, \.json"):

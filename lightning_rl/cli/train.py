@@ -17,6 +17,7 @@ import yaml
 from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line, whole_number
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
+from lightning_rl.config.keys import place_of
 from lightning_rl.config.sweeps import check_continuation, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.checkpoints import checkpoint_of
@@ -119,9 +120,7 @@ def start_line(config: Mapping[str, Any]) -> str:
     """
     total = coerce("total_env_steps", config["total_env_steps"], Count)
     policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
-    place = config["env"]["id"]
-    if place.endswith(":NoEnv"):
-        place = config["data"].get("input") or "no data"
+    place = place_of(config) or "no data"
     return f"lightning_rl {__version__}: {policy} on {place}, {total:,} env steps → {config['run_dir']}"
 
 

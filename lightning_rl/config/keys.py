@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["dotted_keys", "merged", "plain_keys", "value_at"]
+__all__ = ["dotted_keys", "merged", "place_of", "plain_keys", "value_at"]
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:
@@ -16,6 +16,12 @@ def value_at(config: Mapping[str, Any], name: str) -> Any:
             return None
         value = value[key]
     return value
+
+
+def place_of(config: Mapping[str, Any]) -> Any:
+    """Where a run learns: the environment's id or import path, or with `env=none` its data; `None` if unknown."""
+    env = value_at(config, "env.id")
+    return value_at(config, "data.input") if str(env).endswith(":NoEnv") else env
 
 
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

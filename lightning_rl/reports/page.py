@@ -397,11 +397,8 @@ def curves_data(tasks: Sequence[Task]) -> dict[str, Any]:
     text = curves_csv(tasks)
     encoded = base64.b64encode(text.encode()).decode()
     rows = f"{text.count(chr(10)) - 1:,}"
-    return {
-        "source": f"data:text/csv;base64,{encoded}",
-        "rows": rows,
-        "columns": ", ".join(text.partition("\n")[0].split(",")),
-    }
+    columns = text.partition("\n")[0].replace(",", ", ")
+    return {"source": f"data:text/csv;base64,{encoded}", "rows": rows, "columns": columns}
 
 
 def curves_csv(tasks: Sequence[Task]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_rl.callbacks.metric_names import RETURNS
-from lightning_rl.config.keys import value_at
+from lightning_rl.config.keys import place_of, value_at
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config, read_overrides
 from lightning_rl.run_directory.listing import run_directories, state_of
@@ -83,8 +83,7 @@ class RunRecord:
     @property
     def env(self) -> str:
         """The environment's id or import path, or the data where there is none; "?" if it is unknown."""
-        name = str(value_at(self.config, "env.id") or self.overrides.get("env", "?"))
-        return str(value_at(self.config, "data.input")) if name.endswith(":NoEnv") else name
+        return str(place_of(self.config) or self.overrides.get("env", "?"))
 
     @property
     def policy(self) -> str:

@@ -41,14 +41,15 @@ class OffPolicyEvaluation(Callback):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         check_estimators(estimators)
-        self.share, self.data_set = 0.0, dict[str, Any]()
-        if isinstance(data, int | float):
-            self.share = data
-        else:
+        if isinstance(data, str):
+            data = {"input": data}
+        if isinstance(data, Mapping):
             keys = {key: hint for key, hint in hints_of(OfflineSource).items() if key in READ_AS}
-            self.data_set = coerce_keywords("evaluation.data", {"input": data} if isinstance(data, str) else data, keys)
-            if self.data_set.get("input") is None:
-                raise ConfigError(f"evaluation.data={short_repr(data)} has no input: name the directory or the file")
+            how = coerce_keywords("evaluation.data", data, keys)
+            if how.get("input") is None:
+                raise ConfigError(f"evaluation.data={short_repr(how)} has no input: name the directory or the file")
+            data = how
+        self.data = data  # a share, or how a data set is read
         self.estimators, self.options = tuple(estimators), dict(options or {})
         self._episodes: Any = None  # a fragment
 
@@ -63,13 +64,13 @@ class OffPolicyEvaluation(Callback):
         if pl_module.agents:
             raise ConfigError("evaluation.estimators: the policy of one agent is estimated, and this run has several")
         source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
-        if self.data_set:
-            how = {name: getattr(source, name) for name in READ_AS if hasattr(source, name)} | self.data_set
+        if isinstance(self.data, Mapping):
+            how = {name: getattr(source, name) for name in READ_AS if hasattr(source, name)} | dict(self.data)
             self._episodes = read_episodes(pl_module, how.pop("input"), **how)
         else:
             if not hasattr(source, "held_out"):
                 raise ConfigError(
-                    f"evaluation.data={self.share} is a share of the episodes of data=offline; other runs name a data "
+                    f"evaluation.data={self.data} is a share of the episodes of data=offline; other runs name a data "
                     "set with evaluation.data=DIR, or evaluation.data={input: log.csv, columns: …}"
                 )
             source.prepare(pl_module)

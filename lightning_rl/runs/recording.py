@@ -69,9 +69,8 @@ def record_episodes(
     played_randomly = round(random * episodes)
     shares = [(policy, episodes - played_randomly), (RandomPolicy(*creator.spaces(), seed=seed), played_randomly)]
     players = [(index, player, count) for index, (player, count) in enumerate(shares) if count]
-    for _, player, _ in players:
-        about = {"env": creator.name, "seed": seed, "policy_digest": digest_of(player), "explore": explore}
-        _check_new(out, about)
+    fixed = {"env": creator.name, "seed": seed, "explore": explore}
+    _check_new(out, [{**fixed, "policy_digest": digest_of(player)} for _, player, _ in players])
     for index, player, count in players:
         # Each sample is an episode of every environment.
         together = next(envs for envs in range(min(count, EVALUATED_TOGETHER), 0, -1) if count % envs == 0)
@@ -97,11 +96,14 @@ def record_episodes(
     return summary(open_data(out, skip_damaged=True))
 
 
-def _check_new(out: Path, about: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if `out` has a shard with these facts about it."""
+def _check_new(out: Path, abouts: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a ConfigError if `out` has a shard with the facts of one of these."""
     from lightning_rl.data.offline.shards import read_shape
 
-    if any(about.items() <= (read_shape(shard)[0].about or {}).items() for shard in out.glob("*.parquet")):
-        raise ConfigError(
-            f"{out} has episodes of this policy with seed {about['seed']} already: give --seed={about['seed'] + 1}, say"
-        )
+    for shard in out.glob("*.parquet"):
+        known = read_shape(shard)[0].about or {}
+        if any(about.items() <= known.items() for about in abouts):
+            seed = known["seed"]
+            raise ConfigError(
+                f"{out} has episodes of this policy with seed {seed} already: give --seed={seed + 1}, say"
+            )

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from lightning_rl.data.offline import tables
 from lightning_rl.data.offline.shards import ShardError, require
 from lightning_rl.data.offline.steps import DataSpec, Steps
-from lightning_rl.data.offline.tables import steps_of_arrays
 from lightning_rl.errors import ConfigError, first_line
 from lightning_rl.replay.storage import available_bytes
 from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, as_plain
@@ -29,10 +29,7 @@ __all__ = ["JsonReader", "JsonWriter", "find_files", "parse_batch", "read_json"]
 
 NAMES = {"new_obs": "next_obs", "terminateds": "terminated", "dones": "terminated", "truncateds": "truncated"}
 """RLlib's name of a column → its name here."""
-USED = (
-    *("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "eps_id", "agent_index", "t"),
-    *("action_logp", "action_prob"),
-)
+USED = {*tables.NAMES.values(), "eps_id", "agent_index"}
 """The columns that steps are made of."""
 THEIRS = {"next_obs": ("new_obs",), "terminated": ("terminateds", "dones"), "truncated": ("truncateds",)}
 """Name of a column here → RLlib's names; before 2.3 it had only `dones`."""
@@ -149,9 +146,8 @@ def read_json(files: Sequence[Path]) -> tuple[DataSpec, Steps]:
             batches[str(file)] = found
     if not batches:
         raise ConfigError(f"{', '.join(map(str, files))}: no batch; expected a batch a line (JsonWriter)")
-    everywhere = set[str].intersection(*(set(columns) for found in batches.values() for columns in found))
-    names = sorted(everywhere)
-    return steps_of_arrays(
+    names = sorted(set[str].intersection(*(set(columns) for found in batches.values() for columns in found)))
+    return tables.steps_of_arrays(
         {file: [{name: columns[name] for name in names} for columns in found] for file, found in batches.items()}
     )
 

@@ -151,10 +151,8 @@ class OfflineSource(Source):
         sizes = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         self.buffer = ReplayBuffer(data.rows, columns=columns, **sizes)
         episodes, seen, whole = 0, 0, list[np.ndarray]()
-        evaluation = self.datamodule.evaluation
-        held_out = (
-            evaluation["data"] if evaluation["estimators"] and isinstance(evaluation["data"], int | float) else 0.0
-        )
+        estimators, share = (self.datamodule.evaluation[key] for key in ("estimators", "data"))
+        held_out = share if estimators and isinstance(share, int | float) else 0.0
         for part in data.read():
             if data.spec.inferred:
                 part = part.of_spaces(policy.observation_space, policy.action_space, data.name)

@@ -55,14 +55,14 @@ def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) 
             numbers; or an episode has two rows with one `t`.
     """
     names = {name: name for name in NAMES} if columns is None else _checked(columns)
-    files_arrays: dict[str, list[dict[str, np.ndarray]]] = {}
+    arrays: dict[str, list[dict[str, np.ndarray]]] = {}
     for file in files:
         if file.suffix not in TABLES:
             expected = f"expected a directory of shards, or {', '.join(TABLES)}"
             raise ConfigError(f"data.input={short_repr(str(file))}: {expected}")
         found = TABLES[file.suffix](file, names, columns is None)
-        files_arrays[str(file)] = [{NAMES[name]: array for name, array in found.items()}]
-    return steps_of_arrays(files_arrays)
+        arrays[str(file)] = [{NAMES[name]: array for name, array in found.items()}]
+    return steps_of_arrays(arrays)
 
 
 def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,17 +88,20 @@ def steps_of_arrays(files: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> 
         for number, batch in enumerate(batches, 1)
     ]
     checked = {place: _checked_arrays(arrays, place) for place, arrays in parts}
-    first, form = next((place, _form(arrays)) for place, arrays in checked.items())
-    for place, arrays in checked.items():
-        if differing := dict(_form(arrays).items() ^ form.items()):
-            name = min(differing)
-            own, others = (known.get(name, "missing") for known in (_form(arrays), form))
-            raise ConfigError(
-                f"{place}: rows of {name} are {own}, and those of {first} {others}: give data of one form"
-            )
+    forms = {place: _form(arrays) for place, arrays in checked.items()}
+    first, form = next(iter(forms.items()))
+    for place, own in forms.items():
+        for name in sorted(own.keys() | form.keys()):
+            here, there = own.get(name, "missing"), form.get(name, "missing")
+            if here != there:
+                raise ConfigError(
+                    f"{place}: rows of {name} are {here}, and those of {first} {there}: give data of one form"
+                )
     names = list(files)
     place = names[0] if len(names) == 1 else f"{names[0]} to {Path(names[-1]).name}"
-    arrays = {name: np.concatenate([part[name] for part in checked.values()]) for name in form}
+    arrays = checked[first]
+    if len(checked) > 1:  # a single file is not copied
+        arrays = {name: np.concatenate([part[name] for part in checked.values()]) for name in form}
     return _steps(arrays, place, [sum(len(batch["rewards"]) for batch in batches) for batches in files.values()])
 
 

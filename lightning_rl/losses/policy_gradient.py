@@ -111,17 +111,16 @@ def penalty_factor(kl: float, kl_target: float) -> float:
     return 1.5 if kl > 2.0 * kl_target else 0.5 if kl < 0.5 * kl_target else 1.0
 
 
-def standardize(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def standardize(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None, *, least: float = 1e-4) -> Tensor:
     """(A − mean) / deviation over the batch, `[N]`; equal advantages become 0.
-
-    As in RLlib's PPO: the population's deviation, at least 1e-4.
 
     Args:
         advantages: `[N]`.
         moments: mean and deviation of a larger batch that contains these; `None`: computed from these.
+        least: lower bound of the population's deviation, > 0; the default is that of RLlib's PPO.
     """
     if moments is None:
         deviation, mean = torch.std_mean(advantages, correction=0)
     else:
         mean, deviation = moments
-    return (advantages - mean) / deviation.clamp(min=1e-4)
+    return (advantages - mean) / deviation.clamp(min=least)

@@ -22,6 +22,10 @@ __all__ = [
     "vtrace_rows",
 ]
 
+# In deviations of the return. Advantages that differ by less are mostly errors of the value network: of a task that is
+# solved, or of one where nothing was gained yet.
+NOISE = 0.02
+
 
 def cheap_values(policy: Policy) -> dict[str, Tensor]:
     """The column `vf_preds [B]` to record with the actions, where the model computes values at almost no cost.
@@ -119,6 +123,8 @@ def correct_by_vtrace(
 def standardize_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
     """`standardize` over the rows `[N]` of all ranks, so that ranks with parts of a batch give what one rank would.
 
-    Outside a Trainer only these rows count, because other ranks may not call this at the same time.
+    Outside a Trainer only these rows count, because other ranks may not call this at the same time. If rewards are in
+    deviations of the return (`reward_filter="return_std"`), a smaller deviation than `NOISE` counts as that.
     """
-    return standardize(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)
+    moments = moments_over_ranks(advantages) if policy.in_trainer else None
+    return standardize(advantages, moments, least=NOISE if policy.reward_filter.name == "return_std" else 1e-4)

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from lightning_rl.learning.metrics import mean_entropy
 from lightning_rl.policies import APPO, PG, PPO, Policy
+from lightning_rl.policies.advantages import NOISE, standardize_over_ranks
 from lightning_rl.policies.sac import flat
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.off_policy_algorithms import small_policy, transitions
@@ -32,6 +33,17 @@ def test_entropy_coef_times_entropy_is_subtracted_from_the_loss(policy_class: ty
     entropy = policy.distribution_and_values(batch)[0].entropy().mean().detach()
     assert entropy.abs() > 0.1
     assert_close(term(policy, batch, "entropy_coef", 0.3), -0.3 * entropy, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy_class", ON_POLICY)
+def test_advantages_of_a_solved_task_do_not_become_as_large_as_those_of_one_that_is_learned(policy_class: Any) -> None:
+    """They are the value network's errors; without rewards in deviations of the return, their unit is not known."""
+    advantages = torch.randn(1000)
+    for reward_filter, least in (("return_std", NOISE), ("none", 1e-4)):
+        policy = policy_and_older_rows(policy_class, reward_filter=reward_filter)[0]
+        for size in (0.1 * least, 10.0):
+            deviation = standardize_over_ranks(policy, size * advantages).std()
+            assert_close(deviation, torch.tensor(min(size / least, 1.0)), rtol=0.1, atol=0.0)
 
 
 def test_mean_entropy_has_a_gradient_with_a_coefficient_above_0_only() -> None:

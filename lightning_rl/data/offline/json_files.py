@@ -179,7 +179,7 @@ def find_files(inputs: Sequence[str | Path], suffixes: Sequence[str] = (".json",
             found += sorted(each for each in path.iterdir() if each.suffix in suffixes)
         else:
             found += [path] if path.exists() else sorted(map(Path, glob.glob(str(path))))
-    return found
+    return list(dict.fromkeys(found))  # a file that two entries stand for, once
 
 
 def _starts(file: Path) -> Iterator[int]:

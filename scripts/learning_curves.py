@@ -75,7 +75,10 @@ for policy, env, budget in (
     PAIRS[policy, env] = [*on_data, f"total_env_steps={budget:_}", *EVALUATED]
 RECORDED = {  # the runs whose experience is the data of an environment
     "cartpole": ["policy=ppo", "env=cartpole", "seed=100", "total_env_steps=40_000"],
-    "pendulum": ["policy=sac", "env=pendulum", "experiment=none", "seed=100", "total_env_steps=12_000"],
+    "pendulum": [
+        *("policy=sac", "env=pendulum", "experiment=none", "policy.lr=3e-4", "policy.optimizer_kwargs=null"),
+        *("seed=100", "total_env_steps=12_000"),
+    ],
 }
 
 RANDOM_IN_TRAINING = ("two_step_game",)  # environments whose experiments explore by random actions to the end

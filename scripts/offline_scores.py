@@ -69,6 +69,7 @@ def make_data(data: Path, env_steps: int, rows: int, seed: int) -> None:
     if not sac.exists():
         command(
             *("train", "policy=sac", "experiment=none", f"env.id={ENV}", f"total_env_steps={env_steps}"),
+            *("policy.lr=3e-4", "policy.optimizer_kwargs=null"),
             *(f"data.capacity={env_steps}", "data.n_step=1", f"data.output={replay}", "data.save_replay=false"),
             *(f"seed={seed}", f"run_dir={sac}"),
             *("checkpoint.every_env_steps=5%", "checkpoint.keep=100", "trainer.enable_progress_bar=false"),

@@ -18,7 +18,15 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, short_repr
+from lightning_rl.errors import (
+    ConfigError,
+    NonFiniteError,
+    did_you_mean,
+    first_line,
+    import_object,
+    short_repr,
+    unknown_key,
+)
 from lightning_rl.fast_torch import ENABLED
 from lightning_rl.learning.flat_optimizers import FLAT_OPTIMIZERS, FlatSteps, is_small
 from lightning_rl.learning.optimizer_states import compatible_state
@@ -244,7 +252,13 @@ def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
         coerce("policy.optimizer", name, ImportPath)
         return
     cls: Any = OPTIMIZERS[name]
-    given = coerce_keywords("policy.optimizer_kwargs", keywords or {}, hints_of(cls, without=("params", "lr")))
+    hints = hints_of(cls, without=("params", "lr"))
+    for key, value in (keywords or {}).items():
+        if key not in hints:  # often the policy's default, for Adam
+            place = "policy.optimizer_kwargs"
+            message = f"policy.optimizer={name}: {unknown_key(place, key, hints)}; {place}=null removes all of them"
+            raise ConfigError(message, key=f"{place}.{key}", value=value)
+    given = coerce_keywords("policy.optimizer_kwargs", keywords or {}, hints)
     try:
         _try_optimizer(cls, given)
     except ConfigError:

@@ -17,7 +17,7 @@ from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, Positive, Whole
+from lightning_rl.schema.ranges import Count, LearningRate, Positive, Whole
 
 __all__ = ["CQL"]
 
@@ -36,6 +36,7 @@ class CQL(SAC):
         lagrangian: learn the weight such that the gap approaches `lagrangian_thresh`.
         lagrangian_thresh: target for the gap, in units of the return.
         bc_iters: initial gradient steps in which the actor clones the recorded actions.
+        lr, optimizer_kwargs: see `Policy`.
         backup_entropy, keywords: see `SAC`.
 
     Raises:
@@ -55,9 +56,12 @@ class CQL(SAC):
         lagrangian_thresh: float = 5.0,
         bc_iters: Whole = 0,
         backup_entropy: bool | None = False,
+        lr: LearningRate = 3e-4,
+        optimizer_kwargs: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, backup_entropy=backup_entropy, **keywords)
+        own = {"backup_entropy": backup_entropy, "lr": lr, "optimizer_kwargs": optimizer_kwargs}
+        super().__init__(observation_space, action_space, **own, **keywords)
         self.num_actions, self.temperature, self.bc_iters = num_actions, temperature, bc_iters
         self.lagrangian_thresh = lagrangian_thresh if lagrangian else None
         log_weight = torch.tensor(float(min_q_weight)).log()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -22,11 +21,9 @@ from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.policies.sac import SAC, flat
 from lightning_rl.policies.targets import resting
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, LearningRate, Whole, Width
+from lightning_rl.schema.ranges import Count, Whole, Width
 
 __all__ = ["CrossQ"]
-
-ADAM = MappingProxyType({"betas": [0.5, 0.999]})
 
 
 class CrossQ(SAC):
@@ -41,7 +38,6 @@ class CrossQ(SAC):
         renorm_after: gradient steps after which batch renormalization (arXiv:1702.03275) replaces batch normalization;
             `None`: never.
         tau, target_update_interval, target_critics: must be `None`, because there are no target critics.
-        lr, optimizer_kwargs: see `Policy`; the default is the paper's.
         keywords: see `SAC`; `model.batch_norm=null` means "after".
 
     Raises:
@@ -62,8 +58,6 @@ class CrossQ(SAC):
         tau: None = None,
         target_update_interval: None = None,
         target_critics: None = None,
-        lr: LearningRate = 1e-3,
-        optimizer_kwargs: Mapping[str, Any] | None = ADAM,
         **keywords: Any,
     ) -> None:
         if isinstance(action_space, gym.spaces.Discrete):
@@ -73,8 +67,7 @@ class CrossQ(SAC):
                 "ppo"
             )
         self.policy_delay, self.renorm_after = policy_delay, renorm_after
-        own = {"critic_hiddens": critic_hiddens, "lr": lr, "optimizer_kwargs": optimizer_kwargs}
-        super().__init__(observation_space, action_space, **own, **keywords)
+        super().__init__(observation_space, action_space, critic_hiddens=critic_hiddens, **keywords)
         self._batch_norms = [module for module in self.modules() if isinstance(module, BatchNorm)]
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:

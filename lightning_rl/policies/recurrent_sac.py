@@ -15,7 +15,7 @@ from lightning_rl.models.previous_step import previous_columns
 from lightning_rl.policies.replayed_sequences import sequence_index, sequence_priorities, trained_rows
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import LearningRate, Probability
+from lightning_rl.schema.ranges import Probability
 
 __all__ = ["RecurrentSAC"]
 
@@ -32,7 +32,6 @@ class RecurrentSAC(SAC):
         observation_space, action_space: the spaces of a single environment; actions must be a bounded float Box or
             Discrete.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, in [0, 1].
-        lr: see `Policy`.
         keywords: see `SAC`.
 
     Raises:
@@ -49,11 +48,10 @@ class RecurrentSAC(SAC):
         action_space: gym.Space[Any],
         *,
         priority_eta: Probability = 0.9,
-        lr: LearningRate = 1e-3,
         **keywords: Any,
     ) -> None:
         self.priority_eta = priority_eta
-        super().__init__(observation_space, action_space, lr=lr, **keywords)
+        super().__init__(observation_space, action_space, **keywords)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """SAC's losses of the trained rows, with what actor and critics remember at each."""

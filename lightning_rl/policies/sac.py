@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
@@ -30,10 +31,12 @@ from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schema.ranges import Count, Critics, NonNegative, Portion, Positive, Range, Width
+from lightning_rl.schema.ranges import Count, Critics, LearningRate, NonNegative, Portion, Positive, Range, Width
 from lightning_rl.spaces import is_bounded_box
 
 __all__ = ["SAC"]
+
+ADAM = MappingProxyType({"betas": [0.5, 0.999]})
 
 
 class SAC(Policy):
@@ -57,8 +60,9 @@ class SAC(Policy):
             ending the episode.
         actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr` for the actor, the critics, and the
             temperature.
-        keywords: arguments of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm,
-            filters, actions, custom_losses, seed.
+        lr, optimizer_kwargs: see `Policy`; the default is CrossQ's (arXiv:1902.05605): fast, with little momentum.
+        keywords: arguments of `Policy`: model, exploration, gamma, optimizer, max_grad_norm, filters, actions,
+            custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.
@@ -87,6 +91,8 @@ class SAC(Policy):
         actor_lr_scale: NonNegative = 1.0,
         critic_lr_scale: NonNegative = 1.0,
         alpha_lr_scale: NonNegative = 1.0,
+        lr: LearningRate = 1e-3,
+        optimizer_kwargs: Mapping[str, Any] | None = ADAM,
         **keywords: Any,
     ) -> None:
         if target_critics is not None and target_critics > num_critics:
@@ -95,7 +101,7 @@ class SAC(Policy):
             )
         self.critic_hiddens, self.num_critics, self.critic_dropout = critic_hiddens, num_critics, critic_dropout
         self.discrete = isinstance(action_space, spaces.Discrete)
-        super().__init__(observation_space, action_space, **keywords)
+        super().__init__(observation_space, action_space, lr=lr, optimizer_kwargs=optimizer_kwargs, **keywords)
         self.tau, self.target_update_interval, self.target_critics = tau, target_update_interval, target_critics
         self.backup_entropy = not self.discrete if backup_entropy is None else backup_entropy
         self.scales = {"actor": actor_lr_scale, "critic": critic_lr_scale, "alpha": alpha_lr_scale}

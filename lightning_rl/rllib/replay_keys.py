@@ -215,6 +215,7 @@ def _rates(policy: dict[str, Any], given: Mapping[str, Any]) -> None:
     if not isinstance(base, int | float):
         raise ConfigError(f"config key 'optimization'={given.get('optimization')!r}: give actor_learning_rate too")
     policy["lr"] = base
+    policy.setdefault("optimizer_kwargs", None)  # these rates are for Adam's own momentum
     policy |= {f"{part}_lr_scale": rate / base for part, rate in rates.items()}
 
 

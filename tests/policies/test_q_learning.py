@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
-from lightning_rl.policies import DQN, R2D2, Rainbow, SimpleQ
+from lightning_rl.policies import DQN, R2D2, SAC, Rainbow, SimpleQ
 from lightning_rl.replay import ReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 from tests.models.parameters import parameter_vector
@@ -388,10 +388,10 @@ def test_dqn_refuses_atoms_together_with_quantiles() -> None:
         DQN(OBS, TWO, num_atoms=2, num_quantiles=2)
 
 
-def test_default_optimizer_kwargs_of_rainbow_and_r2d2_are_refused_with_sgd() -> None:
-    """Rainbow and R2D2 give Adam an ε that SGD does not have."""
-    for policy_class in (Rainbow, R2D2):
-        with pytest.raises(ConfigError, match=r"no key 'policy\.optimizer_kwargs\.eps'"):
+def test_default_optimizer_kwargs_are_refused_with_sgd() -> None:
+    """Rainbow and R2D2 give Adam an ε, and SAC a β₁, that SGD does not have."""
+    for policy_class, key in ((Rainbow, "eps"), (R2D2, "eps"), (SAC, "betas")):
+        with pytest.raises(ConfigError, match=rf"no key 'policy\.optimizer_kwargs\.{key}'.*optimizer_kwargs=null"):
             policy_class(OBS, TWO, optimizer="sgd")
         policy_class(OBS, TWO, optimizer="sgd", optimizer_kwargs=None)
     assert Rainbow(OBS, TWO).learner.optimizer.torch_optimizer.param_groups[0]["eps"] == 1.5e-4

@@ -110,7 +110,7 @@ PLACES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"twin_q": False, "tau": 0.01, "initial_alpha": 0.5, "target_entropy": None, "optimization": RATES}
         | {"Q_model": NETWORK, "policy_model": NETWORK, "target_network_update_freq": 0, "learning_starts": 1500},
         under("policy", num_critics=1, tau=0.01, initial_alpha=0.5, target_entropy="auto", lr=1e-3)
-        | under("policy", critic_lr_scale=2.0, alpha_lr_scale=0.5)
+        | under("policy", critic_lr_scale=2.0, alpha_lr_scale=0.5, optimizer_kwargs=None)
         | {**under("policy.model", **NETWORK), "exploration.random_timesteps": 1500},
     ),
     *(

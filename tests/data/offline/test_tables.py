@@ -271,11 +271,11 @@ def test_a_table_that_cannot_be_read_is_one_clear_error(
 
 @pytest.mark.parametrize("given", ["list", "pattern", "directory"])
 def test_several_files_are_one_data_set_whose_episodes_end_with_their_file(tmp_path: Path, given: str) -> None:
-    """Both files number their episodes from 0; the second has an action that the first has not."""
+    """Both files number their episodes from 0; the second has an action that the first has not. One is named twice."""
     (tmp_path / "a.csv").write_text("episode,obs,action,reward,t\n0,1,0,1,0\n0,2,1,1,1\n1,3,0,1,0\n")
     (tmp_path / "b.csv").write_text("episode,obs,action,reward,t\n0,4,2,1,0\n0,5,0,1,1\n")
     files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
-    source = {"list": files, "pattern": str(tmp_path / "*.csv"), "directory": tmp_path}[given]
+    source = {"list": [*files, files[0]], "pattern": str(tmp_path / "*.csv"), "directory": tmp_path}[given]
     data = open_data(source)
     (steps,) = data.read()
     assert column(steps, "obs") == [[each] for each in (1, 2, 2, 3, 3, 4, 5, 5)]

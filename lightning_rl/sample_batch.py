@@ -682,11 +682,7 @@ def _first_leaf(value: Any) -> Any:
 
 def first_row(value: Any) -> Any:
     """The first row of a nested batch of actions."""
-    if isinstance(value, Mapping):
-        return {name: first_row(child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(first_row(child) for child in value)
-    return value[0]
+    return map_leaves(itemgetter(0), value)
 
 
 def transition_rows(fragment: SampleBatch) -> SampleBatch:

@@ -60,7 +60,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {  # type → its required keys; curves 
 EXPECTED = (
     "a number, or [[env_step, value], …] with rising steps, such as [[0, 3e-4], [1_000_000, 0.0]], "
     "or a mapping such as {type: cosine, initial: 3e-4, final: 0.0, steps: 1_000_000}; "
-    "in a run's config, steps may be shares of total_env_steps, such as 50%"
+    "in a run's config, steps may be shares of total_env_steps, such as 50% (0.5 is no step)"
 )
 
 
@@ -246,6 +246,7 @@ def _interpolate(points: Sequence[Sequence[Any]], env_steps: int) -> float:
 def _are_points(value: Any) -> bool:
     points = list(value) if _is_list(value) else []
     paired = all(_is_list(point) and len(point) == 2 and all(map(_is_number, point)) for point in points)
+    paired = paired and all(float(step).is_integer() for step, _ in points)  # not shares of the run
     return bool(points) and paired and all(a[0] < b[0] for a, b in pairwise(points))
 
 

@@ -59,6 +59,11 @@ class CSVLogger(Logger):
         self._saved_step: int | None = None  # step of the file's last row
 
     @property
+    def experiment(self) -> CSVLogger:
+        """What callbacks of Lightning log to: the logger itself."""
+        return self
+
+    @property
     def name(self) -> str:
         """The file's name."""
         return self.path.name

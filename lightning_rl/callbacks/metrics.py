@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.process_memory import resident_mb
 
 __all__ = [
@@ -171,7 +172,10 @@ class MetricsCallback(Callback):
     def _take(self, result: dict[str, float], seconds: float) -> None:
         """Add an iteration's numbers to the next row."""
         for name, value in result.items():
-            result[name] = number = float(value)  # users' hooks may add numpy numbers and tensors
+            try:
+                result[name] = number = float(value)  # users' hooks may add numpy numbers and tensors
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"the metric {name!r} is {short_repr(value)}; expected a number") from error
             if name.startswith(AVERAGED):
                 sums = self._sums.setdefault(name, [0.0, 0.0])
                 sums[0] += number

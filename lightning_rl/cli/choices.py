@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.cli.parser import Parser
 from lightning_rl.config import descriptions
 from lightning_rl.errors import ConfigError
@@ -49,7 +50,7 @@ def list_choices(arguments: Sequence[str]) -> int:
     if options.directory is not None:
         raise ConfigError(f"list {options.kind} takes no directory; `list runs {options.directory}` does")
     kinds = [options.kind] if options.kind else [*LISTS, "metrics"]
-    found = {kind: descriptions.metrics() if kind == "metrics" else descriptions.choices(LISTS[kind]) for kind in kinds}
+    found = {kind: METRICS if kind == "metrics" else descriptions.choices(LISTS[kind]) for kind in kinds}
     parser.show(found, "\n\n".join(descriptions.listing(kind, names) for kind, names in found.items()))
     return 0
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_rl.cli.parser import Parser, add_policy_arguments, whole_number
+from lightning_rl.cli.parser import COLUMNS, Parser, add_policy_arguments, whole_number
 from lightning_rl.config import descriptions
 
 __all__ = ["data", "record"]
@@ -43,7 +42,7 @@ def data(arguments: Sequence[str]) -> int:
     """
     parser = Parser(prog="lightning-rl data", description=data.__doc__)
     parser.add_argument("source", help="a directory of shards, or a file, as for data.input")
-    parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
+    parser.add_argument("--columns", **COLUMNS)
     to = "write the data set here instead: minari:NAME, a file.hdf5 (D4RL's format), or a new directory for shards"
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write a page with histograms")
     parser.add_argument("--to", metavar="TARGET", help=to)
@@ -60,7 +59,8 @@ def data(arguments: Sequence[str]) -> int:
     result = summary(open_data(options.source, options.columns, skip_damaged=True))
     parser.show(result, descriptions.data_set(result))
     if options.report is not None:
-        from lightning_rl.reports.data_page import write_data_page
+        from lightning_rl.reports.data_page import data_page
+        from lightning_rl.run_directory.atomic import save_text
 
-        write_data_page(result, options.report)
+        save_text(options.report, data_page(result))
     return 1 if result["damaged"] else 0

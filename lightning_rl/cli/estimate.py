@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_rl.cli.parser import TRUST, Parser, whole_number
+from lightning_rl.cli.parser import COLUMNS, TRUST, Parser, whole_number
 from lightning_rl.config import descriptions
 
 __all__ = ["estimate"]
@@ -17,7 +16,7 @@ def estimate(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl estimate", description=estimate.__doc__)
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
     parser.add_argument("data", help="a directory of shards or a file, the same as for data.input")
-    parser.add_argument("--columns", type=json.loads, help="columns of a file, as for data.columns, in JSON")
+    parser.add_argument("--columns", **COLUMNS)
     normalized = "the actions of a file are in the policy's own space, the same as data.actions_normalized"
     parser.add_argument("--actions-normalized", action="store_true", help=normalized)
     parser.add_argument("--skip-damaged", action="store_true", help="skip damaged shards, with a warning")

@@ -11,13 +11,31 @@ from typing import Any, NoReturn
 
 from lightning_rl.errors import USER_ERRORS, ConfigError, RankError, printable, short_repr
 
-__all__ = ["EXIT_CODES", "TRUST", "Parser", "add_policy_arguments", "one_line", "whole_number"]
+__all__ = ["COLUMNS", "EXIT_CODES", "TRUST", "Parser", "add_policy_arguments", "one_line", "whole_number"]
 
 TRUST: dict[str, Any] = {
     "action": "append",
     "default": [],
     "metavar": "PACKAGE",
     "help": "allow the run's files to import from PACKAGE; repeatable (or set LIGHTNING_RL_TRUST=a,b)",
+}
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    """What an option in JSON says."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{short_repr(text)} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f'{short_repr(text)}; expected such as {{"obs": ["x", "y"], "actions": "a"}}')
+    return found
+
+
+COLUMNS: dict[str, Any] = {
+    "type": _json_object,
+    "metavar": "JSON",
+    "help": 'columns of a file, as for data.columns, such as \'{"obs": ["x", "y"], "actions": "a"}\'',
 }
 EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
 

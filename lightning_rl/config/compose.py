@@ -20,7 +20,6 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text
 from lightning_rl.config.hydra_errors import no_choice, refusal
-from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
 from lightning_rl.errors import ConfigError, first_line, import_object
 
@@ -97,7 +96,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
     restore_typed_choices(config)
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
-        container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+        container: Any = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise ConfigError(missing_value(str(error.full_key), config)) from error
     except OmegaConfBaseException as error:
@@ -105,7 +104,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
         wrong = re.fullmatch(r"hydra\.overrides\.task\[(\d+)\]", error.full_key or "")
         place = typed_overrides(config.hydra)[int(wrong[1])] if wrong else error.full_key
         raise ConfigError(f"{place}: {first_line(error)}") from error
-    return plain_keys(container)
+    return container
 
 
 def typed_groups(overrides: Sequence[str]) -> set[str]:
@@ -221,7 +220,8 @@ def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:
         overrides = [override.replace("policy._target_=", "policy=", 1) for override in overrides]
     for override in overrides:
         if override.startswith("policy="):
-            for path in filter(is_path, override.removeprefix("policy=").strip("'").split(",")):
+            choices = override.removeprefix("policy=").replace("\\", "").split(",")  # Hydra's sweeper writes \:
+            for path in filter(is_path, (choice.strip("'\"") for choice in choices)):
                 store_policy(path)
     return overrides
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.directories import option_keys
 from lightning_rl.config.groups import GROUPS, group_options, option_text
@@ -24,7 +25,6 @@ __all__ = [
     "evaluation",
     "key_text",
     "listing",
-    "metrics",
     "outcome",
     "recording",
     "run_table",
@@ -68,13 +68,6 @@ def headline(group: str, name: str) -> str:
     return comments[0] if comments else ""
 
 
-def metrics() -> dict[str, str]:
-    """All registered metrics, each with a line of description."""
-    from lightning_rl.callbacks.metric_names import METRICS
-
-    return dict(METRICS)
-
-
 def listing(kind: str, names: Mapping[str, str]) -> str:
     """A heading and one line per name."""
     width = max(map(len, names), default=0)
@@ -90,8 +83,8 @@ def describe(what: str) -> str:
     Raises:
         ConfigError: there is no such choice, group, key or metric.
     """
-    if what in metrics():
-        return f"{what}: {metrics()[what]}"
+    if what in METRICS:
+        return f"{what}: {METRICS[what]}"
     if "=" in what or what in GROUPS:
         group, _, name = what.partition("=")
         return describe_group(group, name)
@@ -143,7 +136,7 @@ def config_with(key: str) -> Mapping[str, Any]:
         if key in known:
             return config
     if "/" in key:
-        known |= dict.fromkeys(metrics())
+        known |= dict.fromkeys(METRICS)
         raise ConfigError(f"no metric {key!r}.{did_you_mean(key, known)} `lightning-rl list metrics` names all")
     raise ConfigError(no_such_key(key, known, ALL_GROUPS), key=key)
 

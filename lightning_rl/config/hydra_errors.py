@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 
 from lightning_rl.config.groups import GROUPS, PRIMARY
-from lightning_rl.config.keys import dotted_keys, plain_keys
+from lightning_rl.config.keys import dotted_keys
 from lightning_rl.errors import ConfigError, did_you_mean, first_line, no_such_key
 
 __all__ = ["ALL_GROUPS", "no_choice", "refusal"]
@@ -87,4 +87,5 @@ def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
         config = compose(PRIMARY, list(choices))
     except HydraException:
         config = compose(PRIMARY)
-    return plain_keys(OmegaConf.to_container(config))
+    container: Any = OmegaConf.to_container(config)
+    return container

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["dotted_keys", "merged", "place_of", "plain_keys", "value_at"]
+__all__ = ["dotted_keys", "merged", "place_of", "value_at"]
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:
@@ -30,11 +30,6 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from dotted_keys(value, f"{prefix}{key}.")
-
-
-def plain_keys(container: Any) -> dict[str, Any]:
-    """A mapping from OmegaConf with its keys as text, for the type checker."""
-    return {str(key): value for key, value in container.items()}
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,10 +110,11 @@ class EnvCreator:
         Raises:
             EnvError: `id` is one.
         """
-        if isinstance(self.id, gym.Env):
+        if isinstance(self.id, gym.Env | gym.vector.VectorEnv):
+            name = self.id.spec.id if self.id.spec is not None else type(self.id.unwrapped).__name__
             raise EnvError(
-                f"env={short_repr(self.id)} is there already, but workers make their own environments: give its class "
-                f"({type(self.id).__name__}), a function that makes one, or an id"
+                f"env={short_repr(self.id)} is there already, but workers make their own environments: give its id or "
+                f"class ({name}), or a function that makes one; workers.envs_per_worker says how many there are"
             )
 
     @classmethod
@@ -176,6 +177,11 @@ class EnvCreator:
                     f"{type(copies[0]).__name__}: set agents=null"
                 )
             env = _wrap(Copies(copies), together)
+        if isinstance(env, gym.vector.VectorEnv):
+            raise EnvError(
+                f"{self.name!r} made a {type(env).__name__}; expected one environment: "
+                "workers.envs_per_worker says how many there are"
+            )
         if not isinstance(env, gym.Env | MultiAgentEnv):
             raise EnvError(
                 f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env "

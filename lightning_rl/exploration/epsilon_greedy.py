@@ -65,7 +65,7 @@ class EpsilonGreedy(Exploration):
     ) -> None:
         super().__init__(action_space)
         require_discrete_actions(type(self).__name__, action_space)
-        self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
+        self.choices = math.prod(float(n) for _, leaf in leaf_spaces(action_space) for n in choices_of(leaf))
         self.schedule = falling(
             epsilon_schedule, initial_epsilon, final_epsilon, epsilon_timesteps, start=warmup_timesteps
         )

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Generator, Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.exploration.random_actions import random_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.schema.signatures import check_keywords
-from lightning_rl.spaces import leaf_spaces
+from lightning_rl.spaces import is_continuous, leaf_spaces
 
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["Actor", "Choice", "Exploration", "is_continuous", "require_box_actions", "require_discrete_actions"]
+__all__ = ["Actor", "Choice", "Exploration", "require_box_actions", "require_discrete_actions"]
 
 Choice = tuple[Any, Any]
 """Actions `[N, …]` in the policy's space, and their log-probabilities (densities) `[N]`."""
@@ -228,11 +228,6 @@ def require_box_actions(strategy: str, action_space: Space[Any]) -> None:
                 f"{strategy} adds noise to float Box actions; {_where(path)}{leaf} is discrete: use epsilon_greedy, "
                 "soft_q or stochastic_sampling"
             )
-
-
-def is_continuous(leaf: Space[Any]) -> bool:
-    """Whether a part of the actions is a float Box."""
-    return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
 
 
 def _where(path: str) -> str:

@@ -8,13 +8,12 @@ from typing import Any
 from gymnasium import Space, spaces
 from torch import Generator, Tensor
 
-from lightning_rl.exploration.exploration import is_continuous
 from lightning_rl.exploration.random_actions import random_actions
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.distributions import ActionDistribution, MultiActionDistribution
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import WholeEnvSteps
-from lightning_rl.spaces import leaf_spaces, leaf_values, pack_leaves
+from lightning_rl.spaces import is_continuous, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["GroupNoise"]
 

@@ -10,13 +10,14 @@ from gymnasium import Space
 from torch import Generator, Tensor, nn
 
 from lightning_rl.distributed import mean_over_ranks
-from lightning_rl.exploration.exploration import Actor, is_continuous
+from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.batch_norm import BatchNorm
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.sample_batch import SampleBatch, map_leaves, row_count
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.schema.ranges import Positive, WholeEnvSteps
+from lightning_rl.spaces import is_continuous
 
 __all__ = ["ParameterNoise", "row_distances"]
 

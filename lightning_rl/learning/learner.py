@@ -303,14 +303,21 @@ class Learner:
             loss, metrics = self.total_loss(part)
             share = part.count / rows.count
             self.optimizer.backward(loss * share, fresh=not totals)
-            totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
+            parts = {name: share * torch.as_tensor(value).detach() for name, value in metrics.items()}
+            totals = {name: totals.get(name, 0.0) + value for name, value in parts.items()}
         return totals["loss"], totals
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The sum of `loss`, the model's `custom_loss`, custom losses and the exploration's loss; and all metrics."""
         policy = self.policy
         with self.optimizer.loss_context():
-            loss, metrics = policy.loss(batch)
+            returned = policy.loss(batch)
+            if not (isinstance(returned, tuple) and len(returned) == 2 and _is_scalar(returned[0])):
+                raise ConfigError(
+                    f"{type(policy).__name__}.loss returned {short_repr(returned)}; expected a scalar tensor and the "
+                    "metrics {name: number}"
+                )
+            loss, metrics = returned
             if (custom := policy.model.loss_with_custom(loss, batch)) is not loss:
                 loss = sum_of_losses(policy.model, custom)
             extra, extra_metrics = self.custom_losses(policy, batch) if self.custom_losses.losses else (None, {})
@@ -528,7 +535,9 @@ class Learner:
 def fast_modes(policy: Any) -> Iterator[None]:
     """Context in which `train` and `eval` are fast: modules are listed once, so none may be added."""
     resting = {id(module) for module in policy.resting_modules()}
-    policy.mode_modules = [module for module in policy.modules() if id(module) not in resting]
+    others = [module for module in policy.modules() if module is not policy]
+    if all(type(module).train is torch.nn.Module.train for module in others):  # else a model decides its own mode
+        policy.mode_modules = [module for module in (policy, *others) if id(module) not in resting]
     try:
         yield
     finally:
@@ -548,6 +557,10 @@ def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
         yield item
 
 
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1
+
+
 def sum_of_losses(model: Any, returned: Any) -> Tensor:
     """The loss that a model's `custom_loss` returned: a scalar tensor, or the sum of a list of such.
 
@@ -555,7 +568,7 @@ def sum_of_losses(model: Any, returned: Any) -> Tensor:
         ConfigError: it returned something else, such as `None`.
     """
     parts = returned if isinstance(returned, list | tuple) else [returned]
-    if not parts or not all(isinstance(part, Tensor) and part.numel() == 1 for part in parts):
+    if not parts or not all(map(_is_scalar, parts)):
         owner = type(getattr(model, "wrapped", model)).__name__
         raise ConfigError(
             f"{owner}.custom_loss returned {short_repr(returned)}; expected the policy's loss with the "

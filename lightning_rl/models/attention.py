@@ -78,7 +78,7 @@ class TransformerNetwork(Wrapper):
         for unit, memory in zip(self.units, memories, strict=True):
             seen = torch.cat([memory, x.detach()], dim=1)
             missing = self.memory - min(self.memory, seen.shape[1])
-            after.append(torch.nn.functional.pad(seen[:, -self.memory :], (0, 0, missing, 0)))
+            after.append(torch.nn.functional.pad(seen[:, max(0, seen.shape[1] - self.memory) :], (0, 0, missing, 0)))
             x = unit(x, memory, distance, visible)
         return x, [*after, (filled + steps).clamp(max=self.memory)]
 

@@ -161,12 +161,6 @@ class MeanStdFilter(nn.Module):
         self.moments.update(x if mask is None else x[mask])
         self.freeze()
 
-    @torch.no_grad()
-    def merge(self, count: float, mean: Tensor, m2: Tensor) -> None:
-        """Add moments from elsewhere (see `RunningMoments.merge`), and freeze the new statistics."""
-        self.moments.merge(count, mean, m2)
-        self.freeze()
-
     def freeze(self) -> None:
         """From now on normalize by the current running statistics."""
         if float(self.moments.count) == 0:

@@ -18,7 +18,6 @@ from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
 from lightning_rl.models.critics import CriticEnsemble, form_of_actions
-from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
@@ -115,14 +114,6 @@ class AWAC(Policy):
         loss = critic_error(q_values, targets, batch.get("weights"))
         td_errors = (q_values.detach() - targets).abs().mean(0)
         return loss, q_values, {"value_loss": loss, "q_mean": q_values.detach().mean(), "td_errors": td_errors}
-
-    def inputs_and_distribution(
-        self, batch: SampleBatch, following: bool = False
-    ) -> tuple[InputDict, ActionDistribution]:
-        """The model's inputs and the action distribution for the rows' observations, or (`following`) the next ones."""
-        inputs = self.inputs_of(batch, following=following, is_training=self.model.training)
-        outputs, _ = self.model(inputs, (), None)
-        return inputs, self.distribution(outputs, self.mask_of(batch, following=following) if self.discrete else None)
 
     def after_step(self) -> None:
         """Update the target critics."""

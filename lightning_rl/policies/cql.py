@@ -7,14 +7,10 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.offline import conservative_gap
-from lightning_rl.models import Model
-from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.sac import SAC
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import Count, LearningRate, Positive, Whole
@@ -44,6 +40,8 @@ class CQL(SAC):
         ConfigError: a number is out of range.
     """
 
+    for_discrete = "discrete_cql or iql, or ppo"
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -66,15 +64,6 @@ class CQL(SAC):
         self.lagrangian_thresh = lagrangian_thresh if lagrangian else None
         log_weight = torch.tensor(float(min_q_weight)).log()
         self.log_min_q_weight = nn.Parameter(log_weight, requires_grad=lagrangian)
-
-    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """As `SAC`, for a Box only."""
-        if isinstance(self.action_space, spaces.Discrete):
-            raise UnsupportedSpaceError(
-                f"CQL takes a float Box with finite bounds; the action space is {self.action_space}: use discrete_cql "
-                "or iql, or ppo"
-            )
-        return super().make_model_and_action_dist(model)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """SAC's loss, plus the weighted gap."""

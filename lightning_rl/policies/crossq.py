@@ -9,7 +9,6 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.losses.actor_critic import critic_error, soft_values
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
@@ -45,6 +44,7 @@ class CrossQ(SAC):
         ConfigError: a keyword is out of range.
     """
 
+    for_discrete = "sac or dqn, or ppo"
     batch_norm: ClassVar[str] = "after"  # what `model.batch_norm=null` means
 
     def __init__(
@@ -60,12 +60,6 @@ class CrossQ(SAC):
         target_critics: None = None,
         **keywords: Any,
     ) -> None:
-        if isinstance(action_space, gym.spaces.Discrete):
-            name = type(self).__name__
-            raise UnsupportedSpaceError(
-                f"{name} takes a float Box with finite bounds; the action space is {action_space}: use sac or dqn, or "
-                "ppo"
-            )
         self.policy_delay, self.renorm_after = policy_delay, renorm_after
         super().__init__(observation_space, action_space, critic_hiddens=critic_hiddens, **keywords)
         self._batch_norms = [module for module in self.modules() if isinstance(module, BatchNorm)]

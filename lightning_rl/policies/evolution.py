@@ -210,6 +210,8 @@ class EvolutionStrategy(Policy):
             values = self.model.value_function()
         of_actions, of_values = (
             torch.autograd.grad(each.sum(), parameters, allow_unused=True, retain_graph=True)
+            if each.requires_grad
+            else [None] * len(parameters)
             for each in (outputs, values)
         )
         for parameter, acts, judges in zip(parameters, of_actions, of_values, strict=True):

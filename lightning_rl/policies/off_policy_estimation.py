@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.fast_torch import in_eval_mode
 from lightning_rl.losses.actor_critic import critic_error
 from lightning_rl.losses.off_policy import (
@@ -24,7 +24,7 @@ from lightning_rl.losses.off_policy import (
 )
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models.critics import CriticEnsemble, form_of_actions
-from lightning_rl.models.distributions import ActionDistribution, Categorical
+from lightning_rl.models.distributions import ActionDistribution, Categorical, Deterministic
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.bc import with_initial_states
 from lightning_rl.policies.policy import Policy
@@ -32,7 +32,15 @@ from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.sample_batch import SampleBatch, concat_samples, flatten_fragment, transition_rows
 from lightning_rl.seeding import derive_seed
 
-__all__ = ["ESTIMATORS", "Estimate", "FittedQ", "check_estimators", "estimate_value", "whole_episodes"]
+__all__ = [
+    "ESTIMATORS",
+    "Estimate",
+    "EvaluatedPolicy",
+    "FittedQ",
+    "check_estimators",
+    "estimate_value",
+    "whole_episodes",
+]
 
 ESTIMATORS = ("is", "pdis", "wis", "dm", "dr")
 WITH_RATIOS, WITH_Q = frozenset({"is", "pdis", "wis", "dr"}), frozenset({"dm", "dr"})
@@ -76,6 +84,12 @@ class EvaluatedPolicy:
         if epsilon is not None and not (self.discrete and 0.0 <= epsilon <= 1.0):
             raise ConfigError(f"epsilon={epsilon} with {policy.action_space}; expected Discrete actions and 0 to 1")
         self.policy, self.epsilon = policy, epsilon
+
+    @property
+    def has_density(self) -> bool:
+        """Whether actions have one, which ratios need; the only action of a deterministic policy has none."""
+        dist = getattr(self.policy.dist_class, "func", self.policy.dist_class)
+        return not (isinstance(dist, type) and issubclass(dist, Deterministic))
 
     def distribution(self, outputs: Tensor, mask: Tensor | None) -> ActionDistribution:
         """The distribution for the model's outputs `[N, K]`."""
@@ -269,6 +283,11 @@ class Terms(NamedTuple):
 
 def _log_ratios(evaluated: EvaluatedPolicy, episodes: SampleBatch) -> Tensor:
     """Log π(a|s) − log μ(a|s), `[T, B]`; 0 after an episode's last step."""
+    if not evaluated.has_density:
+        name = type(evaluated.policy).__name__
+        raise UnsupportedSpaceError(
+            f"{name} is deterministic, so that is, pdis, wis and dr have no ratios: give dm alone"
+        )
     if "action_logp" not in episodes:
         raise ConfigError(
             "the data have no column action_logp, the log-probabilities of recorded actions, which is, pdis, wis "
@@ -361,7 +380,10 @@ def whole_episodes(fragment: SampleBatch) -> list[SampleBatch]:
             starts.append(start * width + env)
             lengths.append(last[place][1] - start + 1)
     if len(starts) < 2:
-        raise ConfigError(f"the data hold {len(starts)} whole episodes; expected at least 2: record more")
+        raise ConfigError(
+            f"the data hold {len(starts)} whole episodes; expected at least 2: record more, or name the "
+            "columns episode and t of transitions that are in no order"
+        )
     groups: dict[int, list[int]] = {}
     for episode, length in enumerate(lengths):
         groups.setdefault(length.bit_length(), []).append(episode)

@@ -64,7 +64,7 @@ from lightning_rl.sample_batch import (
 from lightning_rl.schema.ranges import LearningRate, Positive, Probability, Seed
 from lightning_rl.schema.signatures import check_keywords
 from lightning_rl.seeding import derive_seed
-from lightning_rl.spaces import ActionTransform, naming_another_form
+from lightning_rl.spaces import ActionTransform, as_arrays, naming_another_form
 
 __all__ = ["Policy"]
 
@@ -315,9 +315,10 @@ class Policy(PolicyModule):
             before["action_mask"] = flat_mask(self.action_space, action_mask)[None]
         if timestep is not None:
             before["timestep"] = timestep
-        states = [s.unsqueeze(0) for s in state or ()]
+        states = [torch.as_tensor(s, device=self.device).unsqueeze(0) for s in state or ()]
         with naming_another_form(self.observation_space, obs):
-            actions, state_out, extra = self.act(_batch_of_one(obs), states, **before, explore=explore)
+            batch = _batch_of_one(as_arrays(self.observation_space, obs))
+            actions, state_out, extra = self.act(batch, states, **before, explore=explore)
         action = self.single_action(actions)
         if full_fetch or state is not None:
             return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
@@ -483,6 +484,15 @@ class Policy(PolicyModule):
         before = {name: rows.get(f"{prefix}{name}") for name in previous_columns(self.model)}
         return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
 
+    def inputs_and_distribution(
+        self, rows: SampleBatch, following: bool = False
+    ) -> tuple[InputDict, ActionDistribution]:
+        """As `inputs_of`, and the action distribution; a mask restricts Discrete actions only."""
+        inputs = self.inputs_of(rows, following=following, is_training=self.model.training)
+        outputs, _ = self.model(inputs, (), None)
+        discrete = isinstance(self.action_space, gym.spaces.Discrete)
+        return inputs, self.distribution(outputs, self.mask_of(rows, following=following) if discrete else None)
+
     def flat_observations(self, obs: Any) -> Tensor:
         """Observations `[N, *]`, nested as the environment's, preprocessed and filtered: `[N, size]`."""
         flat = self.preprocessor.transform_batch(obs)
@@ -565,6 +575,9 @@ class Policy(PolicyModule):
         for name in previous_columns(self.model):
             if name in batch:
                 batch[f"next_{name}"] = batch[name][1:]
+        if "action_mask" in batch:
+            after = torch.cat([batch.action_mask[1:], torch.ones_like(batch.action_mask[:1])])
+            batch["next_action_mask"] = after | ~after.any(-1, keepdim=True)  # a reset row has none
         rows = transition_rows(batch)
         rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
         return rows

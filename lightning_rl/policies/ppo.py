@@ -150,7 +150,7 @@ class PPO(Policy):
         """False once approx_kl from the policy that acted exceeds 1.5 × `target_kl`; a loss may do without it."""
         if self.target_kl is None or "approx_kl" not in metrics:
             return True
-        return mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
+        return not mean_over_ranks(metrics["approx_kl"]) > 1.5 * self.target_kl  # NaN: the optimizer refuses the step
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Adapt `kl_coef`."""

@@ -18,12 +18,7 @@ from lightning_rl.models.group_q_model import GroupQModel
 from lightning_rl.models.mixing import QMixer
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.q_networks import group_q_model_and_action_dist
-from lightning_rl.policies.replayed_sequences import (
-    burn_in_counts,
-    run_burn_in,
-    select_rows,
-    sequence_loss,
-)
+from lightning_rl.policies.replayed_sequences import run_burn_in, sequence_loss, trains_after_burn_in
 from lightning_rl.policies.simple_q import SOFT_UPDATE_TAU, next_step
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.sample_batch import SampleBatch, from_nested_batch
@@ -132,16 +127,13 @@ class QMIX(Policy):
     # -- learning -----------------------------------------------------------------------------------------------------
     def q_values(self, model: GroupQModel, batch: SampleBatch) -> Tensor:
         """The members' Q-values `[N, n, A]`, −∞ at forbidden actions; burn-in rows have no gradient."""
-        if "burn_in" not in batch or not torch.is_grad_enabled() or not bool(batch["burn_in"].any()):
+        if not trains_after_burn_in(batch):
             values, mask, _ = self.outputs_of(batch, model)
             values = values if mask is None else values.masked_fill(~mask, -torch.inf)
             return values.unflatten(1, (self.group.size, -1))
-        warming, counts, training = batch["burn_in"], burn_in_counts(batch), model.training
-        model.eval()  # batch norm's statistics are those of the trained rows
-        before, state = run_burn_in(self, model, batch, counts)
-        model.train(training)
+        before, trained = run_burn_in(self, model, batch)
         values = before.unflatten(1, (self.group.size, -1))
-        values[~warming] = self.q_values(model, select_rows(batch, ~warming, state, batch.seq_lens - counts))
+        values[~batch["burn_in"]] = self.q_values(model, trained)
         return values
 
     def mix(self, mixer: QMixer | None, values: Tensor, obs: Any) -> Tensor:

@@ -7,19 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses.value import huber, value_rescale, value_rescale_inverse
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.dqn import DQN
-from lightning_rl.policies.replayed_sequences import (
-    burn_in_counts,
-    run_burn_in,
-    select_rows,
-    sequence_loss,
-)
+from lightning_rl.policies.replayed_sequences import run_burn_in, sequence_loss, trains_after_burn_in
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schema.ranges import Positive, Probability
 
@@ -77,17 +71,11 @@ class R2D2(DQN):
 
     def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Q-values of all rows; the state after the burn-in rows carries no gradient."""
-        if "burn_in" not in batch or not torch.is_grad_enabled() or not bool(batch["burn_in"].any()):
+        if not trains_after_burn_in(batch):
             return super().q_values(model, batch)
-        warming, lens = batch["burn_in"], batch.seq_lens
-        counts = burn_in_counts(batch)
-        training = model.training
-        model.eval()  # batch norm's statistics are those of the trained rows
-        values, state = run_burn_in(self, model, batch, counts)
-        model.train(training)
+        (values, trained), kept = run_burn_in(self, model, batch), ~batch["burn_in"]
         returns = values.clone()
-        trained = select_rows(batch, ~warming, state, lens - counts)
-        values[~warming], returns[~warming] = super().q_values(model, trained)
+        values[kept], returns[kept] = super().q_values(model, trained)
         return values, returns
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:

@@ -99,12 +99,12 @@ class RecurrentSAC(SAC):
         return InputDict(self.flat_observations, features=rows["next_features" if following else "features"])
 
     def inputs_and_distribution(
-        self, batch: SampleBatch, following: bool = False
+        self, rows: SampleBatch, following: bool = False
     ) -> tuple[InputDict, ActionDistribution]:
         """As `SAC`; no gradient of the actor's loss flows into the critics' memory."""
-        if "features" not in batch:
-            return super().inputs_and_distribution(batch, following)
-        inputs = self.inputs_of(batch, following=following)
+        if "features" not in rows:
+            return super().inputs_and_distribution(rows, following)
+        inputs = self.inputs_of(rows, following=following)
         inputs["features"] = inputs["features"].detach()
-        mask = self.mask_of(batch, following=following) if self.discrete else None
-        return inputs, self.distribution(batch["next_outputs" if following else "outputs"], mask)
+        mask = self.mask_of(rows, following=following) if self.discrete else None
+        return inputs, self.distribution(rows["next_outputs" if following else "outputs"], mask)

@@ -14,7 +14,6 @@ from lightning_rl.models.previous_step import PREVIOUS, previous_columns
 from lightning_rl.sample_batch import SampleBatch, to_sequences
 
 __all__ = [
-    "burn_in_counts",
     "run_burn_in",
     "select_rows",
     "sequence_index",
@@ -22,6 +21,7 @@ __all__ = [
     "sequence_priorities",
     "sequences_of",
     "trained_rows",
+    "trains_after_burn_in",
 ]
 
 
@@ -46,25 +46,22 @@ def sequences_of(fragment: SampleBatch, max_seq_len: int, gamma: float) -> Sampl
     return rows
 
 
-def burn_in_counts(batch: SampleBatch) -> Tensor:
-    """The number of burn-in rows of each sequence, int64 `[S]`."""
-    lens = batch.seq_lens
-    return torch.zeros_like(lens).index_add(0, sequence_index(lens), batch["burn_in"].to(lens.dtype))
-
-
 @torch.no_grad()
-def run_burn_in(policy: Any, model: Any, batch: SampleBatch, counts: Tensor) -> tuple[Tensor, SampleBatch]:
-    """The model's outputs `[N, K]` of the burn-in rows, 0 elsewhere; and the state after them.
+def run_burn_in(policy: Any, model: Any, batch: SampleBatch) -> tuple[Tensor, SampleBatch]:
+    """The model's outputs `[N, K]` of the burn-in rows, 0 elsewhere; and the other rows, from the state after them.
+
+    The model is in eval mode: batch norm's statistics are those of the trained rows.
 
     Args:
         policy: makes the model's inputs.
         model: the online or the target network.
         batch: sequences with "burn_in".
-        counts: number of burn-in rows of each sequence, `[S]`.
     """
-    warming, sequence = batch["burn_in"], sequence_index(batch.seq_lens)
+    warming, sequence, training = batch["burn_in"], sequence_index(batch.seq_lens), model.training
+    counts = torch.zeros_like(batch.seq_lens).index_add(0, sequence, warming.to(batch.seq_lens.dtype))
     values = torch.zeros(len(warming), model.num_outputs, device=warming.device)
     state = batch.state_in.map(torch.clone)
+    model.eval()
     # Sequences of equal length together: only without padding the final state is the state after the last row.
     for count in counts[counts > 0].unique():
         chosen = counts == count
@@ -76,7 +73,13 @@ def run_burn_in(policy: Any, model: Any, batch: SampleBatch, counts: Tensor) -> 
         values[rows] = outputs.to(values.dtype)
         for name, new in zip(state, after, strict=True):
             state[name][chosen] = new.to(state[name].dtype)  # under autocast an LSTM gives another dtype
-    return values, state
+    model.train(training)
+    return values, select_rows(batch, ~warming, state, batch.seq_lens - counts)
+
+
+def trains_after_burn_in(batch: SampleBatch) -> bool:
+    """Whether the batch has rows that get no gradient, and others do."""
+    return "burn_in" in batch and torch.is_grad_enabled() and bool(batch["burn_in"].any())
 
 
 def select_rows(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
 import torch
@@ -25,9 +25,7 @@ from lightning_rl.losses.actor_critic import (
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
 from lightning_rl.models.critics import CriticEnsemble, ParallelMLP, form_of_actions
-from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 from lightning_rl.sample_batch import SampleBatch
@@ -71,6 +69,7 @@ class SAC(Policy):
 
     data = "replay"
     off_policy = True
+    for_discrete: ClassVar[str] = ""  # algorithms to use for Discrete actions; "": this one
     policy_delay: int = 1  # gradient steps of the critics per step of the actor and the temperature
     log_alpha: Tensor
 
@@ -116,10 +115,11 @@ class SAC(Policy):
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The actor; the critics are built here too, so that their initial weights follow from the same seed."""
         space = self.action_space
-        if not (self.discrete or is_bounded_box(space)):
+        if not (is_bounded_box(space) or (self.discrete and not self.for_discrete)):
+            others = "" if self.for_discrete else " or Discrete actions"
             raise UnsupportedSpaceError(
-                f"{type(self).__name__} takes a float Box with finite bounds or Discrete actions; the action space is "
-                f"{space}: use ppo, a2c or pg"
+                f"{type(self).__name__} takes a float Box with finite bounds{others}; the action space is {space}: use "
+                f"{self.for_discrete if self.discrete else 'ppo, a2c or pg'}"
             )
         # Values come from the critics; a network for them would learn nothing.
         config = {**(model or {}), "vf_share_layers": True}
@@ -226,15 +226,6 @@ class SAC(Policy):
         with frozen(self.critic):
             q_values = self.actor_q_values(self.critic(inputs, flat(actions)))
         return soft_policy_loss(q_values, logp, alpha), -logp
-
-    def inputs_and_distribution(
-        self, batch: SampleBatch, following: bool = False
-    ) -> tuple[InputDict, ActionDistribution]:
-        """The model's inputs and the action distribution for the rows' observations, or (`following`) the next ones."""
-        inputs = self.inputs_of(batch, following=following, is_training=self.model.training)
-        outputs, _ = self.model(inputs, (), None)
-        mask = self.mask_of(batch, following=following) if self.discrete else None
-        return inputs, self.distribution(outputs, mask)
 
     def min_target_q(self, q_values: Tensor) -> Tensor:
         """The minimum over this gradient step's target critics, `[K, N, …]` → `[N, …]`."""

@@ -9,7 +9,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import ConfigError
 from lightning_rl.losses.value import quantile_huber, td_targets
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.policies.sac import SAC, flat
@@ -35,6 +35,7 @@ class TQC(SAC):
         ConfigError: a number is out of range.
     """
 
+    for_discrete = "sac or dqn, or ppo"
     fractions: Tensor
 
     def __init__(
@@ -50,10 +51,6 @@ class TQC(SAC):
             raise ConfigError(
                 f"policy.dropped_quantiles={dropped_quantiles}; expected fewer than policy.num_quantiles="
                 f"{num_quantiles}"
-            )
-        if isinstance(action_space, gym.spaces.Discrete):
-            raise UnsupportedSpaceError(
-                f"TQC takes a float Box with finite bounds; the action space is {action_space}: use sac or dqn, or ppo"
             )
         self.num_quantiles, self.dropped_quantiles = num_quantiles, dropped_quantiles
         super().__init__(observation_space, action_space, **keywords)

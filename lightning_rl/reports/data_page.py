@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from lightning_rl.reports.page import moment, template
 from lightning_rl.reports.summaries import number
-from lightning_rl.run_directory.atomic import save_text
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.version import __version__
 
-__all__ = ["data_page", "limits", "write_data_page"]
+__all__ = ["data_page", "limits"]
 
 FEW_EPISODES = 30
 MOST_FIGURES = 24  # of entries of observations and actions
 SPREAD = 0.1  # of the returns, relative to the largest; below it they count as equal
 
 
-def write_data_page(summary: Mapping[str, Any], out: Path) -> Path:
-    """Write the page, one HTML file without scripts and requests; returns `out`.
-
-    Args:
-        summary: what `data.offline.summary.summary` returns.
-        out: the file.
-
-    Raises:
-        SaveError: the file could not be written.
-    """
-    save_text(out, data_page(summary))
-    return out
-
-
 def data_page(summary: Mapping[str, Any]) -> str:
-    """The page as HTML."""
+    """One HTML file without scripts and requests, of what `data.offline.summary.summary` returns."""
     about = summary["about"] or {}
     size = f"{summary['steps']:,} steps in {summary['episodes']:,} episodes"
     source = [f"{name} {about[name]}" for name in ("env", "policy", "seed") if about.get(name) is not None]

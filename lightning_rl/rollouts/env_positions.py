@@ -26,6 +26,7 @@ from lightning_rl.sample_batch import map_leaves
 
 __all__ = ["ActionLog", "NativePositions", "ReplayedPositions"]
 
+OTHERS = "they are others, or another number of them, than the environments that were saved"
 LONGEST_REPLAY_S = 60.0  # of all environments of a worker
 MOST_BYTES = 64 * 2**20  # of the actions that a worker keeps
 OBJECT_BYTES = 128  # of an array, beside its content
@@ -142,8 +143,12 @@ class ReplayedPositions:
         Returns:
             Observations, infos, and of each environment the return and length of its episode so far; or why it failed.
         """
+        if "actions" not in state:
+            return OTHERS
         self.log.load_state_dict(state["actions"])
         seeds: Any = self.log.seeds  # one of each environment
+        if len(seeds) != env.num_envs:
+            return OTHERS
         env.reset(seed=seeds)
         each: Any = env.unwrapped  # wrappers of vector environments have neither `set_attr` nor `call`
         episodes, deadline = self.log.of_each_env(env.action_space), time.monotonic() + LONGEST_REPLAY_S
@@ -183,8 +188,8 @@ class NativePositions:
     def restore(self, env: Env, state: Mapping[str, Any]) -> Restored | str:
         """Bring the environments back; as `ReplayedPositions.restore`."""
         env.reset(seed=0)
-        if not load_native_state(env, _arrays(state["env"])):
-            return "they have other attributes than the environments that were saved"
+        if "env" not in state or not load_native_state(env, _arrays(state["env"])):
+            return OTHERS
         return _arrays(state["obs"]), _arrays(state["info"]), [None] * env.num_envs
 
 

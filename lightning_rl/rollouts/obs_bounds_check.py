@@ -68,7 +68,7 @@ class ObsBoundsCheck:
                 at = f" at index {index}" if index else ""
                 return (
                     f"{self.where} left its observation_space: {what} of {self.name_row(env)} is "
-                    f"{values[(env, *index)]}{at}, outside [{limit(low, index)}, {limit(high, index)}]"
+                    f"{values[(env, *index)]}{at}, outside [{low[tuple(index)]}, {high[tuple(index)]}]"
                 )
         return ""
 
@@ -88,8 +88,3 @@ def bounds_of(space: Space[Any]) -> tuple[np.ndarray, np.ndarray] | None:
     if isinstance(space, spaces.MultiBinary):
         return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
     return None
-
-
-def limit(bound: np.ndarray, index: list[int]) -> Any:
-    """One value of a bound."""
-    return bound[tuple(index)] if bound.shape else bound

@@ -90,7 +90,9 @@ class Algorithm:
             for line in run.standing_still(self._config, self.policy.env_steps):
                 warnings.warn(f"{line}, or a larger total_env_steps", stacklevel=2)
         self._fit(iterations=1)
-        return {**self.metrics, **self._progress()}
+        policy: Any = self.policy
+        counters = {"training_iteration": policy.iterations, "env_steps": policy.env_steps}
+        return {**self.metrics, **counters, "gradient_steps": policy.gradient_steps}
 
     def evaluate(self) -> dict[str, float]:
         """Play `evaluation.episodes` whole episodes in separate environments: eval/ep_rew_mean, eval/ep_len_mean.
@@ -201,7 +203,8 @@ class Algorithm:
                     "restore(path, config={'env': …}) gives them",
                     stacklevel=2,
                 )
-            _override_all(config, given)
+        _override_all(config, given)  # the caller's keys, which the file is not to blame for
+        with as_checkpoint_error(path):
             trust_names(given or {})
             if config.get("policies") and config.get("policy_mapping") is None:  # it was a function without a path
                 config["policy_mapping"] = checkpoint["policy"]["kwargs"].get("policy_mapping")
@@ -281,14 +284,6 @@ class Algorithm:
         if signals.received is not None:
             signals.received = None
             raise KeyboardInterrupt
-
-    def _progress(self) -> dict[str, int]:
-        policy: Any = self.policy
-        return {
-            "training_iteration": policy.iterations,
-            "env_steps": policy.env_steps,
-            "gradient_steps": policy.gradient_steps,
-        }
 
 
 @contextmanager

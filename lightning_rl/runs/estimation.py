@@ -50,7 +50,7 @@ def estimate(
             allow no estimator.
     """
     from lightning_rl.data.offline.data_set import read_episodes
-    from lightning_rl.policies.off_policy_estimation import ESTIMATORS, Estimate, estimate_value
+    from lightning_rl.policies.off_policy_estimation import ESTIMATORS, Estimate, EvaluatedPolicy, estimate_value
 
     file = checkpoint_file(checkpoint, best)
     policy = load_policy(file, trust)
@@ -59,7 +59,8 @@ def estimate(
     how = {"actions_normalized": actions_normalized, "skip_damaged": skip_damaged}
     fragment = read_episodes(policy, data, columns, **how)
     if estimators is None:
-        possible = set(ESTIMATORS) if "action_logp" in fragment else {"dm"}
+        has_ratios = "action_logp" in fragment and EvaluatedPolicy(policy, epsilon).has_density
+        possible = set(ESTIMATORS) if has_ratios else {"dm"}
         estimators = [name for name in ESTIMATORS if name in possible and not (policy.is_recurrent and name in "dm dr")]
         if not estimators:
             raise ConfigError(

@@ -60,7 +60,10 @@ def trainable(
     Raises:
         ConfigError: Ray Tune is not installed, or a run with these overrides cannot work.
     """
-    tune = _ray_tune()
+    try:
+        from ray import tune
+    except ImportError as error:
+        raise ConfigError(f"trials of Ray Tune need pip install 'lightning_rl[cluster]' ({error})") from error
     folder = Path(run_dir or f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_ray_tune").absolute()
     fixed = [f"policy={policy}", *([] if env is None else [f"env={env}"]), *overrides]
     check_choices(fixed)
@@ -230,16 +233,3 @@ def trial_config(overrides: Sequence[str], run_dir: Path) -> dict[str, Any]:
 def trial_overrides(config: Mapping[str, Any]) -> list[str]:
     """The overrides that Tune's config of a trial stands for: {"policy.lr": 1e-3} or {"policy": {"lr": 1e-3}}."""
     return [f"{key}={spell(value)}" for key, value in leaves(config)]
-
-
-def _ray_tune() -> Any:
-    """`ray.tune`.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        from ray import tune
-    except ImportError as error:
-        raise ConfigError(f"trials of Ray Tune need pip install 'lightning_rl[cluster]' ({error})") from error
-    return tune

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-__all__ = ["children", "leaf_spaces", "leaf_values", "naming_another_form", "pack_leaves", "plain_key"]
+__all__ = ["as_arrays", "children", "leaf_spaces", "leaf_values", "naming_another_form", "pack_leaves", "plain_key"]
 
 
 def leaf_spaces(space: Space[Any], path: str = "") -> Iterator[tuple[str, Space[Any]]]:
@@ -62,6 +62,25 @@ def plain_key(key: Any) -> str | int | None:
     """
     plain = int(key) if isinstance(key, int | np.integer) else str(key)
     return plain if plain == key and str(plain) == str(key) else None
+
+
+def as_arrays(space: Space[Any], value: Any) -> Any:
+    """A value of the space with arrays as its leaves, those of images as bytes.
+
+    Raises:
+        ValueError: a leaf has another shape than in the space, or is no byte where the space has bytes.
+    """
+    arrays = []
+    for (path, leaf), part in zip(leaf_spaces(space), leaf_values(space, value), strict=True):
+        array, name = np.asarray(part), path or "the observation"
+        if leaf.shape is not None and array.shape != leaf.shape:
+            raise ValueError(f"{name} has shape {array.shape}; expected {leaf}")
+        if leaf.dtype == np.uint8 != array.dtype:
+            given, array = array, array.astype(np.uint8)
+            if (given != array).any():
+                raise ValueError(f"{name} holds {given.dtype} that are no whole numbers from 0 to 255; expected {leaf}")
+        arrays.append(array)
+    return pack_leaves(space, iter(arrays))
 
 
 @contextmanager

@@ -117,11 +117,6 @@ def alternate(sides: Sequence[Side], repeats: int) -> list[Round]:
     return rounds
 
 
-def ratios(rounds: Sequence[Round], one: str, other: str, number: str) -> list[float]:
-    """`one` over `other`, pair by pair."""
-    return [results[one][number] / results[other][number] for results in rounds]
-
-
 def best(rounds: Sequence[Round], names: Sequence[str], number: str, lowest: bool = False) -> str:
     """Which side has the best median."""
     medians = {name: median(results[name][number] for results in rounds) for name in names}
@@ -174,7 +169,7 @@ def report(
     missing = [] if learned is None else not_learned(learning, learned)
     pairs = []
     for one, other, number in () if missing else compared:
-        values = ratios(rounds, one, other, number)
+        values = [results[one][number] / results[other][number] for results in rounds]
         pairs.append({"of": number, "one": one, "other": other, "median": median(values), "each": values})
         each = ", ".join(f"{value:.2f}" for value in values)
         print(f"{number}: {one} / {other} = {median(values):.2f} (each round: {each})")

@@ -116,12 +116,10 @@ class Stream:
         if not self._fragments:
             return
         columns = [leaves_of(fragment, self._recorded) for fragment in self._fragments]
-        lengths = [len(fragment.valid) for fragment in self._fragments]
-        self._fragments, self._rows = [], 0
         # A fragment's observations have a row more than its steps: `rows` finds each step among them.
-        rows = np.concatenate(
-            [np.arange(length) + start for length, start in zip(lengths, _starts(lengths), strict=True)]
-        )
+        ends = np.cumsum([len(fragment.valid) + 1 for fragment in self._fragments])
+        rows = np.delete(np.arange(ends[-1]), ends - 1)
+        self._fragments, self._rows = [], 0
         joined = {path: np.concatenate([each[path] for each in columns]) for path in columns[0]}
         valid = joined[("valid",)]
         env, step = np.nonzero(valid.T)
@@ -208,8 +206,3 @@ def digest_of(policy: Any) -> str:
         if isinstance(value, torch.Tensor)
     )
     return hashlib.blake2b(weights, digest_size=8).hexdigest()
-
-
-def _starts(lengths: list[int]) -> list[int]:
-    """Where the observations of fragments of these lengths start, one after the other."""
-    return [0, *np.cumsum([length + 1 for length in lengths]).tolist()][:-1]

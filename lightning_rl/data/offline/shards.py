@@ -116,7 +116,8 @@ def find_shards(directory: Path) -> list[Path]:
             + (
                 f"those of several policies are in {of_policies}: give one of these, or their environment with env="
                 if of_policies
-                else "expected *.parquet as data.output or `lightning-rl record` writes"
+                else "expected *.parquet as data.output or `lightning-rl record` writes, files such as .csv, or "
+                f"Minari's as minari:{directory}"
             )
         )
     return found

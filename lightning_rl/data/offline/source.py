@@ -257,21 +257,23 @@ class OfflineSource(Source):
             yield Draw(self.buffer.sample(steps * self.batch_size // self.ranks, self._generator), steps)
 
     def next_episodes(self) -> Fragment:
-        """The next whole episodes of this pass, side by side: a fragment `[T, E, …]` of about `rows_per_iteration`."""
-        chosen: list[int] = []
-        rows, wanted = 0, -(-self.rows_per_iteration // self.ranks)
-        while rows < wanted:
-            if self._position == len(self._starts):
-                self._passes, self._position = self._passes + 1, 0
-                if chosen:
-                    break
-            if self._position == 0 or not len(self._order):
-                seed = derive_seed(self.seed, "replay", self._passes, self.datamodule.rank)
-                self._order = np.random.default_rng(seed).permutation(len(self._starts))
-            chosen.append(self._order[self._position])
-            rows += int(self._lengths[chosen[-1]])
-            self._position += 1
-        return self._side_by_side(np.array(chosen))
+        """The next whole episodes of this pass, side by side: a fragment `[T, E, …]` of about `rows_per_iteration`.
+
+        The last one of a pass takes what would be left and is less than half of that, down to fewer rows than there
+        are minibatches.
+        """
+        if self._position == len(self._starts):
+            self._passes, self._position = self._passes + 1, 0
+        if self._position == 0 or not len(self._order):
+            seed = derive_seed(self.seed, "replay", self._passes, self.datamodule.rank)
+            self._order = np.random.default_rng(seed).permutation(len(self._starts))
+        left = self._order[self._position :]
+        rows, wanted = self._lengths[left].cumsum(), -(-self.rows_per_iteration // self.ranks)
+        count = int(np.searchsorted(rows, wanted)) + 1
+        if count < len(left) and rows[-1] - rows[count - 1] < wanted / 2:
+            count = len(left)
+        self._position += len(left[:count])
+        return self._side_by_side(left[:count])
 
     def _side_by_side(self, episodes: np.ndarray) -> Fragment:
         """These episodes as the columns of a fragment; shorter ones are padded with `valid=False` rows."""

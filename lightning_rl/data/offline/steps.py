@@ -182,10 +182,9 @@ def _check_column(column: np.ndarray, path: Path, leaf: Space[Any], counts_from_
 
 
 def _refuse(wrong: np.ndarray, column: np.ndarray, name: str, expected: str, place: str) -> None:
-    """Raise an error that names the first wrong value, if there is one."""
+    """Raise an error that names the first wrong value, if any; a table's rows are in another order here."""
     if wrong.any():
-        index = np.unravel_index(wrong.argmax(), wrong.shape)
-        raise ConfigError(f"{place}: {name} has {column[index]} in row {index[0]}{expected}: convert the data")
+        raise ConfigError(f"{place}: {name} has {column[wrong][0]}{expected}: convert the data")
 
 
 def _put(fragment: SampleBatch, path: Path, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,15 +18,22 @@ from lightning_rl.errors import ConfigError, did_you_mean, first_line, short_rep
 
 __all__ = ["NAMES", "TABLES", "hdf5_array", "inferred_space", "read_table", "steps_of_arrays", "write_hdf5"]
 
+log = logging.getLogger(__name__)
+
 NAMES = {
     **{"obs": "obs", "observations": "obs", "next_obs": "next_obs", "next_observations": "next_obs"},
     **{"action": "actions", "actions": "actions", "reward": "rewards", "rewards": "rewards"},
-    **{"terminated": "terminated", "terminals": "terminated", "truncated": "truncated", "timeouts": "truncated"},
+    **{"terminated": "terminated", "terminals": "terminated", "terminations": "terminated"},
+    **{"truncated": "truncated", "timeouts": "truncated", "truncations": "truncated", "done": "done", "dones": "done"},
     **{"episode": "episode", "t": "t", "action_logp": "action_logp", "action_prob": "action_prob"},
     **{"infos/action_log_probs": "action_logp"},
 }
-"""What a column of `data.columns`, of an .npz or of D4RL's HDF5 may be called, and the name that it has here."""
+"""What a column of `data.columns`, of an .npz or of D4RL's HDF5 may be called, and the name that it has here.
+
+`done` is a step that ended its episode, and terminated it unless `truncated` says otherwise.
+"""
 NEEDED = ("obs", "actions", "rewards")
+ENDS = {"terminated", "truncated", "done"}
 WITH_SHAPE = ("obs", "actions", "next_obs", "episode")  # of each step; it has one number of everything else
 D4RL = {
     **{"observations": "obs", "actions": "actions", "rewards": "rewards", "terminals": "terminated"},
@@ -40,11 +48,12 @@ def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) 
     Observations and actions of one column are numbers, of several columns or of a Parquet column of lists vectors; a
     list of lists is an array of more dimensions. No episode is longer than its file. Actions are Discrete if they are
     whole numbers, else a Box, between the smallest and the largest. Episodes end where the column of `episode` changes,
-    or at a step that is `terminated` or `truncated`; if there is none of these two, each episode's last step
+    or at a step that is `terminated`, `truncated` or `done`; if there is none of these, each episode's last step
     terminates. Without `truncated`, the other episodes that `episode` or `t` tell apart are truncated by a time limit.
     Without `next_obs`, the last step of an episode that did not terminate only closes it, and the step before is
     truncated; with it, an episode is cut after a row whose `next_obs` is not the `obs` of the next one, as transitions
-    in random order are.
+    in random order are. With
+    `episode` and `t`, rows are sorted; else an episode that is not in order is not whole, and without `episode` none.
 
     Args:
         files: .csv, .parquet, .npz, .hdf5 or .h5.
@@ -52,7 +61,8 @@ def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) 
 
     Raises:
         ConfigError: a file cannot be read, or has no such columns, or others than the first; values are missing, or no
-            numbers; or an episode has two rows with one `t`.
+            finite numbers, or no probabilities; an episode has two rows with one `t`; or no step has a next
+            observation.
     """
     names = {name: name for name in NAMES} if columns is None else _checked(columns)
     arrays: dict[str, list[dict[str, np.ndarray]]] = {}
@@ -65,11 +75,19 @@ def read_table(files: Sequence[Path], columns: Mapping[str, Any] | None = None) 
     return steps_of_arrays(arrays)
 
 
-def _checked(columns: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(columns: Mapping[str, Any]) -> dict[str, str | list[str]]:
     for name in columns:
         if name not in NAMES:
             raise ConfigError(f"data.columns.{name} is unknown.{did_you_mean(name, NAMES)} Known: {', '.join(NAMES)}")
-    return dict(columns)
+    checked: dict[str, str | list[str]] = {}
+    for name, given in columns.items():
+        if given is None:
+            continue
+        keys = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+        if not keys or not all(isinstance(key, str | int) for key in keys):  # a header may be 0, 1, 2
+            raise ConfigError(f"data.columns.{name}={given!r}; expected the name of a column, or a list of names")
+        checked[name] = str(given) if keys[0] is given else list(map(str, keys))
+    return checked
 
 
 def steps_of_arrays(files: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> tuple[DataSpec, Steps]:
@@ -128,7 +146,27 @@ def _checked_arrays(arrays: Mapping[str, np.ndarray], place: str) -> dict[str, n
             if array.size != count:
                 raise ConfigError(f"{place}: {name} has rows of shape {list(array.shape[1:])}; expected one number")
             checked[name] = array.reshape(count)
+        if array.dtype.kind == "f":
+            finite = np.isfinite(array).reshape(count, -1).all(1)
+            _refuse(place, name, checked[name], ~finite, "finite numbers: drop those episodes")
+    if (chances := checked.get("action_prob")) is not None:
+        _refuse(place, "action_prob", chances, chances <= 0, "the probability of the action that was taken, above 0")
+    if np.issubdtype(_actions(checked["actions"]).dtype, np.integer):
+        for name, most in (("action_prob", 1.001), ("action_logp", 0.001)):
+            if name in checked:
+                expected = "probabilities up to 1 (action_prob), or their logarithms up to 0 (action_logp)"
+                _refuse(place, name, checked[name], checked[name] > most, expected)
     return checked
+
+
+def _refuse(place: str, name: str, array: np.ndarray, wrong: Any, expected: str) -> None:
+    """Raise an error that names the first wrong row, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ConfigError(
+            f"{place}: {name} has {array[row]} in row {row}, and such values in {int(wrong.sum())} rows; expected "
+            f"{expected}"
+        )
 
 
 def _steps(arrays: dict[str, np.ndarray], place: str, lengths: Sequence[int]) -> tuple[DataSpec, Steps]:
@@ -141,34 +179,62 @@ def _steps(arrays: dict[str, np.ndarray], place: str, lengths: Sequence[int]) ->
     order = _order(arrays, count, place)
     arrays = {name: array if order is None else array[order] for name, array in arrays.items()}
     last, terminated, truncated = _ends(arrays, count, np.cumsum(lengths))
-    columns: dict[Any, np.ndarray] = {
-        ("obs",): _floats(arrays["obs"]),
-        ("actions",): _actions(arrays["actions"]),
-        ("rewards",): arrays["rewards"].astype(np.float32),
-        ("terminated",): terminated,
-        ("truncated",): truncated & ~terminated,
-        ("t",): steps_since(np.flatnonzero(np.roll(last, 1)), count),
-    }
-    if "action_logp" in arrays:
-        columns[("action_logp",)] = arrays["action_logp"].astype(np.float32)
-    elif "action_prob" in arrays:
-        columns[("action_logp",)] = np.log(arrays["action_prob"]).astype(np.float32)
-    obs, acts, final = columns[("obs",)], columns[("actions",)], None
-    if "next_obs" in arrays:
-        following = _floats(arrays["next_obs"])
+    obs, following = _floats(arrays["obs"]), _floats(arrays["next_obs"]) if "next_obs" in arrays else None
+    begins, broken = np.flatnonzero(np.roll(last, 1)), np.zeros(count, bool)
+    if following is not None:
         if following.shape != obs.shape:
             raise ConfigError(
                 f"{place}: rows of next_obs have shape {list(following.shape[1:])}, and those of obs "
                 f"{list(obs.shape[1:])}: give both the same columns"
             )
         continues = np.isclose(following[:-1], obs[1:], 1e-5, 1e-6)  # except for a rounding of the file
-        last[:-1] |= ~continues.all(tuple(range(1, obs.ndim)))  # transitions without order
-        final = {("obs",): following[last]}
-    rows = np.flatnonzero(last)
+        broken[:-1] = ~continues.all(tuple(range(1, obs.ndim)))
+    disordered = _disordered(arrays, broken, last)
+    if not ENDS & set(arrays):
+        terminated &= ~disordered  # the last row may be any
+    last |= broken
+    final = None if following is None else {("obs",): following[last]}
+    columns: dict[Any, np.ndarray] = {
+        ("obs",): obs,
+        ("actions",): _actions(arrays["actions"]),
+        ("rewards",): arrays["rewards"].astype(np.float32),
+        ("terminated",): terminated,
+        ("truncated",): truncated & ~terminated,
+        ("t",): steps_since(begins, count) + disordered,  # where such an episode begins is unknown
+    }
+    if "action_logp" in arrays:
+        columns[("action_logp",)] = arrays["action_logp"].astype(np.float32)
+    elif "action_prob" in arrays:
+        columns[("action_logp",)] = np.log(arrays["action_prob"]).astype(np.float32)
     spec = DataSpec(
-        inferred_space(obs, bounded=False), inferred_space(acts, bounded=True), {"file": place}, inferred=True
+        inferred_space(obs, bounded=False),
+        inferred_space(columns[("actions",)], bounded=True),
+        {"file": place},
+        inferred=True,
     )
-    return spec, close_episodes(columns, rows, final).check(spec, place)
+    steps = close_episodes(columns, np.flatnonzero(last), final)
+    if count and not steps.columns[("valid",)].any():
+        raise ConfigError(
+            f"{place}: no step of {count} has a next observation: none terminated, and no episode has two steps; "
+            "name the columns next_obs or terminated, or check those of episode and t"
+        )
+    return spec, steps.check(spec, place)
+
+
+def _disordered(arrays: Mapping[str, np.ndarray], broken: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Which rows are of an episode in an unknown order, bool `[N]`; without `episode`, any row may be of any.
+
+    Args:
+        arrays: of them `episode` and `t`, which tell an order together.
+        broken, last: bool `[N]`, whether the next row does not continue a row; whether it is the last of an episode.
+    """
+    if {"episode", "t"} <= set(arrays):
+        return np.zeros(len(broken), bool)
+    if "episode" not in arrays:
+        return np.full(len(broken), (broken & ~last).any())
+    continued = np.append(arrays["episode"][1:] == arrays["episode"][:-1], False)
+    episode = np.cumsum(~continued) - ~continued
+    return np.bincount(episode, broken & continued)[episode] > 0
 
 
 def write_hdf5(file: Path, spec: DataSpec, parts: Iterator[Steps]) -> Path:
@@ -236,9 +302,15 @@ def _ends(
     elif "t" in arrays:
         last[:-1] = np.diff(arrays["t"]) <= 0
     last[ends_of_files[ends_of_files > 0] - 1] = True
-    terminated, truncated = (arrays.get(name, np.zeros(count)) != 0 for name in ("terminated", "truncated"))
-    if not {"terminated", "truncated"} & set(arrays):
+    terminated, truncated, done = (
+        arrays.get(name, np.zeros(count)) != 0 for name in ("terminated", "truncated", "done")
+    )
+    if not ENDS & set(arrays):
         terminated = last.copy()
+    elif "terminated" in arrays:
+        truncated |= done & ~terminated
+    else:
+        terminated = done & ~truncated
     last |= terminated | truncated
     if {"episode", "t"} & set(arrays) and "truncated" not in arrays:
         truncated |= last & ~terminated  # a time limit, which the table has no column for
@@ -278,44 +350,41 @@ def _read_arrow(file: Path, names: Mapping[str, Any], optional: bool) -> dict[st
     """The columns of a CSV or Parquet table."""
     pa = require("pyarrow", "data.input")
     try:
-        if file.suffix == ".csv":
-            table = require("pyarrow.csv", "data.input").read_csv(file)
-        else:
+        if file.suffix == ".parquet":
             parquet = require("pyarrow.parquet", "data.input")
             metadata = parquet.read_metadata(file)
             check_memory(file, metadata.num_rows * metadata.num_columns * 8)
             table = parquet.read_table(file, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ShardError(f"{file} cannot be read: {first_line(error)}") from error
-    return {
-        name: _column(table, file, columns)
-        for name, columns in names.items()
-        if not optional or columns in table.column_names
-    }
+        else:
+            table = require("pyarrow.csv", "data.input").read_csv(file)
+        present = table.column_names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        hint = ": save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise ShardError(f"{file} cannot be read: {first_line(error)}{hint}") from error
+    return _take(names, optional, present, lambda name: _column(table, file, name), file)
 
 
-def _column(table: Any, file: Path, columns: str | Sequence[str]) -> np.ndarray:
-    """One column `[N]`, or `[N, *]` of lists; several as `[N, K]`."""
-    if not isinstance(columns, str):
-        return _side_by_side({name: _column(table, file, name) for name in columns}, file)
-    if columns not in table.column_names:
-        suggestion = did_you_mean(columns, table.column_names)
-        raise ConfigError(f"{file} has no column {columns!r}.{suggestion} It has {', '.join(table.column_names)}")
+def _column(table: Any, file: Path, name: str) -> np.ndarray:
+    """One column `[N]`, or `[N, *]` of lists."""
     pc, types = require("pyarrow.compute", "data.input"), require("pyarrow.types", "data.input")
-    column, shape = table.column(columns).combine_chunks(), [len(table)]
+    column, shape = table.column(name).combine_chunks(), [len(table)]
     while True:
         if column.null_count:
             row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // max(math.prod(shape[1:]), 1)
-            raise ConfigError(f"{file}: column {columns!r} is empty in {column.null_count} rows, such as row {row}")
+            raise ConfigError(f"{file}: column {name!r} is empty in {column.null_count} rows, such as row {row}")
         if not (
             types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
         ):
+            if types.is_decimal(column.type):
+                column = column.cast("float64")
+            elif types.is_time(column.type):
+                column = column.cast(f"int{column.type.bit_width}")
             array = column.to_numpy(zero_copy_only=False).reshape(shape)
             return array.astype(np.int64) if array.dtype.kind in "mM" else array
         lengths = np.unique(pc.list_value_length(column))
         if len(lengths) > 1:
             raise ConfigError(
-                f"{file}: column {columns!r} has lists of {lengths[0]} to {lengths[-1]}; expected one length"
+                f"{file}: column {name!r} has lists of {lengths[0]} to {lengths[-1]}; expected one length"
             )
         column, shape = pc.list_flatten(column), [*shape, *lengths.tolist()]
 
@@ -381,18 +450,30 @@ def hdf5_array(group: Any, name: str, file: Path) -> np.ndarray:
 def _take(
     names: Mapping[str, Any], optional: bool, present: Sequence[str], read: Callable[[str], np.ndarray], file: Path
 ) -> dict[str, np.ndarray]:
-    """The named arrays; several for one name side by side."""
+    """The named columns or arrays; several for one name side by side."""
+    if optional:
+        names = {name: key for name, key in names.items() if key in present}
+        unread = [key for key in present if key not in names and not key.startswith(("infos/", "metadata/"))]
+        if unread:
+            log.warning("%s: %s are not read; known names: %s", file, short_repr(unread), ", ".join(NAMES))
     found: dict[str, np.ndarray] = {}
     for name, given in names.items():
-        keys = [given] if isinstance(given, str) else list(given)
-        if optional and keys[0] not in present:
-            continue
+        keys = [given] if isinstance(given, str) else given
+        arrays: dict[str, np.ndarray] = {}
         for key in keys:
-            if key not in present:
+            if present.count(key) != 1:
                 raise ConfigError(
-                    f"{file} has no array {key!r}.{did_you_mean(key, present)} It has {', '.join(present)}"
+                    f"{file} has {'two columns' if key in present else 'no column'} {key!r}."
+                    f"{did_you_mean(key, present)} It has {', '.join(present)}"
                 )
-        arrays = {key: read(key) for key in keys}
+            arrays[key] = array = read(key)
+            if len(array) == 0:
+                raise ConfigError(f"{file} has no rows")
+            if NAMES[name] != "episode" and array.dtype.kind not in "biuf":
+                raise ConfigError(
+                    f"{file}: {key!r} holds {array.dtype}, such as {array.flat[0]!r}; expected numbers: give each "
+                    "choice a number from 0 on"
+                )
         found[name] = arrays[given] if isinstance(given, str) else _side_by_side(arrays, file)
     return found
 

@@ -198,7 +198,7 @@ class PackedEnv(gym.Env[Any, Any]):
 
     def bind(self, arrays: Any, row: int) -> None:
         """Write observations into row `row` of these batched arrays from now on."""
-        self.arrays = _views(arrays, row)
+        self.arrays = row_of(arrays, row)
         self._acts, self._terminated, self._truncated = (self.arrays[name].view(np.bool_) for name in FLAGS[:3])
         self._rewards, self._masks = self.arrays["rewards"], self.arrays.get("masks", {})
         kinds = [self.arrays["obs"][str(index)] for index in range(len(self.layout.kinds))]
@@ -294,14 +294,6 @@ class PackedEnv(gym.Env[Any, Any]):
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
-
-
-def _views(arrays: Any, row: int) -> Any:
-    if isinstance(arrays, Mapping):
-        return {name: _views(child, row) for name, child in arrays.items()}
-    if isinstance(arrays, tuple):
-        return tuple(_views(child, row) for child in arrays)
-    return arrays[row]
 
 
 def _leaves(arrays: Any) -> list[np.ndarray]:

@@ -185,6 +185,7 @@ class RandomPlayer:
             raise EnvError(
                 f"environment {self.name!r} raised {type(error).__name__} in {where} after the actions "
                 f"{short_repr(actions if self.several else actions[ONE])}: {error}{place_of(error)}"
+                f"{f'. {OLD_API}' if 'expected 5, got 4' in str(error) else ''}"
             ) from error
         self.seconds = time.perf_counter() - start
         parts = parts_of(result, self.name, "step", STEP_PARTS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, require_sample, split_mask
 from lightning_rl.models.distributions.chain import AutoregressiveHeads, Chain
-from lightning_rl.models.distributions.nested import total
 
 if TYPE_CHECKING:
     from lightning_rl.models.model import Model
@@ -104,7 +104,7 @@ class AutoregressiveDistribution(ActionDistribution):
             slot.copy_(encoding(actions))
             self._last.append(actions)
             logps.append(child.sampled_action_logp())
-        self._last_logp = total(logps)
+        self._last_logp = reduce(add, logps)
         return chain.join(self._last)
 
     def _child(self, part: int, parameters: Tensor) -> ActionDistribution:
@@ -120,7 +120,7 @@ class AutoregressiveDistribution(ActionDistribution):
     def logp(self, actions: Any) -> Tensor:
         """Log π(a|s), `[N]`: the sum over the parts, in one pass."""
         parts = self.chain.split(actions)
-        return total([child.logp(taken) for child, taken in zip(self._conditionals(parts), parts, strict=True)])
+        return reduce(add, [child.logp(taken) for child, taken in zip(self._conditionals(parts), parts, strict=True)])
 
     def sampled_action_logp(self) -> Tensor:
         """Log π of the last sample, `[N]`."""
@@ -132,14 +132,14 @@ class AutoregressiveDistribution(ActionDistribution):
         """Σ H(aᵢ | a₁ … aᵢ₋₁) of sampled actions, `[N]`: unbiased."""
         parts = self._fresh(generator)
         children = self._conditionals(parts)
-        return total(list(_score_function_terms(children, parts, [child.entropy() for child in children])))
+        return reduce(add, _score_function_terms(children, parts, [child.entropy() for child in children]))
 
     def kl(self, other: AutoregressiveDistribution, generator: torch.Generator | None = None) -> Tensor:
         """Σ KL(aᵢ | a₁ … aᵢ₋₁) of actions sampled from this one, `[N]`: unbiased."""
         parts = self._fresh(generator)
         children = self._conditionals(parts)
         kls = [child.kl(theirs) for child, theirs in zip(children, other._conditionals(parts), strict=True)]
-        return total(list(_score_function_terms(children, parts, kls)))
+        return reduce(add, _score_function_terms(children, parts, kls))
 
     def _fresh(self, generator: torch.Generator | None) -> list[Tensor]:
         return self.chain.split(copy.copy(self).sample(generator))  # of a copy, for the last sample stays the same

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ __all__ = [
     "distribution_class",
     "log_std_columns",
     "parts_of",
-    "total",
 ]
 
 
@@ -89,19 +89,19 @@ class MultiActionDistribution(ActionDistribution):
     def logp(self, actions: Any) -> Tensor:
         """Sum over the leaves, `[N]`; actions are dicts, tuples or nested batches."""
         leaves = leaf_values(self.space, actions)
-        return total([child.logp(leaf) for child, leaf in zip(self.children, leaves, strict=True)])
+        return reduce(add, [child.logp(leaf) for child, leaf in zip(self.children, leaves, strict=True)])
 
     def sampled_action_logp(self) -> Tensor:
         """Sum over the leaves, `[N]`."""
-        return total([child.sampled_action_logp() for child in self.children])
+        return reduce(add, [child.sampled_action_logp() for child in self.children])
 
     def entropy(self) -> Tensor:
         """Sum over the leaves, `[N]`."""
-        return total([child.entropy() for child in self.children])
+        return reduce(add, [child.entropy() for child in self.children])
 
     def kl(self, other: MultiActionDistribution) -> Tensor:
         """Sum over the leaves, `[N]`."""
-        return total([child.kl(theirs) for child, theirs in zip(self.children, other.children, strict=True)])
+        return reduce(add, [child.kl(theirs) for child, theirs in zip(self.children, other.children, strict=True)])
 
 
 def distribution_class(action_space: Space[Any]) -> type[ActionDistribution]:
@@ -170,11 +170,3 @@ def parts_of(
         size = int(cls.required_model_output_shape(leaf, config))
         parts.append(Part(adapt(cls, cls.for_space(leaf)), size, mask, cls.maskable))
     return tuple(parts)
-
-
-def total(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of several tensors `[N]`."""
-    result = terms[0]
-    for term in terms[1:]:
-        result = result + term
-    return result

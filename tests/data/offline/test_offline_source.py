@@ -308,3 +308,12 @@ def test_actions_in_other_units_are_clipped_with_a_warning_that_says_how_many(ca
     assert [re.search(r"50% of the actions .* such as \[180\.\]", each) is not None for each in caplog.messages] == [
         True
     ]
+
+
+def test_the_last_fragment_of_a_pass_is_not_a_few_rows(tmp_path: Path) -> None:
+    """21 episodes of 10 steps; the single one that two fragments of 100 would leave goes into the second."""
+    columns = {"obs": np.zeros(210), "actions": np.arange(210) % 2, "rewards": np.ones(210)}
+    np.savez(tmp_path / "a.npz", **columns, episode=np.arange(210) // 10)
+    policy = BC(spaces.Box(-1, 1, (1,)), spaces.Discrete(2), model={"fcnet_hiddens": [8]})
+    data = source(policy, tmp_path / "a.npz", rows_per_iteration=100)
+    assert [int(data.next_episodes().valid.sum()) for _ in range(4)] == [100, 110, 100, 110]

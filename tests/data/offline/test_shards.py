@@ -124,10 +124,10 @@ def test_shards_of_other_environments_in_one_directory_are_refused(tmp_path: Pat
     ("path", "value", "named"),
     [
         (("obs", "goal"), np.nan, r"'obs.goal' is not finite in 1 rows, such as row 2"),
-        (("actions", "0"), 3, r"actions.0 has 3 in row 2; the space Discrete\(3\) allows 0 to 2"),
+        (("actions", "0"), 3, r"actions.0 has 3; the space Discrete\(3\) allows 0 to 2"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused_by_file_column_and_row(
+def test_numbers_that_do_not_fit_are_refused_by_file_and_column(
     tmp_path: Path, path: tuple[str, ...], value: float, named: str
 ) -> None:
     steps = nested_steps()

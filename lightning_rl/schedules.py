@@ -60,7 +60,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {  # type → its required keys; curves 
 EXPECTED = (
     "a number, or [[env_step, value], …] with rising steps, such as [[0, 3e-4], [1_000_000, 0.0]], "
     "or a mapping such as {type: cosine, initial: 3e-4, final: 0.0, steps: 1_000_000}; "
-    "in a run's config, steps may be shares of total_env_steps, such as 50% (0.5 is no step)"
+    "in a run's config, steps may be shares of total_env_steps, such as 50% instead of 0.5"
 )
 
 

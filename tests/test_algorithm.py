@@ -89,7 +89,7 @@ def test_a_key_that_is_no_text_belongs_to_the_mapping_that_it_is_in() -> None:
 
 def test_an_environment_that_is_there_already_is_refused() -> None:
     env = gym.make("CartPole-v1")
-    with pytest.raises(EnvError, match=r"its class \(\w+\)"):
+    with pytest.raises(EnvError, match=r"its id or class \(CartPole-v1\)"):
         Algorithm("ppo", env=env)
 
 

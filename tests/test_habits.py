@@ -52,7 +52,7 @@ def test_an_image_of_any_type_is_divided_alike() -> None:
     obs = np.random.default_rng(0).integers(0, 256, (36, 36, 3)).astype(np.uint8)
     for same in (obs.tolist(), obs.astype(np.float32), obs.astype(np.int64)):
         assert np.array_equal(policy.compute_single_action(same), policy.compute_single_action(obs))
-    with pytest.raises(ValueError, match="no whole numbers from 0 to 255"):
+    with pytest.raises(ValueError, match="other than whole numbers from 0 to 255"):
         policy.compute_single_action(obs / 255)
 
 

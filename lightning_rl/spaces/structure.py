@@ -68,7 +68,7 @@ def as_arrays(space: Space[Any], value: Any) -> Any:
     """A value of the space with arrays as its leaves, those of images as bytes.
 
     Raises:
-        ValueError: a leaf has another shape than in the space, or is no byte where the space has bytes.
+        ValueError: a leaf has another shape than in the space, or another value than 0 to 255 where the space has bytes.
     """
     arrays = []
     for (path, leaf), part in zip(leaf_spaces(space), leaf_values(space, value), strict=True):
@@ -78,7 +78,7 @@ def as_arrays(space: Space[Any], value: Any) -> Any:
         if leaf.dtype == np.uint8 != array.dtype:
             given, array = array, array.astype(np.uint8)
             if (given != array).any():
-                raise ValueError(f"{name} holds {given.dtype} that are no whole numbers from 0 to 255; expected {leaf}")
+                raise ValueError(f"{name} holds {given.dtype} other than whole numbers from 0 to 255; expected {leaf}")
         arrays.append(array)
     return pack_leaves(space, iter(arrays))
 

@@ -147,10 +147,11 @@ def _checked_arrays(arrays: Mapping[str, np.ndarray], place: str) -> dict[str, n
                 raise ConfigError(f"{place}: {name} has rows of shape {list(array.shape[1:])}; expected one number")
             checked[name] = array.reshape(count)
         if array.dtype.kind == "f":
-            finite = np.isfinite(array).reshape(count, -1).all(1)
+            finite = np.isfinite(array).all(tuple(range(1, array.ndim)))
             _refuse(place, name, checked[name], ~finite, "finite numbers: drop those episodes")
-    if (chances := checked.get("action_prob")) is not None:
-        _refuse(place, "action_prob", chances, chances <= 0, "the probability of the action that was taken, above 0")
+    if "action_prob" in checked and "action_logp" not in checked:
+        expected = "the probability of the action that was taken, above 0"
+        _refuse(place, "action_prob", checked["action_prob"], checked["action_prob"] <= 0, expected)
     if np.issubdtype(_actions(checked["actions"]).dtype, np.integer):
         for name, most in (("action_prob", 1.001), ("action_logp", 0.001)):
             if name in checked:
@@ -225,7 +226,7 @@ def _disordered(arrays: Mapping[str, np.ndarray], broken: np.ndarray, last: np.n
     """Which rows are of an episode in an unknown order, bool `[N]`; without `episode`, any row may be of any.
 
     Args:
-        arrays: of them `episode` and `t`, which tell an order together.
+        arrays: columns `[N, *]`; `episode` and `t` together tell the order.
         broken, last: bool `[N]`, whether the next row does not continue a row; whether it is the last of an episode.
     """
     if {"episode", "t"} <= set(arrays):

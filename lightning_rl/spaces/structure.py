@@ -68,7 +68,7 @@ def as_arrays(space: Space[Any], value: Any) -> Any:
     """A value of the space with arrays as its leaves, those of images as bytes.
 
     Raises:
-        ValueError: a leaf has another shape than in the space, or another value than 0 to 255 where the space has bytes.
+        ValueError: a leaf has another shape than in the space, or another value than a byte where the space has bytes.
     """
     arrays = []
     for (path, leaf), part in zip(leaf_spaces(space), leaf_values(space, value), strict=True):

@@ -79,8 +79,9 @@ def trainable(
         def default_resource_request(cls, config: dict[str, Any]) -> Any:
             """A core for the learner, one for each worker process, and a GPU if the config names one."""
             composed = trial_config([*fixed, *trial_overrides(config)], folder)
-            workers = [{"CPU": 1}] * composed["workers"]["num_workers"]
-            learner = {"CPU": 1, "GPU": 1} if composed["trainer"].get("accelerator") in GPU else {"CPU": 1}
+            workers: list[dict[str, float]] = [{"CPU": 1}] * composed["workers"]["num_workers"]
+            gpus = {"GPU": 1} if composed["trainer"].get("accelerator") in GPU else {}
+            learner: dict[str, float] = {"CPU": 1, **gpus}
             return tune.PlacementGroupFactory([learner, *workers])
 
         def setup(self, config: dict[str, Any]) -> None:

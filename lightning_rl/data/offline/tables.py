@@ -152,11 +152,10 @@ def _checked_arrays(arrays: Mapping[str, np.ndarray], place: str) -> dict[str, n
     if "action_prob" in checked and "action_logp" not in checked:
         expected = "the probability of the action that was taken, above 0"
         _refuse(place, "action_prob", checked["action_prob"], checked["action_prob"] <= 0, expected)
-    if np.issubdtype(_actions(checked["actions"]).dtype, np.integer):
-        for name, most in (("action_prob", 1.001), ("action_logp", 0.001)):
-            if name in checked:
-                expected = "probabilities up to 1 (action_prob), or their logarithms up to 0 (action_logp)"
-                _refuse(place, name, checked[name], checked[name] > most, expected)
+    for name, most in (("action_prob", 1.001), ("action_logp", 0.001)):
+        if name in checked and (checked[name] > most).any() and _actions(checked["actions"]).dtype == np.int64:
+            expected = "probabilities up to 1 (action_prob), or their logarithms up to 0 (action_logp)"
+            _refuse(place, name, checked[name], checked[name] > most, expected)
     return checked
 
 
